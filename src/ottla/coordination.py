@@ -1,8 +1,8 @@
 """A coordination service as the controller's home: a tree of znodes, sessions whose ephemeral znodes end with them, watches.
 
-It is what ZooKeeper promises, and no more. Each write is conditional where the caller names a version, and a ``multi`` is done entirely or
-not at all. A watch is called at most once, after something may have changed, and whenever the connection is lost: whoever is called reads
-again, and several changes may be one call. While a connection is lost nobody knows what became of the requests on it
+It is what ZooKeeper promises, and nothing else. Each write is conditional where the caller names a version, and a ``multi`` is done
+entirely or not at all. A watch is called at most once, after something may have changed, and whenever the connection is lost: the callee
+reads again, and several changes may be one call. When a connection is lost the outcome of the requests on it is unknown
 (``ConnectionLostError``): a write may have been done. A session that has expired is over, and its ephemeral znodes with it.
 
 Source: ZooKeeper Programmer's Guide.

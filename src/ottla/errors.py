@@ -241,7 +241,7 @@ class EncodeError(OttlaError):
 
 
 class StorageError(KafkaError):
-    """A disk failed. The log that raised it takes no more writes."""
+    """A disk failed. The log that raised it takes no further writes."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)

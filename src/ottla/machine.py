@@ -129,7 +129,7 @@ class ReplicatedMachine(Protocol):
         ...
 
     def dismantle(self) -> Iterable[None]:
-        """The machine is not used any more; its state is given up a small piece at a time, as the iterator is driven."""
+        """The machine is no longer used; its state is given up a small piece at a time, as the iterator is driven."""
         ...
 
     def snapshot(self) -> Iterable[StoredRecord]:

@@ -338,6 +338,6 @@ class World:
     disk: Disk
     network: Network
     secret_bytes: Callable[[int], bytes]
-    """So many bytes that nobody can foresee: for nonces and salts."""
+    """So many unpredictable bytes: for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""

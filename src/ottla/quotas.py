@@ -27,7 +27,7 @@ from typing import Final
 from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
 
 CLIENTS_MAX: Final = 10_000
-THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can tell
+THROTTLE_MS_MAX: Final = 2**31 - 1  # what a response can express
 
 
 class QuotaKind(Enum):
@@ -211,7 +211,7 @@ class RateMeter:
 class TokenBucket:
     """Tokens that come at a steady rate, up to a burst; the last spending may leave fewer than none. Full at first.
 
-    It counts exactly, so that a pause is never a rounding too short: whoever has waited for it finds a token.
+    It counts exactly, so that a pause is never a rounding too short: a client that has waited for it finds a token.
     """
 
     __slots__ = ("_at_ms", "_missing")

@@ -19,7 +19,7 @@ class TlsEndedError(TlsError):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients present a certificate."""
+    """The demand for clients' certificates."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -40,7 +40,10 @@ TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True, slots=True)
 class TlsServer:
-    """What a listener needs. ``trusted`` are certificates in PEM form; ``ciphers`` are OpenSSL's names for TLS 1.2, its own when empty."""
+    """The settings that a listener needs.
+
+    ``trusted`` are certificates in PEM form; ``ciphers`` are OpenSSL's names for TLS 1.2, its own when empty.
+    """
 
     keys: TlsKeys
     trusted: str | None = None
@@ -51,7 +54,10 @@ class TlsServer:
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """What one who connects needs. Without ``trusted`` the system's authorities are; ``keys`` are presented where they are asked for."""
+    """The settings that a connecting client needs.
+
+    Without ``trusted`` the system's authorities are; ``keys`` are presented where they are asked for.
+    """
 
     trusted: str | None = None
     keys: TlsKeys | None = None
@@ -62,7 +68,7 @@ class TlsClient:
 
 @dataclass(frozen=True, slots=True)
 class TlsPeer:
-    """Who is at the other end. ``subject`` is that of the certificate that was presented and verified, as Java prints it (RFC 2253)."""
+    """The identity at the other end. ``subject`` is that of the verified certificate, as Java prints it (RFC 2253)."""
 
     subject: str | None
     version: str

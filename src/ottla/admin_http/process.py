@@ -1,4 +1,4 @@
-"""What Kafka does not tell, and a broker in Python should: the event loop, the interpreter, the process."""
+"""What Kafka does not report, and a broker in Python should: the event loop, the interpreter, the process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who asked for what and was refused: Kafka's authorizer log, and its counts.
 
 Each refusal is a line at INFO of the logger ``kafka.authorizer.logger``, what is allowed one at DEBUG. Of a principal that is refused more
-than ``LINES_MAX`` times within a second the rest is counted, and told with the next line.
+than ``LINES_MAX`` times within a second the rest is counted, and the next line has the count.
 """
 
 from __future__ import annotations

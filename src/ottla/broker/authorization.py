@@ -1,6 +1,6 @@
 """The only place that is asked what a principal may do with a resource: of the cluster by the gate, of what requests name by handlers.
 
-Without an authorizer everybody may do everything. With one, everything is denied that no rule allows; the rules are the ACLs of the
+Without an authorizer every client may do everything. With one, everything is denied that no rule allows; the rules are the ACLs of the
 newest image, and change with it. Operations are reported as a bit field: a bit is set for each operation that is defined for the type of
 resource and allowed (KIP-430); Kafka's numbers of operations are the bits.
 """
@@ -81,12 +81,12 @@ class Authorizer(Protocol):
     is_configured: bool
 
     def rights(self, principal: Principal, host: str) -> Rights:
-        """Those of a connection: they follow changes of the rules."""
+        """The rights of a connection: they follow changes of the rules."""
         ...
 
 
 class AllowAll:
-    """An authorizer without rules, and the rights of everybody then, and of super users: everything."""
+    """An authorizer without rules, under which all clients have all rights; super users always have them."""
 
     __slots__ = ()
     is_configured = False
@@ -118,7 +118,7 @@ class AclAuthorizer:
 
     @property
     def tables(self) -> AclTables:
-        """Those of the newest image."""
+        """The ACLs of the newest image."""
         return self.image().acl_tables
 
     def rights(self, principal: Principal, host: str) -> Rights:

@@ -8,7 +8,7 @@ from ottla.metadata.delta import ImageDelta
 
 
 class DynamicConfig(Part):
-    """``node`` is told when a value has changed."""
+    """``node`` is notified of each changed value."""
 
     def __init__(self, config: BrokerConfig, node: Part) -> None:
         self._config = config

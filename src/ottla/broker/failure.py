@@ -24,7 +24,7 @@ class Failure:
         """The first one: others may follow from it."""
 
     def note(self, reason: str, error: BaseException | None = None) -> None:
-        """The node must end. With an ``error``, that is raised to whoever waits in ``unless``."""
+        """The node must end. With an ``error``, ``unless`` raises it to its callers."""
         if error is not None:
             self._error = error
             self._has_failed.set()

@@ -1,7 +1,7 @@
-"""Log directories made before the first start: for a node of several, and for a cluster that begins at an older metadata.version.
+"""Log directories made before the first start: for a node of several, and for a cluster that starts at an older metadata.version.
 
 A broker that is its own only controller formats its directories when it first starts, at the newest version. A node of several must not:
-a voter whose disk was emptied would vote again, as if it had promised nothing. What a new cluster begins with is in a file
+a voter whose disk was emptied would vote again, as if it had promised nothing. What a new cluster starts with is in a file
 ``bootstrap.checkpoint``, as in Kafka; the first active controller records it.
 """
 
@@ -45,9 +45,9 @@ async def format_log_dirs(
     passes_over: bool = False,
     credentials: Sequence[UserScramCredentialRecord] = (),
 ) -> str:
-    """Each directory of log.dirs is this node's, and the cluster begins with these levels; its id is returned.
+    """Each directory of log.dirs is this node's, and the cluster starts with these levels; its id is returned.
 
-    Users with ``credentials`` are there from the beginning (KIP-900).
+    Users with ``credentials`` are there from the start (KIP-900).
     With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
     is made, when one is formatted otherwise or holds something else; INVALID_CONFIG for a feature or level that is not served.
     """
@@ -94,7 +94,7 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState
 
 
 async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
-    """StorageError when the metadata log must lie in another directory than the first: whatever is missing there would be lost."""
+    """StorageError when the metadata log must be in another directory than the first: whatever is missing there would be lost."""
     first, *others = log_dirs
     what = "the directory of the metadata log"
     if not has_metadata_log:

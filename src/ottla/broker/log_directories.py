@@ -71,7 +71,7 @@ class LogDirectories(Part):
 
     @property
     def of_replicas(self) -> list[LogDirectory]:
-        """Those in which partitions lie: all, unless the metadata log has one for itself."""
+        """The directories for partitions: all, unless the metadata log has one of its own."""
         paths = self._config.replica_dirs
         return [folder for folder in self.opened if folder.path in paths]
 

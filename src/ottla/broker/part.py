@@ -25,13 +25,13 @@ class Part:
         """There is a newer image, which the parts before this one follow already."""
 
     def on_role(self, partition: Any) -> None:
-        """The partition (``Partition``) has another role than before, has begun to lead, or was deleted."""
+        """The partition (``Partition``) has another role than before, has started to lead, or was deleted."""
 
     def on_offline(self) -> None:
         """A replica of this broker has failed, or may be served again."""
 
     def on_relocated(self, partition: Any) -> None:
-        """The replica (``Partition``) lies in another log directory than before."""
+        """The replica (``Partition``) is in another log directory than before."""
 
     def on_directory_failed(self, folder: LogDirectory) -> None:
         """The disk of the log directory has failed."""

@@ -2,7 +2,7 @@
 
 Without a word about controllers, a broker is its own one, and the only voter of its metadata log; without a listener for controllers no
 other one can join it. The only voter formats its directories itself. A node of several plays what ``process.roles`` says, among the
-voters of ``controller.quorum.voters``; a broker may be told some ``controller.quorum.bootstrap.servers`` instead, which know them.
+voters of ``controller.quorum.voters``; a broker may have some ``controller.quorum.bootstrap.servers`` instead, which know them.
 
 Source: KIP-500, KIP-595, KIP-853 (controller.quorum.bootstrap.servers).
 """
@@ -32,7 +32,7 @@ class HomeKind(StrEnum):
     """The kind of place where the truth about the node's cluster lives (``home.py``)."""
 
     LONE = "lone"
-    """In a log with one voter: the node is the whole cluster for ever, and asks nobody."""
+    """In a log with one voter: the node is the whole cluster for ever, and needs no other."""
     QUORUM = "quorum"
     """In a log of which a majority of the voters has everything."""
     ZOOKEEPER = "zookeeper"

@@ -74,7 +74,7 @@ class Status:
 
     @property
     def unclean_election_count(self) -> int:
-        """Those of them that may lack what was committed."""
+        """The ones among these that may lack committed records."""
         return self.parts.controller.unclean_election_count
 
     @property
@@ -136,5 +136,5 @@ class Status:
 
     @property
     def loop_delay_ms(self) -> int:
-        """How late the last round of housekeeping began."""
+        """How late the last round of housekeeping started."""
         return self.housekeeping.delay_ms

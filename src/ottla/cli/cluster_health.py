@@ -32,7 +32,7 @@ HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster 
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """Of the metadata quorum. ``lag`` is in records; -1 where it is not known."""
+    """A voter of the metadata quorum. ``lag`` is in records; -1 where it is not known."""
 
     node_id: int
     lag: int
@@ -108,7 +108,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, and the way out."""
+    """A fault, and the way out."""
 
     problem: str
     remedy: str

@@ -27,7 +27,7 @@ _MILLISECONDS_DIGITS = 12
 
 
 class Base(Enum):
-    """What a place is counted from."""
+    """The point that a place is counted from."""
 
     OFFSET = "offset"
     START = "start"

@@ -77,7 +77,7 @@ def produce(
 
 
 class Tally:
-    """What landed where, and what was refused; filled by the client's thread."""
+    """The count of records by where they landed, and of refused ones; filled by the client's thread."""
 
     def __init__(self) -> None:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last

@@ -38,7 +38,7 @@ _STRUCT_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 @dataclass(slots=True)
 class Marks:
-    """What is known of a partition beside its records."""
+    """The offsets of a partition that its records do not show."""
 
     start_offset: int = -1
     high_watermark: int = -1

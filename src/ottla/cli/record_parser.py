@@ -27,7 +27,7 @@ _DECODERS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "hex": lambda data:
 
 @dataclass(slots=True)
 class ParsedRecord:
-    """What a match held; None where the format has no such field."""
+    """The fields of a match; None where the format has no such field."""
 
     topic: str | None = None
     key: bytes | None = None

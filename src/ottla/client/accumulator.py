@@ -24,7 +24,7 @@ RECORD_OVERHEAD_BYTES = 32  # at most: lengths, time and offset of a record, wit
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record landed. ``offset`` is -1 with acks=0; ``timestamp_ms`` is the broker's when it stamps records."""
+    """The place where a record landed. ``offset`` is -1 with acks=0; ``timestamp_ms`` is the broker's when it stamps records."""
 
     topic: str
     partition: int

@@ -9,7 +9,7 @@ from ottla.ports import World
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try: doubling, with a fifth of jitter."""
+    """The pauses before the next try: doubling, with a fifth of jitter."""
 
     first_ms: int = 50
     last_ms: int = 1000

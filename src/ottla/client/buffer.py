@@ -47,7 +47,7 @@ class DeserializationError(KafkaError):
 
 
 class Fetched:
-    """What one fetch brought of one partition."""
+    """The records that one fetch brought of one partition."""
 
     __slots__ = ("at", "last_epoch", "next_offset", "partition", "records", "version")
 

@@ -49,7 +49,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatures:
-    """Of the cluster, as a broker knew them when it was connected; the newer ones have the higher epoch."""
+    """The features of the cluster, as a broker knew them when it was connected; the newer ones have the higher epoch."""
 
     epoch: int = -1
     levels: Mapping[str, int] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 
 class Consumer:
-    """Made on a running loop. Owns the cluster: ``close`` closes its connections."""
+    """A consumer, made on a running loop. It owns the cluster: ``close`` closes its connections."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
         self._cluster = cluster

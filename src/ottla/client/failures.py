@@ -15,7 +15,7 @@ KEPT_MAX: Final = 10_000
 
 
 class Pending(Protocol):
-    """What ``send`` returns, as the sender sees it: an asyncio future or one of another thread."""
+    """The result of ``send``, as the sender sees it: an asyncio future or one of another thread."""
 
     def done(self) -> bool: ...
     def set_exception(self, exception: BaseException, /) -> None: ...

@@ -17,7 +17,7 @@ from ottla.types import Secret
 
 @dataclass(frozen=True)
 class ClusterSettings(SecuritySettings):
-    """What all clients have."""
+    """The settings that all clients have."""
 
     client_id: str = text("ottla")
     request_timeout_ms: int = integer(30_000, low=1)
@@ -54,7 +54,7 @@ class ClusterOptions(TypedDict, total=False):
 
 
 class ProducerOptions(ClusterOptions, total=False):
-    """Those of ``ProducerSettings``."""
+    """The options of ``ProducerSettings``."""
 
     acks: Literal["all", "0", "1", "-1", 0, 1, -1]
     enable_idempotence: bool
@@ -73,7 +73,7 @@ class ProducerOptions(ClusterOptions, total=False):
 
 
 class ConsumerOptions(ClusterOptions, total=False):
-    """Those of ``ConsumerSettings``, ``FetchSettings`` and ``MembershipSettings``."""
+    """The options of ``ConsumerSettings``, ``FetchSettings`` and ``MembershipSettings``."""
 
     group_id: str | None
     enable_auto_commit: bool

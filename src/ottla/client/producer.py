@@ -64,7 +64,7 @@ class ProducerSettings(Settings):
 
 
 class SentRecord(asyncio.Future[RecordMetadata]):
-    """Where the record landed, once it is acknowledged; or a KafkaError."""
+    """The place where the record landed, once it is acknowledged; or a KafkaError."""
 
     @property
     def is_unseen(self) -> bool:
@@ -73,7 +73,7 @@ class SentRecord(asyncio.Future[RecordMetadata]):
 
 
 class Producer:
-    """Made on a running loop. Owns the cluster: ``close`` closes its connections."""
+    """A producer, made on a running loop. It owns the cluster: ``close`` closes its connections."""
 
     def __init__(self, cluster: Cluster, settings: ProducerSettings) -> None:
         self._cluster = cluster

@@ -24,7 +24,7 @@ _SASL: Final = ("sasl_mechanism", "sasl_jaas_config", "sasl_plain_username", "sa
 
 @dataclass(frozen=True)
 class SecuritySettings(Settings):
-    """What all clients have to say of themselves."""
+    """The settings by which all clients identify themselves."""
 
     security_protocol: str = choice("plaintext", PROTOCOLS)
     sasl_mechanism: str | None = text(None)
@@ -49,7 +49,7 @@ class SecuritySettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """What every connection of a client does first."""
+    """The first steps of every connection of a client."""
 
     credentials: Credentials | None = None
     tls: TlsClient | None = None

@@ -20,7 +20,7 @@ from ottla.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants, and what it has from the generation it was in; -1 when that is not known."""
+    """The topics that a member wants, and its partitions from the generation it was in; -1 when that is not known."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()

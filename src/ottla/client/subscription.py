@@ -19,7 +19,7 @@ MISSING_REFRESH_MS: Final = 1_000
 
 
 class Subscription:
-    """Made on a running loop, for one ``subscribe``."""
+    """A subscription, made on a running loop, for one ``subscribe``."""
 
     def __init__(self, cluster: Cluster, membership: GroupMembership, wake: Callable[[], None], *, may_create: bool) -> None:
         self._cluster = cluster

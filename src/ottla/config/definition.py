@@ -37,7 +37,7 @@ class ConfigType(Enum):
 
 
 class Scope(Enum):
-    """Where a broker's key may be changed while the broker runs. Topic and group keys may always be."""
+    """The scope of a broker's key that may change while the broker runs. Topic and group keys always may."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"

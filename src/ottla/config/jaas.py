@@ -27,7 +27,7 @@ _PACKAGE: Final = "org.apache.kafka.common.security."
 
 
 class LoginModule(StrEnum):
-    """Those that are known, by the names that Kafka's files have."""
+    """The login modules that are known, by the names that Kafka's files have."""
 
     PLAIN = f"{_PACKAGE}plain.PlainLoginModule"
     SCRAM = f"{_PACKAGE}scram.ScramLoginModule"

@@ -1,6 +1,6 @@
 """The metadata quorum in KRaft form, as a machine: who leads, what is committed, who has which part of the metadata log.
 
-It holds no record, touches no file, socket, clock or random number: a shell tells it what happened, and does what it returns. The
+It holds no record, touches no file, socket, clock or random number: a shell reports what happened, and does what it returns. The
 shell's contract, which is all that the safety of the quorum asks of it:
 
 1. Construct ``Quorum(settings, election, log)`` from what is on disk: ``election_state.decode`` of ``quorum-state`` (None when there is
@@ -25,8 +25,8 @@ shell's contract, which is all that the safety of the quorum asks of it:
 
 3. Each of them returns a tuple of effects. Put them at the end of one queue, and carry the queue out from its head, in order, as the
    table in ``effects`` says. While an effect waits for the disk, events go on; their effects wait in the queue. Nothing else is needed
-   for "a vote is durable before it is told", since telling comes after it.
-4. An effect that fails (a disk error) ends the process, and so does ``Fatal``: what later effects promise must not be told.
+   for "a vote is durable before it is announced", since the announcement comes after it.
+4. An effect that fails (a disk error) ends the process, and so does ``Fatal``: what later effects promise must not be announced.
 5. Apply records below ``HighWatermark`` only; drop the images of what ``TruncateLog`` cuts; act as the controller between
    ``LeadershipEstablished`` and ``LostLeadership``, once everything below the offset of the former is applied.
 

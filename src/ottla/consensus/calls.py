@@ -130,7 +130,7 @@ class EndEpochAnswer(Answer, frozen=True):
 
 
 class FetchAnswer(Answer, frozen=True):
-    """Records that begin at the fetch offset, or where the logs part, or which snapshot to fetch first.
+    """Records that start at the fetch offset, or where the logs part, or which snapshot to fetch first.
 
     ``records`` is what the shell reads and appends; the machine looks at ``spans`` alone.
     """

@@ -1,20 +1,20 @@
 """What the machine wants done. The shell carries effects out one after another, in the order in which they were returned.
 
-That order is the safety of the protocol, as in etcd-raft's ``Ready``: a vote is durable before it is told. For each effect:
+That order is the safety of the protocol, as in etcd-raft's ``Ready``: a vote is durable before it is announced. For each effect:
 
 =====================  ==============================================================================================================
-PersistElection        written to ``quorum-state``. A binding one is fsynced before any later effect is begun; one that is not binding
+PersistElection        written to ``quorum-state``. A binding one is fsynced before any later effect is started; one that is not binding
                        may be written whenever the shell likes, and be replaced by a later one
-TruncateLog,           done and durable before any later effect is begun. No report of an fsync that began before it may follow it
+TruncateLog,           done and durable before any later effect is started. No report of an fsync that started before it may follow it
 InstallSnapshot        under the new ``log_version`` (see ``Quorum.on_flushed``)
-AppendLeaderChange,    readable before any later effect is begun, durable some time later: the shell fsyncs, and reports
+AppendLeaderChange,    readable before any later effect is started, durable some time later: the shell fsyncs, and reports
 AppendRecords,         ``on_flushed(end_offset, log_version)`` with the values of the last effect that the fsync covers
 AppendFetched
-WriteSnapshotPiece     written before any later effect is begun; position 0 begins a new file and forgets an unfinished one
-ReadAndReply           read before any later effect is begun, since that may truncate the log
+WriteSnapshotPiece     written before any later effect is started; position 0 starts a new file and forgets an unfinished one
+ReadAndReply           read before any later effect is started, since that may truncate the log
 SendRequest, Reply,    sent, without waiting; the answer comes back by ``on_answer``, a broken connection by ``on_connection_lost``
 ReadPieceAndReply
-others                 told to those who follow the machine, without waiting
+others                 reported to those who follow the machine, without waiting
 =====================  ==============================================================================================================
 """
 
@@ -32,7 +32,7 @@ Token = Any
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Frozen, compared by value. Seen by the collector of garbage: a token may lead back to whoever has the effect in its queue."""
+    """Frozen, compared by value. Seen by the collector of garbage: a token may lead back to the owner of the queue."""
 
 
 class PersistElection(Effect, frozen=True):
@@ -50,7 +50,7 @@ class TruncateLog(Effect, frozen=True):
 
 
 class InstallSnapshot(Effect, frozen=True):
-    """The file written last is a snapshot, the log before it is empty and begins at its end."""
+    """The file written last is a snapshot, the log before it is empty and starts at its end."""
 
     snapshot_id: SnapshotId
     log_version: int
@@ -128,7 +128,7 @@ class ReadPieceAndReply(Effect, frozen=True):
 
 
 class HighWatermark(Effect, frozen=True):
-    """Everything below ``offset`` is committed: it may be applied and told."""
+    """Everything below ``offset`` is committed: it may be applied and announced."""
 
     offset: int
 
@@ -167,7 +167,7 @@ class Probe(Effect, frozen=True):
 
 
 class SecondLeader(Effect, frozen=True):
-    """Somebody says that ``leader_id`` leads the epoch, which ``known_id`` leads; nothing has changed. Told, and counted."""
+    """A message claims that ``leader_id`` leads the epoch, which ``known_id`` leads; nothing has changed. Reported, and counted."""
 
     epoch: int
     known_id: int

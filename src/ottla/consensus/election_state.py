@@ -1,7 +1,7 @@
 """The file ``quorum-state``: the epoch that a replica is in, whom it voted for, and who leads.
 
 JSON, as Kafka writes it: ``data_version`` 0 for static voters, 1 with directory ids (KIP-853). It is replaced as one piece, and fsynced
-before anything of it is told. A damaged one must not be taken for an absent one: whoever forgets a vote may vote twice.
+before anything of it is announced. A damaged file must not count as absent: a replica that forgets a vote may vote twice.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> Non
 
 
 def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """Not enough has been answered in time: a prospective one returns to its leader; else the next round begins."""
+    """Not enough has been answered in time: a prospective one returns to its leader; else the next round starts."""
     if isinstance(role, Candidate) and not role.is_lost:
         state.lost_elections += 1
     if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss < LeaderLoss.DEAD:

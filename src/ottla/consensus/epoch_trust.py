@@ -1,11 +1,11 @@
 """Which epochs are believed: a stranger who can reach a voter must not use up the numbers that elections need.
 
-An epoch is 31 bits wide, an election takes one, and whoever has believed the last one can elect nobody any more. Requests do not prove who
-sent them, so an epoch that a request brings is believed only while it is no further ahead than elections can have come: ``AHEAD_MAX``
-epochs at once, and ``PER_SECOND`` from there on, whoever says so and however often. A voter that has really been away for longer is not
-believed at once either, and need not be: it is asked, by the replica that looks for its leader, and an answer comes from where the voter
-listens. Of answers an epoch is believed that is ``EPOCH_JUMP_MAX`` ahead, and any by a replica that has never been in one. No epoch after
-``EPOCH_LAST`` is believed, or begun.
+An epoch is 31 bits wide, an election takes one, and a replica that has believed the last one can never elect a leader again. Requests do
+not prove who sent them, so an epoch that a request brings is believed only while it is no further ahead than elections can have come:
+``AHEAD_MAX`` epochs at once, and ``PER_SECOND`` from there on, from any sender and however often. A voter that has really been away for
+longer is not believed at once either, and need not be: it is asked, by the replica that looks for its leader, and an answer comes from
+where the voter listens. Of answers an epoch is believed that is ``EPOCH_JUMP_MAX`` ahead, and any by a replica that has never been in one.
+No epoch after ``EPOCH_LAST`` is believed, or started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The follower, and whoever looks for a leader: fetches, cuts what the leader does not have, and fetches a snapshot where the log is too
+"""The follower, and a replica that looks for a leader.
+
+It fetches, cuts what the leader does not have, and fetches a snapshot where the log is too
 old.
 
 One request is on its way at a time, and a voter sends the next one only when everything before its fetch offset is on disk: the offset
@@ -8,7 +10,7 @@ high watermark: what is committed stays.
 
 The leader counts as lost when it has answered no fetch for fetch.timeout, when a probe has found its process dead, or when it has said
 that it resigned. In the last two cases the voters take turns, so that they do not
-split the vote: the one whose turn is first begins at once.
+split the vote: the one whose turn is first starts at once.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
 
 
 def on_end_epoch(state: QuorumState, token: Token, request: EndEpoch, now_ms: int) -> None:
-    """The leader of the epoch leads no more: those that it prefers are the first to begin an election."""
+    """The leader of the epoch no longer leads: the replicas that it prefers are the first to start an election."""
     settings = state.settings
     error = ErrorCode.NONE
     if request.cluster_id is not None and request.cluster_id != settings.cluster_id:
@@ -84,7 +86,7 @@ def on_end_epoch(state: QuorumState, token: Token, request: EndEpoch, now_ms: in
 
 
 def leader_is_lost(state: QuorumState, loss: LeaderLoss, turn: int, stagger_ms: int, now_ms: int) -> None:
-    """This replica has it first hand that the leader of its epoch leads no more."""
+    """This replica has first-hand evidence that the leader of its epoch no longer leads."""
     role = state.role
     state.loss = max(state.loss, loss)
     if not state.is_voter:
@@ -275,7 +277,7 @@ def _append(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int
 
 
 def expire(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
-    """The leader has been silent for too long, or it is this voter's turn: an election may begin."""
+    """The leader has been silent for too long, or it is this voter's turn: an election may start."""
     if isinstance(role, Follower) and role.start_ms > now_ms:
         if is_waiting_for_disk(state) and role.in_flight is None:  # it has not asked: the silence is its own
             role.deadline_ms = state.fetch_deadline_ms(role.leader_id, now_ms)

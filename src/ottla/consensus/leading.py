@@ -28,9 +28,9 @@ from ottla.consensus.state import QuorumState
 from ottla.errors import ErrorCode
 
 OBSERVER_SESSION_MS = 300_000
-"""So long an observer that fetches no more is described."""
+"""For so long an observer that has stopped fetching is still described."""
 OBSERVERS_MAX = 1_000
-"""Of those the ones that have fetched last: anybody may call itself an observer."""
+"""At most so many, those that fetched last: any process may call itself an observer."""
 PARKED_MAX = 1_000
 """Fetches that wait; each of them is looked at whenever there is something new."""
 
@@ -54,7 +54,7 @@ def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> N
 
 
 def _make_room(state: QuorumState, role: Leader) -> None:
-    """Of those who wait and do not vote, the one that has waited longest waits no more where too many do."""
+    """Where too many observers wait, the one that has waited longest is answered."""
     if len(role.parked) < PARKED_MAX:
         return
     for token, parked in role.parked.items():
@@ -123,7 +123,7 @@ def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_
 
 
 def _forget_observers(observers: dict[tuple[int, bytes], Progress], now_ms: int) -> None:
-    """Those that fetch no more are forgotten. They are in the order of their last fetches."""
+    """Observers that have stopped fetching are forgotten. They are in the order of their last fetches."""
     while True:
         key, longest_silent = next(iter(observers.items()))
         if len(observers) <= OBSERVERS_MAX and longest_silent.fetched_ms > now_ms - OBSERVER_SESSION_MS:
@@ -213,7 +213,7 @@ def _begin_again(role: Leader, peer: int, begin_ms: int) -> None:
 
 
 def tell(state: QuorumState, role: Leader | Resigned, now_ms: int) -> None:
-    """Voters that may not know of the leader, or of its resignation, are told."""
+    """Voters that may not know of the leader, or of its resignation, get a message."""
     settings = state.settings
     if isinstance(role, Resigned):
         for peer, due_ms in role.tell_ms.items():

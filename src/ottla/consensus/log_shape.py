@@ -1,7 +1,7 @@
-"""What the quorum knows of its log: where it begins and ends, what is durable, which epochs and snapshots it has.
+"""What the quorum knows of its log: where it starts and ends, what is durable, which epochs and snapshots it has.
 
 The records themselves are the shell's. Two logs that have the same epoch at the same offset are the same up to there; so the epochs and
-where they begin are enough to find where two logs part (KIP-101, KIP-279), and who may lead.
+where they start are enough to find where two logs part (KIP-101, KIP-279), and who may lead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LogShape:
         end_offset: int = 0,
         snapshots: Snapshots = (),
     ) -> None:
-        """``start_epoch`` is the epoch of the record before the first one, which a snapshot has; 0 for a log that begins at 0.
+        """``start_epoch`` is the epoch of the record before the first one, which a snapshot has; 0 for a log that starts at 0.
 
         All of the log is taken to be durable.
         """
@@ -106,7 +106,7 @@ class LogShape:
         return EpochEnd(self.last_epoch, self.end_offset) if found < 0 else EpochEnd(found, end_offset)
 
     def mismatch(self, fetch_offset: int, last_epoch: int) -> EpochEnd | SnapshotId | None:
-        """Why a replica whose log ends so cannot continue with this one: the logs part, or begin too late; None when it can."""
+        """Why a replica whose log ends so cannot continue with this one: the logs part, or start too late; None when it can."""
         if fetch_offset == 0 and last_epoch == 0 and self.start_offset == 0:
             return None
         if self.start_offset > 0 and (

@@ -102,7 +102,7 @@ class Quorum:
 
     @property
     def has_handed_over(self) -> bool:
-        """After ``stop``: no voter still has to be told that this one leads no more."""
+        """After ``stop``: no voter has yet to learn that this one no longer leads."""
         role = self._state.role
         return not isinstance(role, Leader) and not (isinstance(role, Resigned) and role.tell_ms)
 
@@ -152,12 +152,12 @@ class Quorum:
         return self._done(now_ms)
 
     def stop(self, now_ms: int) -> Effects:
-        """An orderly end: a leader resigns and names its successors, and no election is begun from here. See ``has_handed_over``."""
+        """An orderly end: a leader resigns and names its successors, and no election is started from here. See ``has_handed_over``."""
         self._state.is_stopping = True
         return self.resign(now_ms)
 
     def resign(self, now_ms: int) -> Effects:
-        """A leader leads no more (its controller has failed, or it stops)."""
+        """A leader resigns (its controller has failed, or it stops)."""
         if isinstance(self._state.role, Leader):
             self._state.become_resigned(now_ms)
         return self._done(now_ms)
@@ -200,7 +200,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_request_dropped(self, token: Token, now_ms: int) -> Effects:
-        """The connection of a request has ended: it needs no answer any more."""
+        """The connection of a request has ended: it no longer needs an answer."""
         role = self._state.role
         if isinstance(role, Leader):
             role.parked.pop(token, None)
@@ -272,9 +272,9 @@ class Quorum:
         return self._done(now_ms)
 
     def on_snapshots(self, snapshots: Snapshots, log_start_offset: int, now_ms: int) -> Effects:
-        """These snapshots are on disk, oldest first, and the log begins at ``log_start_offset``, which the newest one covers.
+        """These snapshots are on disk, oldest first, and the log starts at ``log_start_offset``, which the newest one covers.
 
-        What was found before a snapshot was installed counts no more.
+        What was found before a snapshot was installed no longer counts.
         """
         newest = snapshots[-1][0].end_offset if snapshots else 0
         if newest < self._state.log.start_offset:

@@ -37,7 +37,7 @@ class LeaderLoss(IntEnum):
     DEAD = 2
     """A probe of its process was refused twice."""
     RESIGNED = 3
-    """It has said itself that it does not lead this epoch any more."""
+    """It has said itself that it no longer leads this epoch."""
 
 
 class Role(msgspec.Struct):
@@ -116,7 +116,7 @@ class Follower(Role):
     """When the next request may leave; while one is on its way, when it is given up."""
     in_flight: Fetch | FetchSnapshot | None = None
     start_ms: int = NEVER
-    """When an election is begun because the leader is lost."""
+    """When an election is started because the leader is lost."""
     download: Download | None = None
 
 
@@ -124,7 +124,7 @@ class Resigned(Role):
     deadline_ms: int = NEVER
     successors: tuple[int, ...] = ()
     tell_ms: dict[int, int] = {}
-    """When those who have not acknowledged it are told, again."""
+    """When the voters that have not acknowledged it get the message again."""
     since_ms: int = 0
 
 

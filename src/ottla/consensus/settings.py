@@ -1,4 +1,4 @@
-"""What one member of the quorum is told at its start: who it is, who votes, and its timeouts.
+"""The settings of one member of the quorum: its identity, the voters, and its timeouts.
 
 ``fetch_timeout_ms``, ``election_timeout_ms``, ``election_backoff_max_ms``, ``request_timeout_ms`` and ``retry_backoff_ms`` are Kafka's
 ``controller.quorum.*`` of these names. ``seed`` is a random number that the shell draws: what is called random below is computed from it,
@@ -24,7 +24,7 @@ class QuorumSettings:
     node_id: int
     voters: VoterSet
     directory_id: bytes = ZERO_UUID
-    """By which this replica is told from another one of its node; zero where voters are static."""
+    """The id that distinguishes this replica from another one of its node; zero where voters are static."""
     shown_directory_id: bytes = ZERO_UUID
     """Which its fetches name, for those who ask the leader (DescribeQuorum); nothing is decided by it."""
     cluster_id: str | None = None

@@ -1,7 +1,7 @@
 """What all roles share: the election's state, the log's shape, the high watermark; and the transitions between roles.
 
-A transition changes state and notes what must be persisted and told. What a role then sends is up to its own module, which looks at what
-is due (``elections``, ``leading``, ``following``).
+A transition changes state and notes what must be persisted and announced. What a role then sends is up to its own module, which looks at
+what is due (``elections``, ``leading``, ``following``).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class QuorumState:
         self.lost_elections = 0  # since a leader was known
         self.fetch_count = 0  # requests sent
         self.search_count = 0  # requests in search of a leader, since one answered
-        self.is_stopping = False  # from then on it begins no election
+        self.is_stopping = False  # from then on it starts no election
         self.is_fatal = False
         self.orphans: dict[Any, Parked] = {}  # fetches that were parked when leadership was lost: answered before the input is done
         self.out: list[Effect] = []
@@ -153,7 +153,7 @@ class QuorumState:
         self.emit(FollowsLeader(epoch, leader_id))
 
     def become_resigned(self, now_ms: int) -> None:
-        """This replica, which leads or has led the epoch, does so no more."""
+        """This replica, which leads or has led the epoch, no longer leads."""
         role, node_id = self.role, self.settings.node_id
         others = self.settings.voters.others(node_id)
         ends = {voter: role.voters[voter].end_offset for voter in others} if type(role) is Leader else dict.fromkeys(others, -1)
@@ -169,11 +169,11 @@ class QuorumState:
         self.role = role
 
     def is_believed(self, epoch: int, now_ms: int) -> bool:
-        """Whether a request may bring that epoch: whoever sent it may be anybody (see ``epoch_trust``)."""
+        """Whether a request may bring that epoch: its sender may be any process (see ``epoch_trust``)."""
         return epoch <= self.epoch or self.trust.allows(epoch, self.epoch, now_ms)
 
     def contradicts(self, leader_id: int, epoch: int) -> bool:
-        """Whether another replica leads the epoch, as this one knows at first hand: it is told of, and never believed."""
+        """Whether another replica leads the epoch, as this one knows at first hand: the claim is reported, and never believed."""
         if epoch != self.epoch or leader_id < 0:
             return False
         known = self.settings.node_id if type(self.role) is Resigned else self.leader_id
@@ -256,7 +256,7 @@ class QuorumState:
         return now_ms + min(max(self.settings.retry_backoff_ms, (now_ms - since_ms) // 2), self.settings.fetch_timeout_ms // 2)
 
     def search_delay_ms(self) -> int:
-        """How long until a voter is asked who leads: an observer asks at once, then less and less often; voters are told anyway."""
+        """How long until a voter is asked who leads: an observer asks at once, then less and less often; voters hear of it anyway."""
         if self.search_count == 0 and not self.is_voter:
             return 0
         first = 4 if self.is_voter else 0

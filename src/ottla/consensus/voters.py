@@ -2,7 +2,7 @@
 
 A voter with a directory id is that directory, and no other one of the same node (KIP-853): a node that comes back with an emptied
 directory does not remember how it voted, has another directory id, and is an observer until the voters are changed. Without directory ids
-(static voters, ``controller.quorum.voters``) nothing tells the two apart; the quorum therefore refuses to start a voter without its
+(static voters, ``controller.quorum.voters``) nothing distinguishes the two; the quorum therefore refuses to start a voter without its
 election state.
 """
 

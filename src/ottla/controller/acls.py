@@ -33,7 +33,7 @@ def add_acls(image: ClusterImage, acls: Collection[AccessControlEntryRecord]) ->
 
 
 def remove_acls(image: ClusterImage, ids: Collection[bytes]) -> Recorded:
-    """Those of the ACLs that are still there are not any more."""
+    """The ACLs among these that still exist are removed."""
     records = tuple(RemoveAccessControlEntryRecord(acl_id) for acl_id in ids if acl_id in image.acls)
     return Recorded(records) if records else confirm(image)
 

@@ -1,9 +1,9 @@
 """Which brokers have come only just now: their clients may still back off from them, and they should lead only what others cannot.
 
 A client that found a broker dead tries it again after pauses that grow, to 10 s in librdkafka (``reconnect.backoff.max.ms``). Every node
-sees in the images that it follows when each broker begins to serve, whether or not its controller is active: the next controller knows it,
+sees in the images that it follows when each broker starts to serve, whether or not its controller is active: the next controller knows it,
 too. Brokers that come together, as when a cluster starts, are equals. A node that finds brokers at work when it starts does not know since
-when; the broker epochs, which are in the image, tell who of them came first.
+when; the broker epochs, which are in the image, say which of them came first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Brokers come, are fenced, stop and go: what the active controller decides about them, and about the partitions that they hold.
 
-A broker registers, and gets an epoch by which everything that it says later is told from what an earlier process of its id said. It is
+A broker registers, and gets an epoch which distinguishes all its later messages from those of an earlier process with its id. It is
 fenced until it has caught up with its own registration; fenced again when its session ends; out of all ISRs whenever it is not up.
 What concerns all of its partitions is a sweep: it is decided a slice at a time.
 Source: KIP-631 (registration, heartbeats), KIP-841 (fenced and stopping brokers in ISRs), KIP-858 (log directories), KIP-966 (what an
@@ -99,7 +99,10 @@ def fencing(
     is_wanted: Callable[[], bool] = lambda: True,
     suspected: Suspected = lambda: (),
 ) -> Leaving:
-    """How the broker is fenced and leaves every ISR, for as long as ``is_wanted``. The ``suspected`` lead only what nobody else can."""
+    """The sweep that fences the broker and takes it out of every ISR, for as long as ``is_wanted``.
+
+    The ``suspected`` lead only what no other can.
+    """
     epoch = image.brokers[broker_id].broker_epoch
 
     def serves(image: ClusterImage) -> bool:
@@ -111,7 +114,7 @@ def fencing(
 
 
 def unfencing(image: ClusterImage, broker_id: int, rules: RulesOf) -> Returning:
-    """How the broker is unfenced, and leads what nobody else could."""
+    """The sweep that unfences the broker and lets it lead what no other could."""
     broker = image.brokers[broker_id]
     return Returning(broker, rules, BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED))
 

@@ -103,7 +103,7 @@ def change_configs(
 
 
 def _edited(resource_type: int, change: ConfigChange, current: str | None, config: BrokerConfig) -> str:
-    """A list with parts added or taken away; it begins as what the resource has now, override or default."""
+    """A list with parts added or taken away; it starts as what the resource has now, override or default."""
     key = _find(resource_type, change.name)
     if key is None:
         raise _unknown(resource_type, change.name)

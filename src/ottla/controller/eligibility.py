@@ -1,8 +1,8 @@
-"""Who is eligible to lead rests on ``min.insync.replicas``: below it nothing is committed, so whoever left the ISR then has everything.
+"""Eligibility to lead rests on ``min.insync.replicas``: below it nothing is committed, so a replica that left the ISR then has everything.
 
 Under another value more may be committed than they have. Each change of the value ends their eligibility, therefore, and in the same
-group of records, so that no leader knows the one without the other. Where nobody is in sync nobody commits: those who are eligible there
-stay so, or nobody could ever lead the partition again. Source: KIP-966.
+group of records, so that no leader knows the one without the other. Where none is in sync nothing is committed: the eligible replicas there
+stay so, or the partition could never be led again. Source: KIP-966.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.wire.schema import Stored
 
 
 def end_eligibility(image: ClusterImage, topic: str = "") -> list[Stored]:
-    """Nobody is eligible any more in the partitions of the topic that have an ISR; of all topics, for an empty name."""
+    """No replica stays eligible in the partitions of the topic that have an ISR; of all topics, for an empty name."""
     places, has_eligible, kept = image.index.with_elr, False, list[Stored]()
     for name in [topic] if topic else list(places):
         found = image.topics[name]

@@ -1,6 +1,6 @@
 """Brokers that were fenced because their process seemed to have died, and then turned out to live.
 
-After the third such mistake within ten minutes nothing is concluded any more from this broker's connections: something between it and the
+After the third such mistake within ten minutes this broker's connections are no longer taken as evidence: something between it and the
 controller ends them. It is then fenced by its session timeout alone, as all brokers of Apache Kafka are.
 """
 

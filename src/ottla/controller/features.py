@@ -82,7 +82,7 @@ def update_features(
     changed = [update for update in updates if image.features.get(update.name, 0) != update.level]
     levels = [FeatureLevelRecord(update.name, update.level) for update in changed]
     values = _min_isr_for_elr(image, levels, min_isr)
-    rests_on_another = bool(values) or any(update.name == ELR_VERSION for update in changed)  # without the feature nobody keeps the books
+    rests_on_another = bool(values) or any(update.name == ELR_VERSION for update in changed)  # without the feature the list is not kept
     return Recorded((*levels, *values, *(end_eligibility(image) if rests_on_another else ())))
 
 

@@ -1,13 +1,12 @@
 """What becomes of one partition when replicas go or come: its ISR, who is eligible, who leads, and whether a reassignment is complete.
 
-The rules, in this order: whoever goes leaves the ISR. A reassignment is complete once all replicas that it adds are in sync, and the ones
-that it removes go then (KIP-455). While the ISR is smaller than min.insync.replicas, those who left it since are eligible to lead
-(KIP-966): they have everything that was committed; one that went down uncleanly is not. Where nobody is in sync they stay eligible though
-the feature is off: nobody else can ever lead. The leader stays while it is in the ISR and up;
-else it is the first replica, in their order, that is in the ISR and up; with an empty ISR, the first that is eligible and up; else nobody,
-and the last leader is remembered, who may lead again when nobody else can. Where unclean elections are allowed, it is any replica that is
-up: it is then alone in sync, and recovering (KIP-704). Without eligible leader replicas the last member stays in the ISR: it alone has
-everything.
+The rules, in this order: replicas that go leave the ISR. A reassignment is complete once all replicas that it adds are in sync, and the
+ones that it removes go then (KIP-455). While the ISR is smaller than min.insync.replicas, those who left it since are eligible to lead
+(KIP-966): they have everything that was committed; one that went down uncleanly is not. Where none is in sync they stay eligible though
+the feature is off: no other can ever lead. The leader stays while it is in the ISR and up; else it is the first replica, in their order,
+that is in the ISR and up; with an empty ISR, the first that is eligible and up; else none, and the last leader is remembered, which may
+lead again when no other can. Where unclean elections are allowed, it is any replica that is up: it is then alone in sync, and recovering
+(KIP-704). Without eligible leader replicas the last member stays in the ISR: it alone has everything.
 
 Source: KIP-455, KIP-631, KIP-704, KIP-966.
 """
@@ -35,8 +34,8 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 class Rules:
     """The rules that hold for a partition, apart from its own state.
 
-    Of those who are up, one that is ``suspected`` to be dead becomes the leader only when nobody else can, and one of the ``young``, which
-    have a number each (the highest came last), only when nobody else can who is not.
+    Of the brokers that are up, one that is ``suspected`` to be dead becomes the leader only when no other can, and one of the ``young``,
+    which have a number each (the highest came last), only when no older one can.
     """
 
     is_up: IsUp
@@ -66,7 +65,7 @@ class Target:
 def without_replicas(
     topic_id: bytes, index: int, partition: PartitionImage, gone: Collection[int], rules: Rules, *, is_clean: bool = True
 ) -> PartitionChangeRecord | None:
-    """The change when these replicas no longer serve, and nobody new does; None when nothing changes.
+    """The change when these replicas no longer serve, and no new one does; None when nothing changes.
 
     ``is_clean`` is False for those who may have lost what they had: they are not eligible.
     """
@@ -110,7 +109,7 @@ def with_isr(
 
 
 def with_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
-    """The change that gives a partition without a leader one; None when there is still nobody, or it has one."""
+    """The change that gives a partition without a leader one; None when none can lead, or one does."""
     if partition.leader != NO_LEADER:
         return None
     return change(topic_id, index, partition, Target.of(partition, partition.isr, partition.elr), rules)
@@ -147,7 +146,7 @@ def change(
         elr = [node for node in elr if node != leader] if _is_too_small(isr, target.replicas, rules) else []
     record = PartitionChangeRecord(index, topic_id)
     has_lost_replicas = not set(partition.replicas) <= set(target.replicas)
-    if leader != partition.leader or has_lost_replicas:  # whoever is no replica any more is fenced by the epoch
+    if leader != partition.leader or has_lost_replicas:  # a broker that is no longer a replica is fenced by the epoch
         record.leader = leader
     if is_unclean and not partition.is_recovering:
         record.leader_recovery_state = 1
@@ -164,7 +163,7 @@ def change(
 
 
 def completed(target: Target) -> Target:
-    """Without what the reassignment removes, once everybody is in sync whom it adds; as it is before.
+    """Without the replicas that the reassignment removes, once all that it adds are in sync; unchanged before.
 
     Where it removes more than it adds, all that stay must be in sync, or the ISR would shrink for nothing.
     """
@@ -179,7 +178,7 @@ def completed(target: Target) -> Target:
 
 
 def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligible: Container[int]) -> list[int]:
-    """Who has everything that was committed and is not in sync: whoever left an ISR that is smaller than it must be to commit more."""
+    """The replicas that are not in sync and have everything that was committed: they left an ISR that was too small to commit more."""
     if not _is_too_small(target.isr, target.replicas, rules):
         return []
     if target.elr is not None:
@@ -189,7 +188,7 @@ def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligibl
 
 
 def _is_too_small(isr: Sequence[int], replicas: Sequence[int], rules: Rules) -> bool:
-    """Nothing is committed under this ISR, so that whoever has everything now goes on having it."""
+    """Nothing is committed under this ISR, so a replica that has everything now keeps it."""
     return not isr or (rules.has_elr and len(isr) < min(rules.min_isr, len(replicas)))
 
 
@@ -216,7 +215,7 @@ def _leader(
 
 
 def _last_known(partition: PartitionImage, leader: int, *, may_be_empty: bool) -> Sequence[int]:
-    """Who led last, while nobody leads; ``may_be_empty`` says whether that is to be remembered: the ISR, or the next one, may be empty."""
+    """The last leader, while there is none; ``may_be_empty`` says whether to remember it: the ISR, or the next one, may be empty."""
     if leader != NO_LEADER or not may_be_empty:
         return ()
     return partition.last_known_elr or ((partition.leader,) if partition.leader != NO_LEADER else ())

@@ -1,6 +1,6 @@
 """Which brokers hold the replicas of a new topic.
 
-The rule: sort the brokers; partition i leads at broker (start + i) mod n, replica j lies j places further on, shifted by
+The rule: sort the brokers; partition i leads at broker (start + i) mod n, replica j is j places further on, shifted by
 one more each time the partitions have gone round, so that the followers of one broker's partitions spread over all
 others. With racks, the brokers are first interleaved rack by rack, and a replica whose rack is taken is passed over while
 another rack is free. ``start`` and ``shift`` are random in a cluster and 0 in the textbook rule.

@@ -27,7 +27,7 @@ def allocate_block(image: ClusterImage, *, broker_id: int, broker_epoch: int) ->
 
 
 def next_block(image: ClusterImage, *, broker_id: int, broker_epoch: int = -1) -> AllocatedBlock:
-    """For whoever asks."""
+    """For any broker that asks."""
     block = range(image.next_producer_id, image.next_producer_id + BLOCK_SIZE)
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=block.stop)
     return AllocatedBlock(block, (record,))

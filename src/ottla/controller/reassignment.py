@@ -1,8 +1,8 @@
 """Where replicas are: what AlterPartitionReassignments decides over an image, and which moves are under way.
 
-While a partition moves, its replicas are those that it shall have, in their order, and behind them those that it loses. Whoever is added
-joins the ISR as any follower does; the change of the ISR that makes it complete takes out who is removed (``partition_change.py``). A move
-that needs nobody new, as a new order of the same replicas, is complete at once. Source: KIP-455, KIP-860.
+While a partition moves, its replicas are those that it shall have, in their order, and behind them those that it loses. A replica that is
+added joins the ISR as any follower does; the change of the ISR that makes it complete takes out who is removed (``partition_change.py``).
+A move that needs no new replica, as a new order of the same replicas, is complete at once. Source: KIP-455, KIP-860.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a controller decides about what it finds: brokers that came and went while nobody looked, partitions that are only half made.
+"""What a controller decides about what it finds: brokers that came and went unseen, partitions that are only half made.
 
-A controller whose records are kept in ZooKeeper reads there who is registered, and what every partition was when somebody wrote it last.
-Whoever is not registered, or by a later session than the one that was known, has left every ISR first. Source: KIP-631, KIP-841.
+A controller whose records are kept in ZooKeeper reads there who is registered, and the last written state of every partition.
+A broker that is not registered, or by a later session than the known one, first leaves every ISR. Source: KIP-631, KIP-841.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WithoutTheAbsent(Completing):
 
 
 def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
-    """How the broker is registered, fenced, under the epoch that it has; whoever had its id before has left first."""
+    """How the broker is registered, fenced, under the epoch that it has; an earlier process of its id has left first."""
     broker_id, epoch = broker.broker_id, broker.broker_epoch
 
     def is_wanted(image: ClusterImage) -> bool:
@@ -45,7 +45,7 @@ def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected =
 
 
 def born(image: ClusterImage, partitions: Iterable[tuple[str, int, Sequence[int]]]) -> Recorded:
-    """Partitions of topics that exist: replicas that serve are in sync; where none does, the first one is, and nobody leads."""
+    """Partitions of topics that exist: replicas that serve are in sync; where none does, the first one is, and there is no leader."""
     records: list[Stored] = []
     for name, index, replicas in partitions:
         topic = image.topics.get(name)

@@ -1,6 +1,6 @@
 """In which log directory of its broker a replica is, and what follows when that has failed: others lead what was there.
 
-A replica that is in no directory any more is in the one that Kafka calls lost. Source: KIP-858.
+A replica that has lost its directory is in the one that Kafka calls lost. Source: KIP-858.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Plac
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
     """
     records, refused = [], {}
-    if image.features.get(METADATA_VERSION, NEWEST) < DIRECTORIES:  # the log cannot say it, and nobody asks for it again
+    if image.features.get(METADATA_VERSION, NEWEST) < DIRECTORIES:  # the log cannot say it, and it is not asked for again
         return Assigned((), {})
     for (topic_id, index), directory in wanted.items():
         name = image.topic_names.get(topic_id)
@@ -79,7 +79,7 @@ def _assigned(
 
 
 def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool], *, rules: TopicRules) -> Assigned:
-    """The broker's replicas are lost, or, if they were, are there again. For a controller that knows no more of log directories."""
+    """The broker's replicas are lost, or, if they were, are back. For a controller that knows nothing else of log directories."""
     changed: dict[Place, bytes] = {}
     for _, topic_id, index, partition in hosted_by(image, broker_id):
         is_now = lost.get((topic_id, index))

@@ -1,6 +1,6 @@
 """Who the active controller has heard from: sessions of brokers, how far each has come, and what their heartbeats ask for.
 
-Nothing of this is recorded: a controller that becomes active gives every registered broker a session that begins then. A session
+Nothing of this is recorded: a controller that becomes active gives every registered broker a session that starts then. A session
 belongs to one epoch of a broker. Source: KIP-631.
 """
 
@@ -36,7 +36,7 @@ class Session:
 class Sessions:
     """Sessions end ``timeout_ms`` after the last heartbeat (``broker.session.timeout.ms``).
 
-    ``registered_at`` gives the offset of the record that registered a broker of that epoch: the epoch itself, unless it is told otherwise.
+    ``registered_at`` gives the offset of the record that registered a broker of that epoch: the epoch itself by default.
     """
 
     def __init__(self, timeout_ms: int, registered_at: Callable[[int, int], int] = lambda broker_id, epoch: epoch) -> None:
@@ -53,7 +53,7 @@ class Sessions:
         self._sessions.pop(broker_id, None)
 
     def end_all(self) -> None:
-        """This controller is not the active one any more."""
+        """This controller is no longer the active one."""
         self._sessions.clear()
 
     def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:

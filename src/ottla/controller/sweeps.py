@@ -4,7 +4,7 @@ Each step is a decision of its own over the newest image, and is recorded as a g
 Between two steps anything may be decided. What says that it is done comes with the last step, as in Kafka: a broker is fenced once it has
 left its last ISR, so a controller that ends before that leaves one that is not fenced, has no session with the next controller, and is
 fenced by that one. A broker that joined an ISR again meanwhile is found by the index, which counts what is left: then there is another
-pass. What begins with its record (a broker that is unfenced, or stops, or goes on without a directory) is completed by the next controller,
+pass. What starts with its record (a broker that is unfenced, or stops, or goes on without a directory) is completed by the next controller,
 which looks at every partition once when it becomes active (``Completing``), or by the broker's next heartbeat.
 Source: KIP-631, KIP-841, KIP-858, KIP-966.
 """
@@ -60,7 +60,7 @@ class _Walk:
 
 
 class Sweep:
-    """``step`` until ``is_done``. It ends early, without a word, once ``is_wanted`` says of the image that nobody wants it any more."""
+    """``step`` until ``is_done``. It ends early and silently once ``is_wanted`` says of the image that it is no longer wanted."""
 
     def __init__(self, rules: RulesOf, is_wanted: Callable[[ClusterImage], bool]) -> None:
         self._rules = rules
@@ -145,7 +145,7 @@ class _Decided:
 
     record: PartitionChangeRecord | None
     stays: bool = False
-    """In the ISR, where nobody else is."""
+    """In the ISR, alone."""
     leaves: bool = False
     resigns: bool = False
     loses_eligibility: int = 0
@@ -153,7 +153,7 @@ class _Decided:
 
 
 class Leaving(Sweep):
-    """The broker is in no ISR any more, but where it alone must stay; uncleanly, it is not eligible any more either.
+    """A sweep that takes a broker out of every ISR where it need not stay alone; uncleanly, out of those that are eligible, too.
 
     ``first`` and ``last`` say what is recorded before and after that, the latter of the image and the offset where that will be.
     """
@@ -268,7 +268,7 @@ class Leaving(Sweep):
 
 
 class Returning(Sweep):
-    """The broker is unfenced (``first`` says so), and leads what nobody else could."""
+    """A sweep that unfences a broker (``first`` says so), and lets it lead what no other could."""
 
     def __init__(self, broker: BrokerImage, rules: RulesOf, first: Stored) -> None:
         super().__init__(rules, self._is_still_wanted)
@@ -325,7 +325,7 @@ class WithoutDirectories(Sweep):
 
 
 class Completing(Sweep):
-    """A sweep that completes what an earlier controller began: every partition that can be led is led, by a replica that has a directory.
+    """A sweep that completes what an earlier controller started: every partition that can be led is led, by a replica that has a directory.
 
     Who serves leads what has no leader, without losing a record; who has no log directory for its replica, or is fenced, is in no ISR.
     """

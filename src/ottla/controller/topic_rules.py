@@ -44,7 +44,7 @@ class TopicRules:
         return self.image.topic_configs(topic).get(key) or self.image.broker_configs("").get(key)
 
     def of(self, topic: str, partition: PartitionImage, suspected: Container[int] = ()) -> Rules:
-        """Those of one partition."""
+        """The rules for one partition."""
         found = self._found.get(topic)
         if found is None:
             found = self._found[topic] = self.min_isr(topic), self.may_be_unclean(topic)
@@ -91,12 +91,12 @@ def directory_of(partition: PartitionImage, node: int) -> bytes:
 
 
 def is_lost(partition: PartitionImage, node: int) -> bool:
-    """Whether the broker's replica is in no log directory any more."""
+    """Whether the broker's replica has lost its log directory."""
     return bool(partition.directories) and partition.directories[partition.replicas.index(node)] == LOST
 
 
 def hosted_by(image: ClusterImage, node: int) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    """Those of ``partitions_of`` that have a replica on the broker; no others are looked at."""
+    """The partitions of ``partitions_of`` that have a replica on the broker; no others are looked at."""
     return partitions_at(image.topics, image.index.of_broker(node))
 
 

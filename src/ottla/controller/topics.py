@@ -151,7 +151,7 @@ def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[
 def new_partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
     """The record of a partition that did not exist before: all its replicas that are up and stay are in sync.
 
-    INVALID_REPLICA_ASSIGNMENT when there is none: nobody could ever lead it.
+    INVALID_REPLICA_ASSIGNMENT when there is none: it could never have a leader.
     """
     in_sync = [node for node in nodes if is_serving(image, node)]
     if not in_sync:

@@ -2,7 +2,7 @@
 
 An offset is kept for the retention. For a group with a past the retention counts from the moment in which it became
 Empty; for one that never had members, from the commit. While a group of consumers is Stable, only offsets of topics
-that none of its members reads any more expire; other groups with members keep all. Source: KIP-211.
+that none of its members reads expire; other groups with members keep all. Source: KIP-211.
 """
 
 from __future__ import annotations

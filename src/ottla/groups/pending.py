@@ -21,7 +21,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._of_producer: dict[int, dict[tuple[str, Place], None]] = {}
         self._of_group: dict[str, dict[Place, dict[int, OffsetCommitValue | None]]] = {}
-        """By producer, the newest last; None for what counts no more, whatever becomes of the transaction."""
+        """By producer, the newest last; None for what no longer counts, whatever becomes of the transaction."""
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         place = key.topic, key.partition
@@ -38,13 +38,13 @@ class PendingOffsets:
                 at_place[producer_id] = None
 
     def drop(self, group_id: str, place: Place) -> None:
-        """Nothing is pending for the partition any more: it was deleted."""
+        """The partition was deleted: nothing is pending for it."""
         at_place = self._of_group.get(group_id, {}).get(place)
         for producer_id in list(at_place or ()):
             self._remove(producer_id, group_id, place)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """The producer's transaction has ended; what counts of it. What is older at these partitions counts no more."""
+        """The producer's transaction has ended; what counts of it. What is older at these partitions no longer counts."""
         counting = []
         for group_id, place in list(self._of_producer.get(producer_id, ())):
             at_place = self._of_group[group_id][place]

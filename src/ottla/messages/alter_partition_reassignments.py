@@ -1,4 +1,4 @@
-"""Begins, changes and cancels the move of replicas (KIP-455)."""
+"""Starts, changes and cancels the move of replicas (KIP-455)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class ApiVersionsRequest(Request, api_key=18, versions=(0, 4), flexible=3):
     client_software_name: str = string(since=3)
     client_software_version: str = string(since=3)
     asks_incarnation: bool = boolean(since=3, tag=10_000)
-    """Ottla's own, which others pass over: whoever has not joined the cluster yet says which process it is, and nothing else."""
+    """Ottla's own, which others pass over: a process that has not joined the cluster yet says which one it is, and nothing else."""
     node_id: int = int32(default=-1, since=3, tag=10_001)
     """Ottla's own: the node that makes the connection, if it is one."""
 

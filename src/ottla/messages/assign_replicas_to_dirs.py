@@ -1,4 +1,4 @@
-"""A broker tells the active controller in which of its log directories its replicas are, or that they are in none (KIP-858)."""
+"""A broker's report to the active controller: which log directories its replicas are in, or that they are in none (KIP-858)."""
 
 from __future__ import annotations
 

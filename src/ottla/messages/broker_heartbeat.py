@@ -1,4 +1,4 @@
-"""A broker tells the active controller that it lives, how far it has come, and what it wants (KIP-631; failed directories KIP-858)."""
+"""A broker's heartbeat to the active controller: its metadata offset, and what it wants (KIP-631; failed directories KIP-858)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A broker makes itself known to the active controller, which gives it an epoch (KIP-631).
 
-v2 tells the log directories (KIP-858), v3 the epoch before an orderly stop (KIP-966).
+v2 has the log directories (KIP-858), v3 the epoch before an orderly stop (KIP-966).
 """
 
 from __future__ import annotations

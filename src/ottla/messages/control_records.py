@@ -1,4 +1,4 @@
-"""The values of the metadata log's control records: who leads, where a snapshot begins and ends, who votes (KIP-595, 630, 853)."""
+"""The values of the metadata log's control records: who leads, where a snapshot starts and ends, who votes (KIP-595, 630, 853)."""
 
 from __future__ import annotations
 

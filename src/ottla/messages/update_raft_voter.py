@@ -1,4 +1,4 @@
-"""A voter tells the leader of the metadata quorum where it is reached, and which kraft.version it supports (KIP-853)."""
+"""A voter's message to the leader of the metadata quorum: its addresses, and the kraft.version that it supports (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ACLs in the form in which they are asked: part of each image, and kept by what makes the next one.
 
 A *cell* has all ACLs of one pattern, as two bit fields for each principal and host: what is allowed and what is denied. One look at
-the cells that cover a name tells every operation at once. Operations' numbers are the bits; ALL is all of them, and what an allowed
+the cells that cover a name decides every operation at once. Operations' numbers are the bits; ALL is all of them, and what an allowed
 operation implies is allowed with it. Source: KIP-11, KIP-290.
 
 Like an image, tables never change.
@@ -105,7 +105,7 @@ class AclTablesBuilder:
         self._added.setdefault(_pattern(acl), []).append(acl)
 
     def remove(self, acl: AccessControlEntryRecord) -> None:
-        """The ACL, which was added before, is none any more."""
+        """The ACL, which was added before, is removed."""
         self._removed.setdefault(_pattern(acl), []).append(acl)
 
     def seal(self) -> AclTables:

@@ -1,6 +1,6 @@
 """What differs between two images.
 
-Images share what did not change, so identity tells what did; it is found once, and handed to everybody who follows the metadata.
+Images share what did not change, so identity shows what did; it is computed once, for all that follow the metadata.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class ImageDelta:
     old: ClusterImage
     new: ClusterImage
     changed_topics: tuple[TopicImage, ...] = field(init=False)
-    """Those of ``new`` that are new or not as they were, by name."""
+    """The topics of ``new`` that are new or have changed, by name."""
     deleted_topics: tuple[TopicImage, ...] = field(init=False)
-    """Those of ``old`` that are gone, by name; a topic of the same name that was made later is among the changed ones."""
+    """The topics of ``old`` that are gone, by name; a topic of the same name that was made later is among the changed ones."""
 
     def __post_init__(self) -> None:
         old, new = self.old.topics, self.new.topics
@@ -33,9 +33,9 @@ class ImageDelta:
         object.__setattr__(self, "deleted_topics", tuple(sorted(deleted, key=_name)))
 
     def changes_at(self, broker_id: int) -> list[tuple[TopicImage, list[int]]]:
-        """The partitions that are new or not as they were, of those of which the broker has a replica or had one, by topic.
+        """The partitions that are new or have changed, among those that the broker hosts or hosted, by topic.
 
-        Both in order; topics without any are left out. Nobody else's partitions are looked at.
+        Both in order; topics without any are left out. Partitions of others are not looked at.
         """
         found: list[tuple[TopicImage, list[int]]] = []
         before, after = self.old.index.of_broker(broker_id), self.new.index.of_broker(broker_id)

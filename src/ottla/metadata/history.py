@@ -26,7 +26,7 @@ class ImageHistory:
 
     @property
     def committed(self) -> ClusterImage:
-        """What everybody may see."""
+        """The image that all may see."""
         return self._committed
 
     @property
@@ -59,13 +59,13 @@ class ImageHistory:
         return self._sealed[-1] if self._sealed else self._committed
 
     def commit(self, high_watermark: int) -> ClusterImage:
-        """The log is committed up to ``high_watermark``: the newest image that lies below it."""
+        """The log is committed up to ``high_watermark``: the newest image that is below it."""
         while self._sealed and self._sealed[0].end_offset <= high_watermark:
             self._committed = self._sealed.popleft()
         return self._committed
 
     def drop_uncommitted(self) -> None:
-        """The draft is what is committed: this node leads no more."""
+        """The draft is what is committed: this node no longer leads."""
         self._sealed.clear()
         self._appended.clear()
         self._builder = ImageBuilder(self._committed)

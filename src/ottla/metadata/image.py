@@ -48,13 +48,13 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     """Eligible leader replicas: no longer in sync, yet known to have everything that was committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
-    """Who was eligible and went down uncleanly; the last leader when nobody is eligible."""
+    """The replicas that were eligible and went down uncleanly; the last leader when none is eligible."""
     adding: tuple[int, ...] = ()
     """Replicas that a reassignment adds; they are among ``replicas``."""
     removing: tuple[int, ...] = ()
     """Replicas that a reassignment removes in the end; until then they are among ``replicas``."""
     directories: tuple[bytes, ...] = ()
-    """The log directory of each replica, in their order (KIP-858); empty where none was told."""
+    """The log directory of each replica, in their order (KIP-858); empty where none was reported."""
     is_recovering: bool = False
     """The leader was elected uncleanly and has not yet said that it has recovered (KIP-704)."""
 
@@ -103,14 +103,14 @@ class BrokerImage:
     rack: str | None
     is_fenced: bool
     incarnation_id: bytes = ZERO_UUID
-    """Drawn by each process: two with one id are told apart by it."""
+    """Drawn by each process: it distinguishes two with one id."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The lowest and highest level of each feature that it supports."""
     in_controlled_shutdown: bool = False
     directories: tuple[bytes, ...] = ()
     """Its log directories that are up (KIP-858)."""
     cordoned_directories: tuple[bytes, ...] | None = None
-    """Those of them that get no new replicas; None until the broker has told."""
+    """The directories that get no new replicas; None until the broker has reported them."""
 
 
 @dataclass(frozen=True, slots=True)

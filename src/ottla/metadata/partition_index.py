@@ -1,4 +1,4 @@
-"""Which partitions a broker has to do with, so that nobody looks at all of them: part of each image, and kept by what makes the next one.
+"""The partitions of each broker, so that no search looks at all of them: part of each image, and kept by what makes the next one.
 
 Like an image an index never changes. What the builder shares with the draft is its own until it is sealed.
 """
@@ -52,14 +52,14 @@ class PartitionIndex:
     """An index of one image's partitions by broker, with counts; a broker without any has no entry."""
 
     hosted: Mapping[int, Places] = field(default_factory=dict)
-    """Those of which the broker has a replica."""
+    """The partitions of which the broker has a replica."""
     led: Mapping[int, int] = field(default_factory=dict)
     in_sync: Mapping[int, int] = field(default_factory=dict)
     """In how many ISRs the broker is."""
     eligible: Mapping[int, int] = field(default_factory=dict)
     """In how many ELRs."""
     displaced: Mapping[int, int] = field(default_factory=dict)
-    """How many are led by nobody, or another broker, though this one is the first of their replicas."""
+    """How many have no leader, or another one, though this broker is the first of their replicas."""
     leaderless: Places = field(default_factory=dict)
     """Those that have no leader."""
     with_elr: Places = field(default_factory=dict)
@@ -104,7 +104,7 @@ class IndexBuilder:
         return self._index
 
     def seal(self) -> None:
-        """The draft never changes any more."""
+        """The draft never changes again."""
         for places, name in self._sets:
             found = places.get(name)
             if type(found) is set:

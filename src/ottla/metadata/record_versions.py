@@ -1,6 +1,6 @@
 """In which version a record is written: what ``metadata.version`` allows, so that every broker of that release can read it.
 
-A field that a version does not carry is not written. Whoever decides leaves it out of the image as well (``written_at``): all nodes have
+A field that a version does not carry is not written. A decision leaves it out of the image as well (``written_at``): all nodes have
 the same one. Source: KIP-584, KIP-778, KIP-858 (directories), KIP-966 (eligible leader replicas).
 """
 
@@ -53,7 +53,7 @@ def level_after_all(records: Iterable[Stored], level: int) -> int:
 
 
 def written_at(records: Sequence[Stored], level: int) -> Sequence[Stored]:
-    """The records as whoever reads the log has them: without what their versions do not carry."""
+    """The records as readers of the log have them: without what their versions do not carry."""
     if level >= NEWEST and not any(type(record) is FeatureLevelRecord for record in records):
         return records
     return tuple(_written(records, level))

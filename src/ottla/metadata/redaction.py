@@ -1,6 +1,6 @@
-"""Records of the metadata log as they may be shown: without what proves who somebody is.
+"""Records of the metadata log as they may be shown: without what proves an identity.
 
-SCRAM credentials, delegation tokens and configuration values that are passwords are secret, whoever reads the log.
+SCRAM credentials, delegation tokens and configuration values that are passwords are secret from all who read the log.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class ImageBuilder:
         self._own_index().change(name, record.partition_id, old, new)
 
     def _clear_elr(self, topic: str) -> None:
-        """Nobody of the topic's partitions is eligible any more; of all topics, for an empty name."""
+        """No replica of the topic's partitions stays eligible; of all topics, for an empty name."""
         places = self._draft.index.with_elr
         for name in (topic,) if topic else tuple(places):
             found = self._draft.topics[name]

@@ -17,11 +17,11 @@ class Transactions:
     """A reader of a log's records in order, which knows transactions of metadata."""
 
     def __init__(self) -> None:
-        self._waiting: list[Stored] | None = None  # of the transaction that has begun
+        self._waiting: list[Stored] | None = None  # of the transaction that has started
 
     @property
     def is_open(self) -> bool:
-        """A transaction has begun, and not ended."""
+        """A transaction has started, and not ended."""
         return self._waiting is not None
 
     def counting(self, records: Iterable[Stored]) -> list[Stored]:

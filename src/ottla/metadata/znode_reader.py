@@ -1,6 +1,6 @@
 """The cluster as its znodes say it: the inverse of ``znode_writer``.
 
-What a controller or a tool left incomplete is found, and completed by whoever reads it to become the controller: partitions with an
+What a controller or a tool left incomplete is found, and completed by the next controller when it reads it: partitions with an
 assignment and no state, topics that are to be deleted, topics of an old Kafka without an id.
 """
 
@@ -40,7 +40,7 @@ class Cluster:
     unborn: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)
     """Partitions that have an assignment, and no state: topic, index, replicas."""
     deleting: list[str] = field(default_factory=list)
-    """Topics whose deletion was begun, or asked for."""
+    """Topics whose deletion was started, or asked for."""
     unnamed: list[str] = field(default_factory=list)
     """Topics whose znode does not have their id yet."""
 

@@ -1,7 +1,7 @@
 """Metadata records as operations on znodes.
 
 A group of records becomes units; the operations of a unit belong together, and after each unit, in their order, the znodes say something
-that a controller can go on from: a topic's assignment comes before the states of its partitions, and whoever finds an assignment
+that a controller can go on from: a topic's assignment comes before the states of its partitions, and a controller that finds an assignment
 without a state makes it. Each operation names the version that it replaces. The version of a partition's state is its partition epoch:
 every change of the partition is one more write of its state. Brokers are no records here: their znodes are their own.
 """

@@ -290,7 +290,7 @@ def encode_producer_ids(broker_id: int, start: int, end: int) -> bytes:
 
 
 def decode_producer_ids(data: bytes) -> int:
-    """The next id that nobody has."""
+    """The next free id."""
     with _Reading(PRODUCER_IDS):
         return int(_object(data, PRODUCER_IDS)["block_end"]) + 1
     raise AssertionError("it returns or raises")

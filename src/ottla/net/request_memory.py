@@ -4,7 +4,7 @@ A connection holds the part of a frame that has come, and complete frames that w
 then those frames go on that miss the least, as many as miss no more than ``bytes_max`` together, and one at least; the other connections
 are not read until there is room. Small requests pass large ones so, and a peer that sends slowly holds up no other. A frame that goes on
 has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than twice ``bytes_max`` and one frame of the largest kind
-are held: first the one that holds the most. (Twice, since those who wait hold a receive more than ``bytes_max`` together, and whoever
+are held: first the one that holds the most. (Twice, since those who wait hold a receive more than ``bytes_max`` together, and the one that
 connects brings another: the one that goes on is not to end for that.) Requests in work, whose records wait for the disk, are counted
 apart: above ``bytes_max`` nothing is read.
 
@@ -72,7 +72,7 @@ class Share:
         self._memory.worked(count)
 
     def end(self) -> None:
-        """The connection holds nothing any more, whatever is said of it after."""
+        """The connection holds nothing from now on, whatever is reported for it later."""
         self.begin_work(-self.work)
         self.has_ended = True
         held, self.received, self.missing, self.kept = self.held, 0, 0, 0

@@ -29,7 +29,7 @@ class AbortedTransactions:
 
     def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(transactions, key=lambda transaction: -transaction.first_offset)
-        self._producer_ids: set[int] = set()  # whose aborted transaction has begun and not ended
+        self._producer_ids: set[int] = set()  # whose aborted transaction has started and not ended
 
     def admits(self, data: Buffer, at: int, header: BatchHeader) -> bool:
         """Whether the batch at byte ``at`` of ``data`` belongs to no aborted transaction."""

@@ -1,7 +1,7 @@
 """The header of a record batch v2, and what a broker does with it alone.
 
 A batch travels as bytes: it is checked by its header and its CRC, stamped in place, and written. Base offset, length and
-leader epoch lie before the CRC and are not covered by it, so a leader sets them without touching the checksum; attributes
+leader epoch are before the CRC and are not covered by it, so a leader sets them without touching the checksum; attributes
 and everything after them are covered.
 
 ======  =====================  ==========================================================================

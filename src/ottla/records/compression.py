@@ -102,7 +102,7 @@ def _too_large(codec: str, limit: int) -> DecodeError:
 class _Spares:
     """Memory that is used again: a new bytearray is set to zero first, which took a fifth of the time of all this.
 
-    Several threads may ask at once: what one of them has nobody else has.
+    Several threads may ask at once: no two of them get the same one.
     """
 
     def __init__(self) -> None:

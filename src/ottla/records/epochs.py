@@ -1,6 +1,6 @@
 """Which leader wrote which offsets.
 
-Each leader epoch begins at one offset and ends where the next one begins; the last one ends with the log. A follower (or a
+Each leader epoch starts at one offset and ends where the next one starts; the last one ends with the log. A follower (or a
 consumer) that asks where an epoch ended finds the point up to which its history and the leader's agree.
 
 Entries rise strictly in both columns. Source: KIP-101, KIP-279 (an unknown epoch is answered with the largest known one
@@ -20,7 +20,7 @@ _VERSION = 0
 
 
 class EpochCache:
-    """The epochs of one log, and where each began."""
+    """The epochs of one log, and where each started."""
 
     __slots__ = ("_epochs", "_start_offsets")
 
@@ -41,7 +41,7 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """``epoch`` begins at ``start_offset``, unless it already has; entries that contradict it are removed. True when changed."""
+        """``epoch`` starts at ``start_offset``, unless it already has; entries that contradict it are removed. True when changed."""
         if epoch < 0 or (epoch == self.latest_epoch and start_offset >= self._start_offsets[-1]):
             return False
         while self._epochs and (self._epochs[-1] >= epoch or self._start_offsets[-1] >= start_offset):
@@ -52,14 +52,14 @@ class EpochCache:
         return True
 
     def start_of(self, epoch: int) -> int | None:
-        """Where the epoch begins; None when it is not among those known."""
+        """Where the epoch starts; None when it is not among those known."""
         index = bisect_right(self._epochs, epoch) - 1
         return self._start_offsets[index] if index >= 0 and self._epochs[index] == epoch else None
 
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch at or below ``epoch`` and where it ended; ``(-1, -1)`` for an epoch newer than all known.
 
-        An epoch older than all known ends where the log's first one begins, and is answered under its own number.
+        An epoch older than all known ends where the log's first one starts, and is answered under its own number.
         """
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET
@@ -69,7 +69,7 @@ class EpochCache:
         return (epoch if higher == 0 else self._epochs[higher - 1]), self._start_offsets[higher]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote ``offset``; -1 when it lies before the first entry."""
+        """The epoch that wrote ``offset``; -1 when it is before the first entry."""
         index = bisect_right(self._start_offsets, offset)
         return NO_EPOCH if index == 0 else self._epochs[index - 1]
 
@@ -82,7 +82,7 @@ class EpochCache:
         return len(self._epochs) != count
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Offsets below ``start_offset`` are removed: the epoch that spans it now begins there. True when something changed."""
+        """Offsets below ``start_offset`` are removed: the epoch that spans it now starts there. True when something changed."""
         index = bisect_right(self._start_offsets, start_offset) - 1
         if index < 0 or (index == 0 and self._start_offsets[0] == start_offset):
             return False

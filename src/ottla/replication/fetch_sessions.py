@@ -4,9 +4,9 @@
 session id     epoch           meaning
 =============  ==============  ======================================================================
 0              -1              no session: a full fetch, answered in full
-0              0               begin a session with these partitions
+0              0               start a session with these partitions
 n              -1              end session n, then as without a session
-n              0               end session n, then begin another
+n              0               end session n, then start another
 n              the next one    partitions to add or change, partitions to forget; all others stay
 =============  ==============  ======================================================================
 
@@ -86,11 +86,11 @@ class SessionWatch(Protocol):
         ...
 
     def forgotten(self, key: PartitionKey) -> None:
-        """The session has the partition no more."""
+        """The session no longer has the partition."""
         ...
 
     def ended(self) -> None:
-        """The session is none any more."""
+        """The session has ended."""
         ...
 
 

@@ -46,7 +46,7 @@ class FollowedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """The records, which begin at the log's end, are appended."""
+    """The records, which start at the log's end, are appended."""
 
     records: Records
 
@@ -60,14 +60,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """The log is empty and begins at ``offset``: the leader has nothing older."""
+    """The log is empty and starts at ``offset``: the leader has nothing older."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskOffsets:
-    """The leader is asked where its log begins and ends: what was fetched lies outside of it. ``on_offsets`` gets the answer."""
+    """The leader is asked where its log starts and ends: what was fetched is outside of it. ``on_offsets`` gets the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ class Followed:
         self._backoff_ms = backoff_ms
         self._committed = committed  # the partition's
         self.leader_start_offset = NO_OFFSET
-        """Below it the leader has nothing any more; -1 before its first answer."""
+        """Below it the leader has nothing left; -1 before its first answer."""
         self.is_caught_up = False
         """Whether this replica has all that its leader said was committed; a throttle holds back only one that has not."""
         self.wait_until_ms = 0
         self.is_finding_offsets = False
-        self._gap_at = NO_OFFSET  # the leader has sent what lies after a gap that begins here, and it was not taken
+        self._gap_at = NO_OFFSET  # the leader has sent what is after a gap that starts here, and it was not taken
 
     @property
     def high_watermark(self) -> int:
@@ -133,14 +133,14 @@ class Followed:
         self.is_caught_up = offset <= log.log_end_offset
 
     def on_gap(self, offset: int) -> None:
-        """The leader's first batch begins after that offset, at which it was asked; nothing was taken of the answer."""
+        """The leader's first batch starts after that offset, at which it was asked; nothing was taken of the answer."""
         self._gap_at = offset
 
     def has_seen_gap_at(self, offset: int) -> bool:
         """Whether the leader is asked there again after it had sent a gap.
 
         One that stands in its log, from a time in which its topic was compacted, comes again. One that an answer has because the file was
-        cut and written again while it left does not: whoever cuts its log leads no more in this epoch, and answers with an error.
+        cut and written again while it left does not: a leader that cuts its log no longer leads in this epoch, and answers with an error.
         """
         return offset == self._gap_at
 
@@ -165,7 +165,7 @@ class Followed:
         return min(own_end, log.log_end_offset) if own_epoch != epoch else min(own_end, end_offset, log.log_end_offset)
 
     def on_offsets(self, start_offset: int, end_offset: int, log: FollowedLog) -> Step:
-        """The leader's log lies between these: this one is cut where it is longer, and begun again where it ends too early."""
+        """The leader's log is between these: this one is cut where it is longer, and started again where it ends too early."""
         self.is_finding_offsets = False
         if log.log_end_offset > end_offset:
             return Truncate(max(end_offset, log.log_start_offset)) if end_offset > log.log_start_offset else StartOver(end_offset)

@@ -1,13 +1,13 @@
 """The leader of one partition: how far its followers are, who is in sync, and how far it is safe to read.
 
 The ISR is what the controller has recorded. A change of it is asked for and takes effect when the controller has answered; until then the
-*maximal* ISR counts: the recorded one, and whoever is about to join (KIP-497). The high watermark is the smallest end offset among the
-maximal ISR, and among those who are caught up and may join it soon; under one leader it never goes back. It moves only while the ISR has
-``min.insync.replicas`` members (KIP-966), or as many as the partition has replicas, if those are fewer.
+*maximal* ISR counts: the recorded one, and the replicas that are about to join (KIP-497). The high watermark is the smallest end offset
+among the maximal ISR, and among those who are caught up and may join it soon; under one leader it never goes back. It moves only while the
+ISR has ``min.insync.replicas`` members (KIP-966), or as many as the partition has replicas, if those are fewer.
 
 A follower leaves the ISR when it has not been caught up for ``replica.lag.time.max.ms``, whatever it fetches meanwhile. It joins once it
-has reached the high watermark and the offset at which the leader's epoch began: below that there may be records that are committed, and
-that the follower does not have. It also has to begin where records were deleted for good while it was away: it may lead next.
+has reached the high watermark and the offset at which the leader's epoch started: below that there may be records that are committed, and
+that the follower does not have. It also has to start where records were deleted for good while it was away: it may lead next.
 Source: KIP-101, KIP-107, KIP-497, KIP-841 (fenced and stopping brokers), KIP-903 (broker epochs), KIP-966.
 """
 
@@ -90,7 +90,7 @@ class Follower:
         return self.end_offset == end_offset or now_ms - caught_up_ms <= lag_ms_max
 
     def stir(self) -> None:
-        """It is at rest no more: the leader's log may have grown, or the session is over. Until its last fetch it had everything."""
+        """It is no longer at rest: the leader's log may have grown, or the session is over. Until its last fetch it had everything."""
         if self.rests_with is not None:
             self.caught_up_ms = self.fetched_ms = max(self.caught_up_ms, self.rests_with.fetched_ms)
             self.leader_end_offset = self.end_offset
@@ -122,7 +122,7 @@ class Leader:
     ) -> None:
         """Elected. ``committed`` is the partition's, as this replica knows it; who is in sync has had everything until now.
 
-        What earlier leaders have deleted for good lies below ``start_offset``, the log's.
+        What earlier leaders have deleted for good is below ``start_offset``, the log's.
         """
         assert committed.offset <= end_offset, "the high watermark is within the log"
         self._node_id: Final = node_id
@@ -162,7 +162,7 @@ class Leader:
 
     @property
     def knows_what_is_committed(self) -> bool:
-        """Whether all that earlier leaders committed is below the high watermark again: until then it may be behind what they told."""
+        """Whether all that earlier leaders committed is below the high watermark again: until then it may be below what they announced."""
         return self.high_watermark >= self.epoch_start_offset
 
     @property
@@ -225,7 +225,7 @@ class Leader:
         return True
 
     def stir(self, node: int, times: FetchTimes) -> None:
-        """The follower is not at rest any more, if it was by that session."""
+        """The follower is no longer at rest, if it was by that session."""
         follower = self.followers.get(node)
         if follower is not None and follower.rests_with is times:
             follower.stir()
@@ -236,7 +236,7 @@ class Leader:
         return follower.start_offset >= self._deleted_offset or follower.start_offset == NO_OFFSET
 
     def advance(self, end_offset: int, now_ms: int) -> bool:
-        """The log has grown to ``end_offset``, or somebody has moved: True when the high watermark has moved, too."""
+        """The log has grown to ``end_offset``, or a follower has moved: True when the high watermark has moved, too."""
         if len(self.isr) < self.effective_min_isr:
             return False
         high_watermark, maximal_isr = min(end_offset, self._kept()), self.maximal_isr
@@ -269,14 +269,14 @@ class Leader:
         return follower
 
     def low_watermark(self, start_offset: int, is_live: IsLive) -> int:
-        """Below, every live replica has deleted its records, as far as is known; the leader's own begin at ``start_offset``.
+        """Below, every live replica has deleted its records, as far as is known; the leader's own start at ``start_offset``.
 
         -1 while a live replica has not fetched. One whose broker is gone or fenced counts again when it is back.
         """
         return min([start_offset, *(follower.start_offset for node, follower in self.followers.items() if is_live(node))])
 
     def deleted(self, offset: int) -> None:
-        """A client is told that records below are deleted on every live replica."""
+        """A client learns that records below are deleted on every live replica."""
         self._deleted_offset = max(self._deleted_offset, offset)
 
     # -- the ISR

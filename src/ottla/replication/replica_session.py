@@ -46,13 +46,13 @@ class ReplicaSession:
             self._due.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """The partition is not fetched any more, for now or for ever."""
+        """The partition is no longer fetched, for now or for ever."""
         self._due.pop(key, None)
         if key in self.said:
             self._forgotten[key] = None
 
     def reset(self) -> None:
-        """The leader has no session of this broker: the next request begins one, with all that was wanted."""
+        """The leader has no session of this broker: the next request starts one, with all that was wanted."""
         for key, asked in self.said.items():
             if key not in self._forgotten:
                 self._due.setdefault(key, asked)

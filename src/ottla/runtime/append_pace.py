@@ -39,7 +39,7 @@ class AppendPace:
         self._ns_per_byte = ns_per_byte
 
     def wrote_on_loop(self, size_bytes: int, took_ns: int) -> None:
-        """As ``wrote``, of an append that everybody waited for, whatever it was waiting for itself."""
+        """As ``wrote``, of an append that all others waited for, whatever it waited for itself."""
         self.wrote(size_bytes, took_ns)
         if took_ns > STALLED_NS:
             self._stalled_until_ns = time.monotonic_ns() + STALL_NS

@@ -1,7 +1,7 @@
 """Descriptors of deleted files are closed on a thread of their own.
 
 The last ``close`` of a file without a name frees what it holds: of a gigabyte in the page cache that takes the kernel a second,
-or several. A broker that deletes a segment or a topic would answer nobody for as long, and others would elect another
+or several. A broker that deletes a segment or a topic would answer no request for as long, and others would elect another
 controller.
 """
 
@@ -21,13 +21,13 @@ class Closer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """From now on somebody closes what is to be closed."""
+        """Starts the thread that closes files."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._close_all, name="closing", daemon=True)
             self._thread.start()
 
     def close(self, descriptor: int) -> None:
-        """At once, unless the file has no name any more, and there is somebody to whom it can be left."""
+        """At once, unless the file has lost its name, and there is a thread to which it can be left."""
         if self._thread is None or os.fstat(descriptor).st_nlink > 0:
             os.close(descriptor)
         else:

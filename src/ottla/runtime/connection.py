@@ -168,7 +168,7 @@ class RealConnection:
             self._write()
 
     def _write(self, *, has_waited: bool = False) -> None:
-        """Sends until everything has been sent, the socket accepts no more, or the disk has to be read.
+        """Sends until everything has been sent, the socket accepts nothing further, or the disk has to be read.
 
         The handler is notified when everything has been sent, if some of it had to wait, for the socket or for the disk.
         """

@@ -16,7 +16,7 @@ KEPT_FROM_PARTITIONS: Final = 256
 
 
 def raise_limit() -> None:
-    """The process may have as many open files as the system lets it have without asking anybody (the hard limit)."""
+    """The process may have as many open files as the system allows without privileges (the hard limit)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -129,7 +129,7 @@ class RealFile:
         await self._hop(lambda: os.fdatasync(self.descriptor))
 
     async def close(self) -> None:
-        """Nothing to wait for: the descriptor is closed with the object, when no region needs it any more."""
+        """Nothing to wait for: the descriptor is closed with the object, when the last region has let go of it."""
 
     async def _hop(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -285,7 +285,7 @@ def _make_private(path: str) -> None:
 
 
 def _mode_in(folder: str) -> int:
-    """Of a new file: nobody may read it who may not read its directory."""
+    """Of a new file: only users that may read its directory may read it."""
     try:
         return 0o644 & (os.stat(folder).st_mode | 0o600)
     except FileNotFoundError:

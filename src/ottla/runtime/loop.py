@@ -13,7 +13,7 @@ from typing import Any
 
 
 class TurnMeter(selectors.DefaultSelector):
-    """The loop's selector, which knows when a turn begins and ends."""
+    """The loop's selector, which knows when a turn starts and ends."""
 
     longest_ns = 0
     _began_ns = -1

@@ -109,7 +109,7 @@ class RealNetwork:
         self._contexts: dict[int, tuple[TlsClient, ssl.SSLContext]] = {}
 
     def renew_receive_buffer(self) -> None:
-        """The old one is used again when nothing looks at it any more."""
+        """The old one is used again when nothing looks at it."""
         memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
         self.receive_buffer = memoryview(memory)
         self._memory.take_back(memory)

@@ -2,7 +2,7 @@
 
 A cold ``sendfile`` stops the whole loop for as long as the disk takes: 5 to 8 ms here, 64 at most. ``preadv`` with
 RWF_NOWAIT reports it in a microsecond; a worker reads what is cold, and the loop then sends it. The worker never
-touches the socket. Where the kernel or the file system cannot tell (macOS, some network file systems), everything counts
+touches the socket. Where the kernel or the file system cannot say (macOS, some network file systems), everything counts
 as warm.
 """
 
@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 128 * 1024
 
 
 def is_warm(descriptor: int, offset: int, length: int) -> bool:
-    """The first and the last byte are cached. In a file that is read in order, what lies between them then is, too."""
+    """The first and the last byte are cached. In a file that is read in order, what is between them then is, too."""
     return _is_cached(descriptor, offset) and (length <= 1 or _is_cached(descriptor, offset + length - 1))
 
 
@@ -74,7 +74,7 @@ class Warmer:
         self.warmed_count = 0
 
     def warm(self, descriptor: int, offset: int, length: int, then: Callable[[], None]) -> None:
-        """``then`` is called on the loop when the range was read, also when the disk failed: sending will tell.
+        """``then`` is called on the loop when the range was read, also when the disk failed: sending will show it.
 
         The caller keeps the descriptor open until then.
         """

@@ -41,7 +41,7 @@ class ZooKeeper:
             from kazoo.client import KazooClient
         except ImportError:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "ZooKeeper needs the package kazoo: pip install 'ottla[zookeeper]'") from None
-        logging.getLogger("kazoo").setLevel(logging.ERROR)  # a lost connection is reported by whoever has the session
+        logging.getLogger("kazoo").setLevel(logging.ERROR)  # the owner of the session reports a lost connection
         client = KazooClient(
             hosts=servers,
             timeout=session_timeout_ms / 1000,
@@ -93,7 +93,7 @@ class KazooSession:
         self._states = KazooState
         self._loop = asyncio.get_running_loop()
         self._open: asyncio.Future[None] = self._loop.create_future()
-        self._is_over = False  # set in kazoo's thread, so that nothing is sent in the session that kazoo would begin next
+        self._is_over = False  # set in kazoo's thread, so that nothing is sent in the session that kazoo would start next
         self._is_closed = False
         self._is_expiry_known = False
         self._close_task: asyncio.Task[None] | None = None
@@ -118,7 +118,7 @@ class KazooSession:
         client.add_listener(self._on_state)
 
     async def opened(self) -> None:
-        """The session has begun. NotAuthorizedError when the credentials are refused."""
+        """The session has started. NotAuthorizedError when the credentials are refused."""
         self._client.start_async()
         await self._open
 
@@ -135,7 +135,7 @@ class KazooSession:
     def _cross(self, callback: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop has ended, and everybody who could want to know
+        except RuntimeError:  # the loop has ended, and so have all that wait
             pass
 
     # -- on the loop

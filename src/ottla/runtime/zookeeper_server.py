@@ -82,7 +82,7 @@ class ZooKeeperServer:
         return None if self._process is None else self._process.pid
 
     def spawn(self) -> None:
-        """Its process has begun. JavaMissingError without a Java, or without the jars."""
+        """Its process has started. JavaMissingError without a Java, or without the jars."""
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         lines = [

@@ -17,7 +17,7 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 class _Socket(ssl.SSLSocket):
-    """In TLS 1.3 it is the first read that learns that the own certificate was refused."""
+    """A socket of kazoo's. In TLS 1.3 only its first read learns that the server has refused the client's certificate."""
 
     on_problem: Callable[[OSError], None]
 

@@ -18,7 +18,7 @@ _LITERAL, _PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
 
 
 class Asker(NamedTuple):
-    """Who asks, and from where, as ACLs name both. ``keys`` are all the ways in which an ACL may mean them."""
+    """A principal and its host, as ACLs name both. ``keys`` are all the ways in which an ACL may name them."""
 
     principal: str
     host: str

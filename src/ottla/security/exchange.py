@@ -38,7 +38,7 @@ class State(Enum):
 
 
 class Kind(Enum):
-    """Of a request."""
+    """The kind of a request."""
 
     VERSIONS = auto()
     HANDSHAKE = auto()
@@ -75,7 +75,7 @@ TABLE: Final[Mapping[State, Mapping[Kind, Verdict]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who has authenticated, how, when, and until when. ``ends_ms`` is None without a limit."""
+    """The session of an authenticated client: its principal, mechanism, start, and end. ``ends_ms`` is None without a limit."""
 
     principal: Principal
     mechanism: str

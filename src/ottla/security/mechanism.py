@@ -34,7 +34,7 @@ class ServerMechanism(Protocol):
 
 
 class Offer(Protocol):
-    """What a listener offers to those who connect."""
+    """The mechanisms that a listener offers."""
 
     @property
     def mechanisms(self) -> Sequence[str]: ...

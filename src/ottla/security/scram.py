@@ -66,7 +66,7 @@ class ScramMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a password."""
+    """The part of a password that a server keeps."""
 
     salt: bytes
     stored_key: bytes = field(repr=False)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, Protocol, cast
 
 EPOCH_MS: Final = 1_700_000_000_000
-"""Virtual time begins here on every wall clock that nobody has set."""
+"""Virtual time starts here on every wall clock that has not been set."""
 
 
 class TimeKeeper(Protocol):
@@ -16,7 +16,7 @@ class TimeKeeper(Protocol):
 
 
 def world_seconds() -> float:
-    """The time that has passed since the simulation began: no machine's own."""
+    """The time that has passed since the simulation started: no machine's own."""
     return cast(TimeKeeper, asyncio.get_running_loop()).now
 
 

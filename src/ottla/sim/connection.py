@@ -4,7 +4,7 @@ What a process sends waits in the process until the kernel has room for it, and 
 answer may have what was written to the file after it was made. A region that is not in the page cache is read later still.
 
 A kernel works while its process is paused: it takes connections into the listener's backlog and data into a buffer, both bounded, and
-nobody answers. It also works when the process has died, and then says so: to who sends on a connection that is gone, with a reset.
+no answer comes. It also works when the process has died, and then says so: to who sends on a connection that is gone, with a reset.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SimConnection:
         self._was_crowded = False
         self._error: Exception | None = None
         self.is_closed = False
-        self._is_gone = False  # the kernel knows nothing of it any more
+        self._is_gone = False  # the kernel has forgotten it
 
     @property
     def host(self) -> str:
@@ -155,7 +155,7 @@ class SimConnection:
         self._fill()
 
     def _break_off(self) -> None:
-        """What was promised cannot be sent: the other end gets no more."""
+        """What was promised cannot be sent: the other end gets nothing further."""
         self._queue.clear()
         self._queued = 0
         self._put(Signal.END)

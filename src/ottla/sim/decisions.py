@@ -97,7 +97,7 @@ def _of_a_leader(image: ClusterImage, before: PartitionImage, after: PartitionIm
         yield f"broker {after.leader} is elected while it stops"
     has_handed_over = before.leader in set(before.replicas) - set(after.replicas)  # to one that it found in sync
     # One step may be two decisions: the leader before has found it in sync, and then it was preferred.
-    # Whoever was elected with a loss cannot have asked for another ISR yet.
+    # A leader that was elected with a loss cannot have asked for another ISR yet.
     has_joined = before.leader in after.isr and after.partition_epoch > before.partition_epoch + 1
     if after.leader not in {*before.isr, *before.elr} and not has_handed_over and not has_joined:
         # The last one of an ISR has lost power: with eligible leader replicas it leads again, for want of another one (KIP-966).

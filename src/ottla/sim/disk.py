@@ -120,7 +120,7 @@ class SimDisk:
         await self._take_time(DONE_SUSPENDS)
 
     async def _take_long(self, operation: str, path: str) -> None:
-        """What a disk does that is busy with something else, or is about to fail: seconds pass, and nobody says why."""
+        """What a disk does that is busy with something else, or is about to fail: seconds pass without a reason."""
         delay_ms = delay_of(self.slow, operation, path)
         if self.slow_share and self._rng.random() < self.slow_share:
             delay_ms = max(delay_ms, self._rng.random() * self.slow_ms_max)
@@ -203,7 +203,7 @@ class SimDisk:
         return names, [(source, target) for source, target in self._renames if chosen.get(self._family(source))]
 
     def _family(self, path: str) -> str:
-        """One name for all that unsynced renames connect with this one, those of the directories that it lies in among them."""
+        """One name for all that unsynced renames connect with this one, those of the directories that it is in among them."""
         family = {path, *(name for pair in self._renames for name in pair if is_within_any(path, list(pair)))}
         for _ in self._renames:
             grown = family | {name for pair in self._renames if family & set(pair) for name in pair}

@@ -66,7 +66,7 @@ class Plan:
     again_step: int | None = None
     fault: Fault | None = None  # injected once the disk has done ``fault_step`` operations
     fault_step: int = 0
-    silence: Silence = Silence.NONE  # begins once the disk has done ``silence_step`` operations
+    silence: Silence = Silence.NONE  # starts once the disk has done ``silence_step`` operations
     silence_step: int = 0
 
 
@@ -109,7 +109,7 @@ def explore(plan: Plan) -> Outcome:
 
 
 async def _break_disk(broker: SimBroker, fault: Fault, step: int, history: History) -> None:
-    """One operation fails. A log that failed takes no more writes, so after a while the broker is restarted."""
+    """One operation fails. A log that failed takes no further writes, so after a while the broker is restarted."""
     await _steps_done(broker.machine.disk, step)
     broker.machine.disk.faults.append(fault)
     await asyncio.sleep(FAILED_SECONDS)
@@ -142,7 +142,7 @@ async def _be_silent(fabric: Fabric, broker: SimBroker, plan: Plan) -> None:
 
 
 async def _steps_done(disk: SimDisk, count: int) -> None:
-    """So many operations have begun that change the disk."""
+    """So many operations have started that change the disk."""
     reached = asyncio.Event()
 
     def on_step(operation: str, path: str, what: str) -> None:

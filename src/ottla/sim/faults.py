@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ANY: Final = ""
-"""Every operation, those that only read among them: the disk does nothing any more."""
+"""Every operation, reads too: the disk has stopped working."""
 
 
 @dataclass(frozen=True, slots=True)

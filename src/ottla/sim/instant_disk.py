@@ -21,7 +21,7 @@ Operation = tuple[Any, ...]
 Survives = Callable[[str, bytes, bytes], bytes]
 """From a path and its durable and written bytes to those that are found."""
 
-_UNRECORDED: Final = ("make_dirs", "work")  # a replay begins with all directories, and what a job does are operations of its own
+_UNRECORDED: Final = ("make_dirs", "work")  # a replay starts with all directories, and what a job does are operations of its own
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

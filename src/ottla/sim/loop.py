@@ -185,7 +185,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._has_ended = True
         self.close()
         dead, self._dead = self._dead, {}
-        with warnings.catch_warnings(), capture_logs():  # their ``finally`` runs now, in no loop: what it says is nobody's
+        with warnings.catch_warnings(), capture_logs():  # their ``finally`` runs now, in no loop: what it says has no owner
             warnings.simplefilter("ignore")
             unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
             try:
@@ -209,7 +209,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _cancel_all(loop: SimLoop) -> None:
-    for _ in range(ENDS_MAX):  # what is cancelled may begin something to put itself in order
+    for _ in range(ENDS_MAX):  # what is cancelled may start something to put itself in order
         tasks = [task for task, process in loop.tasks() if process is None]
         if not tasks:
             return

@@ -1,4 +1,4 @@
-"""Paths of the simulated disk: which lies in which, and what a rename makes of them."""
+"""Paths of the simulated disk: which contains which, and what a rename makes of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Names(MutableMapping[str, V]):
-    """Values by path, that know what lies in each directory."""
+    """Values by path, that know what is in each directory."""
 
     def __init__(self, values: Mapping[str, V] = {}) -> None:
         self._values: dict[str, V] = {}
@@ -42,7 +42,7 @@ class Names(MutableMapping[str, V]):
         return len(self._values)
 
     def inside(self, folder: str) -> list[str]:
-        """The paths that lie in the directory itself."""
+        """The paths in the directory itself."""
         return list(self._in.get(folder, ()))
 
     def drop(self, folder: str) -> None:
@@ -51,7 +51,7 @@ class Names(MutableMapping[str, V]):
             del self[path]
 
     def move(self, source: str, target: str) -> None:
-        """What lay in the one directory lies in the other."""
+        """What was in the one directory is in the other."""
         for path in self._within(source):
             self[moved(path, source, target)] = self.pop(path)
 

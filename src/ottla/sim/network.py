@@ -1,7 +1,7 @@
 """Streams between named hosts, in memory, and what may happen to them.
 
 Bytes of a connection arrive in order, after a delay, cut at arbitrary places; those of different connections in any order. What
-goes wrong is told apart as real networks tell it apart:
+goes wrong is distinguished as in real networks:
 
 - a host without a listener refuses at once; so does a firewall that rejects;
 - a process that dies ends its connections, with an end or a reset; its port may accept for a few milliseconds more, only to reset;
@@ -196,7 +196,7 @@ class Fabric:
         self.link(source, target).is_cut = True
 
     def join_link(self, source: str, target: str) -> None:
-        """The link is not cut any more; what was held arrives."""
+        """The link works again; what was held arrives."""
         self._trace.add(f"link {source} -> {target} joined")
         link = self.link(source, target)
         link.is_cut = False

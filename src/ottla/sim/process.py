@@ -1,4 +1,4 @@
-"""A process of a simulated machine: what it began runs while it runs, waits while it is paused, and is dropped when it is killed.
+"""A process of a simulated machine: what it started runs while it runs, waits while it is paused, and is dropped when it is killed.
 
 Code knows its process by a context variable, which asyncio hands on: tasks, callbacks and timers that code of a process makes are
 that process's own. Code outside of all processes (the test, the run that drives a simulation) is never stopped.
@@ -104,7 +104,7 @@ class Process:
         self._loop.requeue(withheld)
 
     def kill(self) -> None:
-        """Nothing of the process runs any more. Called from within it, that holds from its next ``alive`` on."""
+        """Nothing of the process runs from now on. Called from within it, that holds from its next ``alive`` on."""
         if self.is_dead:
             return
         self.is_running, self.is_dead = False, True
@@ -115,7 +115,7 @@ class Process:
                 future.set_exception(PowerCut())
 
     def disintegrate(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """The world has ended, and with it the loop: what is left of the process is freed, where nobody can notice."""
+        """The world has ended, and with it the loop: what is left of the process is freed, unnoticed."""
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close(task.get_coro())
@@ -138,7 +138,7 @@ async def alive() -> None:
 
 def _close(coroutine: Any) -> None:
     """The coroutine has ended, whatever it does about that; it may await in its ``finally`` a few times."""
-    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:  # what it was going to drive has begun, perhaps
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:  # what it was going to drive has started, perhaps
         for value in coroutine.cr_frame.f_locals.values():
             if inspect.iscoroutine(value):
                 _close(value)

@@ -203,7 +203,7 @@ class Tree:
         return self._events(touched)
 
     def forget(self, asker: Asker) -> None:
-        """Its watches are not called any more."""
+        """Its watches are no longer called."""
         for watches in (self._data_watches, self._child_watches):
             for path in list(watches):
                 watches[path] = [(owner, watch) for owner, watch in watches[path] if owner is not asker]

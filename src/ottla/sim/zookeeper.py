@@ -39,7 +39,7 @@ class SimZooKeeper:
     # -- what may happen to it
 
     def cut(self, host: str) -> None:
-        """The host does not reach the service any more."""
+        """The host no longer reaches the service."""
         self._cut.add(host)
         self._drop(lambda known: known.session.host == host)
 
@@ -67,7 +67,7 @@ class SimZooKeeper:
                 self.after(known.session.end_connection)
 
     def sessions_of(self, host: str) -> list[int]:
-        """Those that began on the host, and have not ended."""
+        """Those that started on the host, and have not ended."""
         return [session_id for session_id, known in self._known.items() if known.session.host == host]
 
     def _drop(self, which: Callable[[KnownSession], bool]) -> None:
@@ -84,7 +84,7 @@ class SimZooKeeper:
         return asyncio.get_running_loop().time()
 
     def after(self, callback: Callable[[], None]) -> None:
-        """When a message has arrived. The callback is nobody's: it runs although the process that caused it may be dead."""
+        """When a message has arrived. The callback belongs to no process: it runs although the process that caused it may be dead."""
         asyncio.get_running_loop().call_later(self.delay(), callback, context=Context())
 
     def delay(self) -> float:

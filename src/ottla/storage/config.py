@@ -42,7 +42,7 @@ class LogConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 604_800_000
     roll_ms: int = field(init=False)
-    """How far apart the times in a segment may lie, but for jitter: only closed ones are compacted, so max.compaction.lag.ms counts too."""
+    """How far apart the times in a segment may be, but for jitter: only closed ones are compacted, so max.compaction.lag.ms counts too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms)

@@ -1,4 +1,4 @@
-"""What lies in the files of a log, described: for ``ottla dump-log``. Bytes in, descriptions out.
+"""What is in the files of a log, described: for ``ottla dump-log``. Bytes in, descriptions out.
 
 Damage is described, not raised: a dump is what one looks at when something is wrong.
 """

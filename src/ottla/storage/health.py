@@ -20,7 +20,7 @@ class LogHealth:
 
     def __init__(self) -> None:
         self.is_failed = False
-        self.room: Room | None = None  # of its directory, where the owner has told
+        self.room: Room | None = None  # of its directory, where the owner has set it
         self.is_retired = False  # the partition was deleted; a retired log counts as failed
         self.drop_staged: Callable[[], None] = _nothing  # the tail's: what is staged will never be written
         self.on_failed: Callable[[], None] = _nothing
@@ -33,7 +33,7 @@ class LogHealth:
 
     @property
     def has_no_room(self) -> bool:
-        """Whether nothing is to be written: the disk was full, and nobody has found room since."""
+        """Whether nothing is to be written: the disk was full, and no write has found room since."""
         return self.room is not None and self.room.is_full
 
     def on_full(self) -> None:
@@ -42,7 +42,7 @@ class LogHealth:
             self.room.on_full()
 
     def fail(self) -> None:
-        """Nothing is served from the log any more; what was staged will never be written."""
+        """Nothing is served from the log from now on; what was staged will never be written."""
         if not self.is_failed:
             self.is_failed = True
             self.drop_staged()
@@ -62,7 +62,7 @@ class LogHealth:
             self.fail()
 
     def retire(self) -> None:
-        """Nothing is read from the log or written to it any more: its partition was deleted. What was staged is dropped."""
+        """Nothing is read from the log or written to it from now on: its partition was deleted. What was staged is dropped."""
         self.is_failed = self.is_retired = True
         self.drop_staged()
 

@@ -1,6 +1,6 @@
 """Idempotent producers: the last five batches of each, so that a retry is known and a gap is refused.
 
-A producer id writes under an epoch, and numbers its records from 0 in each partition. The next batch must begin one after
+A producer id writes under an epoch, and numbers its records from 0 in each partition. The next batch must start one after
 the last one ended (2**31 - 1 is followed by 0). One of the last five batches, sent again, is a duplicate and gets the offsets
 that it already has; five, because a producer keeps at most five requests in flight.
 
@@ -33,14 +33,14 @@ none is open, either epoch is raised           taken: from now on it fences
 none is open, nothing is raised                repeated: not written once more
 =============================================  =====================================================
 
-An unknown producer that begins later has sent an earlier batch that was refused, by a broker that did not lead yet: were this one taken,
+An unknown producer that starts later has sent an earlier batch that was refused, by a broker that did not lead yet: were this one taken,
 clients would count that one as acknowledged (librdkafka does). Kafka takes any first sequence.
 
 A transaction of a producer is open from its first transactional batch in this partition to the end marker. Up to the first offset of those
 that are open, or whose marker is not committed yet, everything is decided: the last stable offset, where read_committed readers stop.
 
 Two layers: what is in the log, and over it what is staged to be written, end markers too: until a marker is written, a late batch of the
-epoch that it ends would be taken otherwise, and begin a transaction that nothing ends. Snapshots hold the first only: a batch that a crash
+epoch that it ends would be taken otherwise, and start a transaction that nothing ends. Snapshots hold the first only: a batch that a crash
 swallowed must not be taken for a duplicate when it is sent again.
 
 Source: KIP-98, KIP-360, KIP-890, KIP-1228, KAFKA-5494 (the five).
@@ -78,7 +78,7 @@ _NEXT_EPOCH_VERSION: Final = 2
 
 
 class NotPermitted(Exception):
-    """The batch begins a transaction here, or comes after its end: its coordinator is to be asked."""
+    """The batch starts a transaction here, or comes after its end: its coordinator is to be asked."""
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
         super().__init__(f"the transaction of producer {producer_id}, epoch {producer_epoch}, is not open here")
@@ -125,7 +125,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.may_lack_some = False
-        """Producers may have written here that are not known any more: with their records, or by their age, or by an unclean election."""
+        """Producers may have written here that have been forgotten: with their records, or by their age, or by an unclean election."""
         self._repeats: dict[int, int] = {}  # end markers that were not written once more, by producer
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
@@ -174,7 +174,7 @@ class ProducerStates:
     def check_is_part(self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool) -> None:
         """NotPermitted unless the producer's transaction is open here under this epoch.
 
-        With ``begins_at_zero`` a producer that is not known here begins with sequence 0, whatever was deleted: its coordinator would not
+        With ``begins_at_zero`` a producer that is not known here starts with sequence 0, whatever was deleted: its coordinator would not
         have added the partition otherwise. OUT_OF_ORDER_SEQUENCE_NUMBER when it does not.
         """
         state = self._staged.get(producer_id) or self._states.get(producer_id)

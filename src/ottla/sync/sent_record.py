@@ -18,7 +18,7 @@ _MADE_LATE = {"_condition": threading.Condition, "_waiters": list, "_done_callba
 
 
 class SentRecord(Future[RecordMetadata]):
-    """Where the record landed, once it is acknowledged; or a KafkaError."""
+    """The place where the record landed, once it is acknowledged; or a KafkaError."""
 
     _state = PENDING
     _result: RecordMetadata | None = None

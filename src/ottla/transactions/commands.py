@@ -16,7 +16,7 @@ from ottla.types import NO_EPOCH, TopicPartition
 
 
 class InitProducerId(Command["InitResult"], msgspec.Struct, frozen=True):
-    """``producer_id`` is -1 of a producer that begins; it fences the one before it. One that goes on names its id and epoch (KIP-360)."""
+    """``producer_id`` is -1 of a producer that starts; it fences the one before it. One that goes on names its id and epoch (KIP-360)."""
 
     token: int
     transactional_id: str

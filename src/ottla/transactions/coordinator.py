@@ -1,11 +1,11 @@
 """The transaction coordinator: all transactional ids of one partition of ``__transaction_state``, as a replicated machine.
 
 What clients ask is looked up in ``table.py``; here is what is done then. What is durable comes from records, each of which has all of its
-transaction. What is volatile: the partitions of prepared transactions that lack their marker, and when open ones began by a clock that was
-never set back. After a restart every marker of a prepared transaction is written once more, which does no harm.
+transaction. What is volatile: the partitions of prepared transactions that lack their marker, and when open ones started by a clock that
+was never set back. After a restart every marker of a prepared transaction is written once more, which does no harm.
 
-Time comes in as ``now_ms`` and is written to records: it should be the time of day. It may jump; transactions that began in the future
-begin now.
+Time comes in as ``now_ms`` and is written to records: it should be the time of day. It may jump; transactions that started in the future
+start now.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LookAgain:
     """The open transactions are looked at when ``due_ms`` comes."""
 
     due_ms: int
-    now_ms: int | None = None  # they were looked at then: none of them began later
+    now_ms: int | None = None  # they were looked at then: none of them started later
 
 
 class TransactionCoordinator:
@@ -324,7 +324,7 @@ def _initialized(command: InitProducerId, found: Transaction) -> Decision:
 
 
 def _last_epoch(command: InitProducerId) -> int:
-    """What the client still has, should it not get the answer; after a fence nobody may go on from before."""
+    """What the client still has, should it not get the answer; after a fence no client may go on from before."""
     return NOBODY if command.producer_id == NO_PRODUCER_ID else command.producer_epoch
 
 

@@ -31,7 +31,7 @@ class WriteMarkers(msgspec.Struct, frozen=True):
 
 
 class TakeProducerId(msgspec.Struct, frozen=True):
-    """The command is decided again with a ``fresh_producer_id``; whoever waits for it goes on waiting."""
+    """The command is decided again with a ``fresh_producer_id``; those who wait for it go on waiting."""
 
     command: Any
 

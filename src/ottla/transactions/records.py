@@ -1,7 +1,7 @@
 """Records of ``__transaction_state`` as bytes: a 2-byte record type before the key's body, a 2-byte version before the value's.
 
 Values have version 0 at transaction.version 0, which has no tagged fields: producer ids of before and after, and the client's last epoch,
-are not known any more after a failover. From level 1 on they have version 1. Both are read. Source: KIP-98, KIP-890.
+are forgotten at a failover. From level 1 on they have version 1. Both are read. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Transaction(msgspec.Struct, frozen=True):
         return self.producer_epoch >= EPOCH_MAX
 
     def renewed(self, *, now_ms: int, timeout_ms: int, last_epoch: int, fresh_producer_id: int) -> Transaction:
-        """A producer that begins, or goes on, under the next epoch; of ``fresh_producer_id`` where epochs are exhausted."""
+        """A producer that starts, or goes on, under the next epoch; of ``fresh_producer_id`` where epochs are exhausted."""
         producer_id, epoch, previous_id = self.producer_id, self.producer_epoch + 1, self.previous_producer_id
         if self.is_exhausted:
             producer_id, epoch, previous_id = fresh_producer_id, 0, self.producer_id

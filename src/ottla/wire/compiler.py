@@ -79,7 +79,7 @@ def encode_part(part: Struct, message: type[Message], version: int) -> bytes:
 
 
 def decode_from(cls: type[M], version: int, data: Buffer, position: int = 0, form: Form = Form.WHOLE) -> tuple[M, int]:
-    """The message that begins at ``position``, and the position after it. DecodeError for anything else.
+    """The message that starts at ``position``, and the position after it. DecodeError for anything else.
 
     ``Form.FEW``: ManyElements when the message has, or says it has, more than are decoded without a pause.
     """

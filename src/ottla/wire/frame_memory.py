@@ -37,7 +37,7 @@ class FrameMemory:
         return bytearray()
 
     def take_back(self, memory: bytearray) -> None:
-        """The memory may be lent again, once nothing looks at it any more. The one that was handed in first is forgotten for it."""
+        """The memory may be lent again, once nothing looks at it. The one that was handed in first is forgotten for it."""
         if SPARE_BYTES_MIN <= len(memory) <= self._bytes_max:
             self._spares.append(memory)
             if len(self._spares) > self._spares_max:

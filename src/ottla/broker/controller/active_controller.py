@@ -1,7 +1,7 @@
 """The controller of this node: while it is active it decides over the newest draft, and answers once that is committed.
 
 A decision is taken and appended without suspending, so two requests cannot decide over the same image; many share one fsync. What is
-committed is published beside that, so a log that opens slowly keeps no decision back: only the answer to whoever asked for it waits.
+committed is published beside that, so a log that opens slowly keeps no decision back: only the answer to its client waits.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ActiveController(Part):
         self.election_count = 0
         """Leaders that this controller has elected, but for those of new partitions."""
         self.unclean_election_count = 0
-        """Those of them that may lack what was committed."""
+        """The ones among these that may lack committed records."""
 
     @property
     def image(self) -> ClusterImage:
@@ -115,7 +115,7 @@ class ActiveController(Part):
         await self._became_active.wait()
 
     async def stop(self) -> None:
-        """What was decided is carried out; nothing is decided here any more, and of what others decide nothing followed."""
+        """What was decided is carried out; this node decides nothing further, and follows no other controller's decisions."""
         self._is_closed = True
         await self._publisher.end()
 

@@ -119,7 +119,7 @@ class LeaderUpkeep(Part):
                 return
 
     def _balance_again(self) -> None:
-        """Brokers that were young are not any more."""
+        """Brokers that were young no longer are."""
         self._timers.pop("young", None)
         if not self._balance.is_running:
             self._run(self._balance)

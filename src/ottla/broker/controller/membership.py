@@ -73,7 +73,7 @@ class Membership(Part):
         self._node_id = config.node_id
         self._is_at_work = False
         self._dead: set[tuple[int, int]] = set()  # whom a decision under way fences: the broker and its epoch
-        self._leaving: set[int] = set()  # whoever is being fenced
+        self._leaving: set[int] = set()  # the brokers that are being fenced
         self._sweeps: dict[int, tuple[Standing, Sweep]] = {}  # by broker: what followed last from where it stands
         self._timer: TimerHandle | None = None
         self.fenced_counts: Counter[str] = Counter({_SILENT: 0, _ENDED: 0})
@@ -85,7 +85,7 @@ class Membership(Part):
         return self._false_alarms.count
 
     def on_active(self, epoch: int) -> None:
-        """Every broker that serves has a session that begins now."""
+        """Every broker that serves has a session that starts now."""
         self._is_at_work = True
         now_ms = self._began_ms = self._now_ms()
         for broker in self._controller.replica.draft.live_brokers:
@@ -95,7 +95,7 @@ class Membership(Part):
         self._watch()
         if self.completes and not self._is_own_silent:
             self._run(Completing(self._controller.rules, suspected=self._suspected))
-        self._evidence.check()  # whoever died together with the controller before is noticed at once
+        self._evidence.check()  # a broker that died together with the previous controller is noticed at once
 
     async def stop(self) -> None:
         self.on_inactive()
@@ -175,8 +175,8 @@ class Membership(Part):
         """Where another process has the log directories of the one that is registered, that one's system shows whether it knows it still.
 
         A machine that has lost power, and is back, has said nothing of its connections: it does when something comes on them. They end
-        then, and the next request finds them so. A broker that lives notices nothing, whoever has a copy of its directories. When every
-        controller has died as well, no connection is left: it is found out who listens at its address.
+        then, and the next request finds them so. A broker that lives notices nothing, even if a copy of its directories runs elsewhere.
+        When every controller has died as well, no connection is left: it is found out who listens at its address.
         """
         known = self._controller.replica.draft.brokers.get(wanted.broker_id)
         of_epoch, channel = self._channels.get(wanted.broker_id, (-1, None))
@@ -215,7 +215,7 @@ class Membership(Part):
                 await self._controller.sweep(sweep)
         except KafkaError as error:
             return BrokerHeartbeatResponse(error_code=error.code)
-        if sweep is not None and not sweep.is_done:  # others are told where it stands already
+        if sweep is not None and not sweep.is_done:  # others get its present standing
             self._run(sweep)
         if standing is Standing.SHUTDOWN_NOW:  # its next process need not wait for the session's end
             self._sessions.end(request.broker_id)
@@ -329,7 +329,7 @@ class Membership(Part):
         eager.run(self._controller.sweep(sweep), swept)
 
     def _suspected(self) -> frozenset[int]:
-        """Who should lead only what nobody else can."""
+        """The brokers that should lead only what no other broker can."""
         return self._evidence.suspected | self._leaving
 
     # -- processes that have died

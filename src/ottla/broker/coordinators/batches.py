@@ -1,4 +1,4 @@
-"""What a machine decides, as batches of its log, and how they get there: what its client is told when the log refuses them."""
+"""What a machine decides, as batches of its log, and how they get there, and the client's error when the log refuses them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def stage_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms
 
 @contextmanager
 def _as_coordinator() -> Iterator[None]:
-    """A log that cannot be written here any more has another coordinator, or will have."""
+    """A log that can no longer be written here has another coordinator, or will have one."""
     try:
         yield
     except KafkaError as error:

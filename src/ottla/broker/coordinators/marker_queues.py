@@ -180,7 +180,7 @@ class MarkerQueues:
         self._go_on(broker_id)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Nothing is sent from now on."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

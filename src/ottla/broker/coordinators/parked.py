@@ -63,7 +63,7 @@ class ParkedCommands:
         return park
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """No reply is sent from now on."""
         if self._timer is not None:
             self._timer.cancel()
         self._of_key.clear()

@@ -117,9 +117,9 @@ class CoordinatorRuntime(Part, Generic[M]):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
     def on_role(self, partition: Partition) -> None:
-        """The broker leads the partition in another epoch than before, or not any more, or it was deleted.
+        """The broker leads the partition in another epoch than before, or no longer leads it, or it was deleted.
 
-        The last epoch's shard is closed, and one of the new epoch begins to load: requests for its keys get COORDINATOR_LOAD_IN_PROGRESS
+        The last epoch's shard is closed, and one of the new epoch starts to load: requests for its keys get COORDINATOR_LOAD_IN_PROGRESS
         until that is done.
         """
         if partition.topic != self._kind.topic:
@@ -154,7 +154,7 @@ class CoordinatorRuntime(Part, Generic[M]):
             self._open(partition)
 
     async def stop(self) -> None:
-        """Nothing is coordinated here any more."""
+        """Nothing is coordinated here from now on."""
         self._is_closed = True
         for shard in self._shards.values():
             shard.close()

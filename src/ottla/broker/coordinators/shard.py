@@ -6,9 +6,9 @@ decision; a parked command is decided again when a decision wakes its key (``par
 is written at once.
 
 A shard belongs to one leader epoch: when that ends it is closed, whatever is parked fails with NOT_COORDINATOR, and what it had is given up
-in slices. The next epoch's shard, here or elsewhere, begins with the log.
+in slices. The next epoch's shard, here or elsewhere, starts with the log.
 
-Loading goes to the log's end, not to the high watermark: what lies between them may still be committed, and this epoch answers for it. An
+Loading goes to the log's end, not to the high watermark: what is between them may still be committed, and this epoch answers for it. An
 answer waits until the log has committed what it rests on, and not longer than ``commit_ms_max``; with one replica that is when it is
 written. Effects wait as long as it takes: what follows from a load is done when all that was loaded is committed, since this broker may
 have what no other one has, and be replaced.
@@ -136,7 +136,7 @@ class Shard(Generic[M]):
                 self.close()
         if not self._is_closed:
             self._is_loaded = True
-            self._go_on()  # with what other parts of the broker told it meanwhile
+            self._go_on()  # with what other parts of the broker reported meanwhile
 
     async def _read_log(self, slices: Slices) -> None:
         opened = self.partition.log
@@ -191,7 +191,7 @@ class Shard(Generic[M]):
         self._ask(_Asked(command))
 
     def tell_surely(self, command: Command[Any], *name: str) -> None:
-        """As ``tell``; and it is decided again if the log refuses what is decided. ``name`` tells it from others of its kind."""
+        """As ``tell``; and it is decided again if the log refuses what is decided. ``name`` distinguishes it from others of its kind."""
         self._ask(_Asked(command, timer=Timer((type(command).__name__, *name), self._world.clock.now_ms(), command)))
 
     def ask_again(self, command: Any) -> None:
@@ -199,7 +199,7 @@ class Shard(Generic[M]):
         self._ask(_Asked(command, command.token))
 
     def refuse(self, token: Token, error: KafkaError) -> None:
-        """Whoever waits for the command's reply gets the error."""
+        """The client that waits for the command's reply gets the error."""
         future = self._parked.get(token)
         if future is not None and not future.done():
             future.set_exception(error)
@@ -348,7 +348,7 @@ class Shard(Generic[M]):
                     self._on_effect(self, effect)
 
     def _wait_for_replicas(self, decided: list[Decision]) -> None:
-        """It is committed by too few replicas: whoever waits is to ask again, and effects wait until there are enough."""
+        """It is committed by too few replicas: waiting clients have to ask again, and effects wait until there are enough."""
         owed = [Decision(effects=decision.effects) for decision in decided if decision.effects]
         if owed:
             self._world.timers.call_later_ms(_RETRY_MS, lambda: self._reply_when_committed(owed))

@@ -35,12 +35,12 @@ class ConsumerPlace:
         """A pass is about to look at it: what an earlier one saw does not count."""
         partition = self.partition
         self.seen_by, self._stable_offset = None, partition.last_stable_offset
-        self._withheld_bytes = AT_ONCE if self._stable_offset < partition.high_watermark else 0  # how much a transaction has begun with
+        self._withheld_bytes = AT_ONCE if self._stable_offset < partition.high_watermark else 0  # how much a transaction has started with
 
     def on_append(self, size_bytes: int) -> None:
-        """There is so much more; with 0, something else that the consumer is told with its next fetch.
+        """The partition has so many bytes more; with 0, something else has changed that the next fetch reports.
 
-        For a read_committed consumer there is more when a transaction has ended, and then all that came since it began.
+        For a read_committed consumer there is more when a transaction has ended, and then all that came since it started.
         """
         self.seen_by = None
         if self._watch.is_read_committed and size_bytes < AT_ONCE:
@@ -123,7 +123,7 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
 
     def ended(self) -> None:
         super().ended()
-        for parked in list(self.parked):  # nothing would wake them any more
+        for parked in list(self.parked):  # nothing else would wake them
             parked.on_append(AT_ONCE)
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""One pass over the partitions of a fetch, whoever fetches: a policy says what is read of each, and what a fetch that waits, waits for."""
+"""One pass over the partitions of a fetch, of any client: a policy says what is read of each, and what a waiting fetch waits for."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Policy(Protocol):
         ...
 
     def begin(self) -> None:
-        """A pass begins."""
+        """A pass starts."""
         ...
 
     async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
@@ -110,7 +110,7 @@ class Policy(Protocol):
         ...
 
     def leave(self, fetch: FetchPass, parked: ParkedFetch) -> None:
-        """It waits no more."""
+        """It no longer waits."""
         ...
 
     def is_held_back(self, partition: Partition) -> bool:
@@ -139,7 +139,7 @@ class FetchPass:
         self.seen: dict[Partition, int] = {}  # readable partitions, and how far they were read
         self.size_bytes = 0
         self.has_error = False
-        self.role_changes = store.role_changes  # when this pass began
+        self.role_changes = store.role_changes  # when this pass started
         self._endpoints: list[NodeEndpoint] | None = None
         budget = min(self.request.max_bytes, parts.fetch_bytes_max)
         if parts.throttling.limits_fetch:
@@ -184,7 +184,7 @@ class FetchPass:
         return True
 
     def _may_read(self, topic: TopicKey) -> bool:
-        """An id that no topic has tells nothing: it is answered as unknown."""
+        """An id that no topic has reveals nothing: it is answered as unknown."""
         name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic)
         return name is None or self.policy.may_read(self._context, name)
 

@@ -86,7 +86,7 @@ class FollowerPolicy:
             leading.committed()
 
     def _tell_meanwhile(self) -> None:
-        """The pass waits for a disk: nobody else waits for that."""
+        """The pass waits for a disk: no other request waits for that."""
         self._telling = None
         self._tell_committed()
         if self._committed:
@@ -192,7 +192,7 @@ def _progress_of(partition: Partition) -> int:
 
 
 def _watch_of(session: FetchSession, connection: Connection, node: int) -> FollowerWatch:
-    """The session's, which begins with the connection and the follower."""
+    """The session's, which starts with the connection and the follower."""
     watch = session.watch
     if isinstance(watch, FollowerWatch) and watch.connection is connection:
         return watch

@@ -1,6 +1,6 @@
 """A follower's fetch session that is watched (``session_watch.py``): a place is the partition itself, which knows the watch.
 
-A partition is *at rest* when its follower is in sync, has everything and was told all that there is to tell: until it grows, its high
+A partition is *at rest* when its follower is in sync, has everything and knows everything that its fetches report: until it grows, its high
 watermark or its start moves, its ISR or its leader changes. All others of the session are due.
 """
 
@@ -28,7 +28,7 @@ class FollowerWatch(SessionWatch[Partition]):
         self._resting: dict[PartitionKey, Leading] = {}
         self._times = FetchTimes()
         self.parked: FollowerWaiter | None = None  # the fetch that waits
-        self.has_news = False  # since the last pass over what was due began
+        self.has_news = False  # since the last pass over what was due started
 
     def _enter(self, key: PartitionKey, partition: Partition) -> Partition:
         partition.follower_waiters[self] = None
@@ -44,7 +44,7 @@ class FollowerWatch(SessionWatch[Partition]):
         return place is partition
 
     def asks(self, broker_epoch: int, now_ms: int) -> None:
-        """The follower fetches: what is at rest, it still has entirely. Another epoch of its broker is told of all partitions."""
+        """The follower fetches: what is at rest, it still has entirely. A new epoch of its broker is sent all partitions."""
         self._times.fetched_ms = now_ms
         if broker_epoch != self._broker_epoch:
             self._broker_epoch = broker_epoch

@@ -2,7 +2,7 @@
 
 Each partition that a pass has looked at has a *place* in the session, by which the partition reaches it. What a place is, and when a
 partition is at rest, is different for consumers (``consumer_watch.py``) and followers (``follower_watch.py``); a partition at rest costs
-nothing, since no fetch looks at it. The watch ends with its connection or its session; another one begins with all partitions due.
+nothing, since no fetch looks at it. The watch ends with its connection or its session; another one starts with all partitions due.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SessionWatch(Generic[P]):
         raise NotImplementedError
 
     def _leave(self, places: Mapping[PartitionKey, P]) -> None:
-        """The partitions of these places do not any more. There may be thousands."""
+        """The partitions of these places no longer report. There may be thousands."""
         raise NotImplementedError
 
     def _is_of(self, place: P, partition: Partition) -> bool:
@@ -59,7 +59,7 @@ class SessionWatch(Generic[P]):
         return place
 
     def forgotten(self, key: PartitionKey) -> None:
-        """The session does not have the partition any more, or the broker has not."""
+        """The session, or the broker, no longer has the partition."""
         place = self._places.pop(key, None)
         if place is not None:
             self._leave({key: place})

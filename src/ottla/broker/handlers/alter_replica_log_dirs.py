@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs, versions 1-2: replicas move between the log directories of this broker (KIP-113).
 
-The answer says that a move was begun; DescribeLogDirs shows how far it is. A partition that is not here is answered with
+The answer says that a move was started; DescribeLogDirs shows how far it is. A partition that is not here is answered with
 REPLICA_NOT_AVAILABLE, and made in the directory if it comes to be. v2 flexible.
 """
 

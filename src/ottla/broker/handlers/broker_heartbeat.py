@@ -1,6 +1,6 @@
 """BrokerHeartbeat, versions 0-2, on the controllers' listener (KIP-631): NOT_CONTROLLER unless this one is active.
 
-BROKER_ID_NOT_REGISTERED and STALE_BROKER_EPOCH tell a broker to register again. Cordoned log directories are not looked at.
+BROKER_ID_NOT_REGISTERED and STALE_BROKER_EPOCH make a broker register again. Cordoned log directories are not looked at.
 """
 
 from __future__ import annotations

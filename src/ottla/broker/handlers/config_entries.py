@@ -1,4 +1,4 @@
-"""Configuration as DescribeConfigs and CreateTopics tell it: each value with where it comes from."""
+"""Configuration as DescribeConfigs and CreateTopics show it: each value with its source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""DeleteRecords, versions 0-2: the logs begin at the offsets named (-1 means the high watermark).  v2 flexible.
+"""DeleteRecords, versions 0-2: the logs start at the offsets named (-1 means the high watermark).  v2 flexible.
 
 The new start is on the leader's disk before the answer, or that is KAFKA_STORAGE_ERROR; the next round of retention deletes the segments
-below it. The answer waits until every replica whose broker lives begins there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the
+below it. The answer waits until every replica whose broker lives starts there, or ``timeout_ms`` have passed (REQUEST_TIMED_OUT: the
 followers will, later); NOT_LEADER_OR_FOLLOWER when the leader resigns meanwhile. A partition whose topic is only compacted keeps its
 records (POLICY_VIOLATION). Each partition is answered for once, however often it is listed: the offset that is listed last counts, as in
 Kafka.
@@ -68,7 +68,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
 
 
 async def _offsets_of(request: DeleteRecordsRequest, slices: Slices) -> dict[str, dict[int, int]]:
-    """By topic and partition, where the logs are to begin."""
+    """By topic and partition, where the logs are to start."""
     wanted: dict[str, dict[int, int]] = {}
     async for topic in slices.over(request.topics):
         offsets = wanted.setdefault(topic.name, {})
@@ -124,13 +124,13 @@ class AwaitedDeletion:
             self._reply()
 
     def expire(self) -> None:
-        """The logs begin there on the leaders; those followers that were too slow take it over when they fetch."""
+        """The logs start there on the leaders; those followers that were too slow take it over when they fetch."""
         for leading, result in self._pending.values():
             result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, leading.low_watermark
         self._reply()
 
     def abandon(self) -> None:
-        """The client is gone: nobody is answered."""
+        """The client is gone: no answer is sent."""
         if self._has_begun:
             self._parts.parking.unpark()
         self._leave()
@@ -150,7 +150,7 @@ class AwaitedDeletion:
 def _advance(
     parts: Parts, topic: str, offset: int, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion
 ) -> tuple[PartitionLog, int]:
-    """The log, and the offset at which it begins now, or earlier. KafkaError when it may not be changed."""
+    """The log, and the offset at which it starts now, or earlier. KafkaError when it may not be changed."""
     if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = led(parts.partitions, parts.image, topic, result.partition_index)

@@ -53,7 +53,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
 
 
 async def _described(slices: Slices, partition: Partition) -> PartitionResponse:
-    """Those that are known now; whoever is forgotten meanwhile is described as it was."""
+    """The producers that are known now; one that is forgotten meanwhile is described as it was."""
     producers = []
     async for producer_id, state in slices.over(sorted(partition.log.producers.states.items())):
         sequence = state.batches[-1][1] if state.batches else -1

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions, version 0: topics by name, in pages of partitions (KIP-966).
 
-No topics asked for means all. The cursor names where the next page begins; topics come in the order of their names.
+No topics asked for means all. The cursor names where the next page starts; topics come in the order of their names.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ diverging epochs; v13 topic ids (KIP-516); v16 leader hints (KIP-951). A parked 
 
 Consumers read up to the high watermark, of the leader or of a replica in their rack (KIP-392), followers up to the log's end; what
 a follower asks for says what it has (KIP-101, KIP-903).
-An offset between the two is no error for a consumer: a new leader's high watermark may be behind what the last one told. Followers answer
+An offset between the two is no error for a consumer: a new leader's high watermark may be below the last one's. Followers answer
 those who compare replicas (replica id -2), and consumers that name their rack.
 """
 

@@ -1,7 +1,7 @@
 """JoinGroup, versions 0-9: parked until the rebalance has gathered its members.
 
 v1 rebalance timeout; v4 an unnamed member is first given an id (MEMBER_ID_REQUIRED); v5 static members; v9 may
-tell the leader to skip the assignment.
+ask the leader to skip the assignment.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 LISTENER_NOT_FOUND_SINCE: Final = 6
-"""Of Metadata; earlier versions are told LEADER_NOT_AVAILABLE."""
+"""Of Metadata; earlier versions get LEADER_NOT_AVAILABLE."""
 
 
 def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImage, *, names_listener: bool = True) -> tuple[int, ErrorCode]:

@@ -254,7 +254,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
 
 
 def _refusal(parts: Parts, context: RequestContext, topic: TopicProduceData) -> KafkaError | None:
-    """Why nothing may be written to the topic by who asks, if that is so. An id that no topic has tells nothing: it is not asked for."""
+    """Why the client may not write to the topic, if so. An id that no topic has reveals nothing: its right is not checked."""
     if not parts.authorizer.is_configured:
         return None
     name: str | None = topic.name

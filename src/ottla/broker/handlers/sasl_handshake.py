@@ -1,4 +1,4 @@
-"""SaslHandshake, versions 0-1, of who has authenticated: the session begins to authenticate again (KIP-368), else ILLEGAL_SASL_STATE.
+"""SaslHandshake, versions 0-1, of who has authenticated: the session starts to authenticate again (KIP-368), else ILLEGAL_SASL_STATE.
 
 Before that it is answered on the threshold (``requests/threshold.py``).
 """

@@ -177,7 +177,7 @@ class AwaitedCommit:
         self._staged.finish_one()
 
     def abandon(self) -> None:
-        """The client is gone: nobody is answered."""
+        """The client is gone: no answer is sent."""
         self._leave()
         self.pending.clear()
 

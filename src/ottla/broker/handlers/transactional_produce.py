@@ -41,7 +41,7 @@ def check(staged: StagedProduce, records: memoryview) -> None:
 
 
 def is_free(parts: Parts, context: RequestContext) -> bool:
-    """Whether nobody is asked: of an old client, where the configuration says so."""
+    """Whether no coordinator is asked: for an old client, where the configuration says so."""
     return context.version < ADDS_SINCE and not parts.config["transaction.partition.verification.enable"]
 
 

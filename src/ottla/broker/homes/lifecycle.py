@@ -1,7 +1,7 @@
 """A broker among others: it registers with the active controller, says regularly that it lives, and hands over before it stops.
 
 It is fenced until it has followed the metadata up to its own registration; then the controller lets it serve. When a heartbeat is refused
-because the controller does not know this process (any more), it registers again. Source: KIP-631.
+because the controller does not know this process (or no longer does), it registers again. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lifecycle(Part):
 
     With ``registering`` it registers elsewhere than at the controller, and has that epoch. ``on_duplicate``: the controller takes another
     process of the id, which may be this one's predecessor, for alive. ``failed_directories`` are this broker's log directories whose disks
-    are not trusted any more.
+    are no longer trusted.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Lifecycle(Part):
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
     def _note_told(self, failed: list[bytes], *, has_heard: bool) -> None:
-        """What lay in a failed directory must not be led here for long: if no controller hears of it, the broker ends (KIP-858)."""
+        """What was in a failed directory must not be led here for long: if no controller hears of it, the broker ends (KIP-858)."""
         now_ms = self._world.clock.monotonic_ms()
         if has_heard:
             self._told, self._untold_ms = failed, None

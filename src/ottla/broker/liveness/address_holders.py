@@ -36,7 +36,7 @@ class AddressHolders:
         self._asking: dict[int, asyncio.Task[None]] = {}
 
     def ask(self, broker_id: int, epoch: int, address: Address) -> None:
-        """Whoever listens at the address of the broker, of that epoch, is about to be found; one question at a time."""
+        """The search for the process at the address of the broker of that epoch has started; one question at a time."""
         if broker_id not in self._asking:
             task = self._asking[broker_id] = asyncio.get_running_loop().create_task(self._ask(broker_id, epoch, address))
             task.add_done_callback(partial(self._asked, broker_id))
@@ -59,7 +59,7 @@ class AddressHolders:
             log.info("address_led_to_another_process", broker_id=broker_id, broker_epoch=epoch, address=address)
 
     async def _listens(self, address: Address) -> bytes:
-        """The incarnation that answers at the address; all zeros when whoever answers does not say. OSError when nobody answers."""
+        """The incarnation that answers at the address; all zeros when the answer does not say. OSError without an answer."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def on_answer(response: Response | None) -> None:
@@ -86,7 +86,7 @@ class AddressHolders:
 
 
 class _Question(PeerConnection):
-    """The question is the first thing that is said: whoever has not joined yet answers nothing else."""
+    """The question comes first: a process that has not joined yet answers nothing else."""
 
     def put(self, transport: Connection, on_answer: OnAnswer, now_ms: int) -> PeerConnection:
         self._transport = transport

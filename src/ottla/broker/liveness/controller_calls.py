@@ -2,7 +2,7 @@
 
 Controllers watch brokers by connections of their own (``sentinels.py``), which a firewall on their side ends. That the broker lives shows
 by those that it has made (``callers.py``): a standby controller that is elected has one from the start, and need not wait until the
-broker has heard of the election. Controllers watch each other's brokers, and need no more.
+broker has heard of the election. Controllers watch each other's brokers, and need nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brokers that fail just now: what clients are told until the cluster has decided, and for a moment after.
+"""Brokers that are failing: the answers to clients until the cluster has decided, and for a moment after.
 
 A client whose leader dies asks another broker at once, and that broker knows of the death as early as the client: its own connections have
 ended, too. An answer of that moment would name the dead leader, and the client not ask again for a second (librdkafka's timer) or
@@ -6,8 +6,8 @@ for its backoff. So the answer waits until the broker is fenced, or has answered
 ``HOLD_MS``.
 
 A broker that was fenced without having asked for it is listed for ``LINGER_MS`` more. librdkafka (2.16) gives up a broker that is not
-listed any more before it moves that broker's partitions to the leaders that the same answer names, which costs them a second, too.
-Nobody is misled: nothing is led by a fenced broker.
+listed before it moves that broker's partitions to the leaders that the same answer names, which costs them a second, too.
+No client is misled: a fenced broker leads nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.metadata.image import BrokerImage
 from ottla.ports import TimerHandle, World
 
 HOLD_MS: Final = 1_000
-"""On a busy machine a new controller and its first decision take half of it. Whoever is answered too early asks again no sooner."""
+"""On a busy machine a new controller and its first decision take half of it. A client that is answered too early asks again no sooner."""
 HELD_MAX: Final = 5_000
 """Answers that wait at a time, some KB each; more leave as they are."""
 TOGETHER_MAX: Final = 50
@@ -65,7 +65,7 @@ class FailingBrokers(Part):
         self._serving = frozenset(broker.broker_id for broker in delta.new.live_brokers)
         for broker in delta.old.live_brokers:
             found = delta.new.brokers.get(broker.broker_id)
-            has_died = broker.broker_id in self._doubted  # in ZooKeeper mode it is not registered any more then
+            has_died = broker.broker_id in self._doubted  # in ZooKeeper mode it is no longer registered then
             if has_died if found is None else not found.in_controlled_shutdown:
                 self._fenced[broker.broker_id] = now_ms + LINGER_MS, broker
         self._fenced = {
@@ -85,7 +85,7 @@ class FailingBrokers(Part):
         return [broker for until_ms, broker in self._fenced.values() if until_ms > now_ms]
 
     async def settled(self) -> None:
-        """No broker has begun to be in doubt just now, as far as this node can know."""
+        """No broker has started to be in doubt just now, as far as this node can know."""
         if len(self._serving) > 1:
             await asyncio.sleep(0)  # connections that have ended by now are found to have
         if not self._doubted:

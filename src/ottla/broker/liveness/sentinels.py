@@ -2,7 +2,7 @@
 
 The connection itself proves nothing when it ends: the process is probed, and counts as dead only when its port refuses, and when it
 had answered before under the same epoch, so that this is the port where it is to be found. Whatever else happens, silence above all, is
-for the session timeout to judge. Controllers that are not active watch as well: whoever becomes active next knows at once whom to probe.
+for the session timeout to judge. Controllers that are not active watch as well: the next active one knows at once which brokers to probe.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Sentinel:
             self._owner.failing.doubt(self._broker_id)
 
     def check(self) -> None:
-        """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe begins."""
+        """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe starts."""
         if self.is_connected:
             self._probe.ping()
         self._wakes.set()

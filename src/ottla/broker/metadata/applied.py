@@ -1,7 +1,7 @@
 """The images that the committed records of the metadata log make, and those who wait for them.
 
 A replica that leads has the images that its own decisions made, and commits them; any other reads the log. What is read may end inside a
-transaction, an image never does: whoever reads again from where an image ends finds the transaction's beginning.
+transaction, an image never does: a reader that goes on from the end of an image finds the transaction's start.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AppliedImages:
         return is_open
 
     def end_own(self) -> None:
-        """It leads no more: what is not committed is forgotten, and the log is read again."""
+        """It no longer leads: uncommitted records are dropped, and the log is read again."""
         self._is_own = False
         self._images.drop_uncommitted()
         self.end_offset = self._images.committed.end_offset
@@ -90,7 +90,7 @@ class AppliedImages:
         await future
 
     def fail(self, error: BaseException) -> None:
-        """Who waits learns that nobody knows whether it will be committed."""
+        """Those who wait learn that it is unknown whether it will be committed."""
         waiters, self._waiters = self._waiters, []
         for _, _, future in waiters:
             if not future.done():
@@ -132,7 +132,7 @@ class AppliedImages:
         self._tell()
 
     async def resume(self, high_watermark: int) -> None:
-        """As ``apply``, after one that was cancelled on the way: whoever is told of newer images is told of the newest once more."""
+        """As ``apply``, after one that was cancelled on the way: those who follow the images get the newest once more."""
         await self.apply(high_watermark)
         self._tell()
 

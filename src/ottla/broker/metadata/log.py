@@ -211,7 +211,10 @@ class MetadataLog:
         await self._log.flush()
 
     async def sync(self) -> None:
-        """All that was written before the call survives a power cut. After a StorageError the log takes no more: the process must stop."""
+        """All that was written before the call survives a power cut.
+
+        After a StorageError the log takes nothing further: the process must stop.
+        """
         await self._log.sync()
         try:
             await self._room.surely(lambda: self._mark.move(self._log.recovery_point))
@@ -236,7 +239,7 @@ class MetadataLog:
         await self._log.truncate_fully_and_start_at(offset)
 
     async def delete_below(self, offset: int) -> None:
-        """Closed segments below ``offset``, which a snapshot covers, are deleted; so are snapshots that nobody needs."""
+        """Closed segments below ``offset``, which a snapshot covers, are deleted; so are snapshots without a use."""
         self._log.advance_log_start_offset(offset)
         await self._log.delete_segments_below(offset)
         await self.snapshots.remove_older()
@@ -244,7 +247,7 @@ class MetadataLog:
     # -- reading
 
     async def read(self, start_offset: int, end_offset: int, max_bytes: int) -> bytes:
-        """Batches from ``start_offset`` on: at least one, none that begins at ``end_offset`` or later."""
+        """Batches from ``start_offset`` on: at least one, none that starts at ``end_offset`` or later."""
         part = await self._log.read(start_offset, max_bytes=max_bytes, end_offset=end_offset)
         return b"" if part is None else part.region.read()
 
@@ -327,7 +330,7 @@ def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:
 
 
 async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
-    """There is a metadata log, still empty, what its cluster begins with, and a voter that has never voted."""
+    """There is a metadata log, still empty, what its cluster starts with, and a voter that has never voted."""
     folder = f"{data_folder}/{FOLDER_NAME}"
     await disk.make_dirs(folder, is_private=True)
     await disk.sync_dir(data_folder)
@@ -336,5 +339,5 @@ async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored
 
 
 async def has_metadata(disk: Disk, data_folder: str) -> bool:
-    """Whether a metadata log lies in the log directory."""
+    """Whether a metadata log is in the log directory."""
     return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")

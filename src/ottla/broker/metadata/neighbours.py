@@ -26,7 +26,7 @@ class Follower(Protocol):
         ...
 
     def on_inactive(self) -> None:
-        """It may not any more."""
+        """It may no longer do so."""
         ...
 
     def on_fatal(self, reason: str, error: BaseException) -> None:
@@ -72,7 +72,7 @@ class MetadataStore(Protocol):
         ...
 
     async def first_image(self) -> ClusterImage:
-        """The feature levels and users that a new cluster begins with; empty when nothing was said."""
+        """The feature levels and users that a new cluster starts with; empty when nothing was said."""
         ...
 
     def append(self, records: Sequence[Stored]) -> int:
@@ -88,5 +88,5 @@ class MetadataStore(Protocol):
         ...
 
     def on_request_dropped(self, token: Any) -> None:
-        """Nobody waits for the answer any more."""
+        """No one waits for the answer now."""
         ...

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log begins with: the log as it is found on the disk, how this node has voted, and the newest snapshot."""
+"""What a replica of the metadata log starts with: the log as it is found on the disk, how this node has voted, and the newest snapshot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def open_log(world: World, folder: str, settings: QuorumSettings, *, clean
     shape = await log.shape()
     election = await log.read_election()
     if election is None and settings.voters.ids == (settings.node_id,):
-        election = ElectionState(shape.last_epoch)  # the only voter: nobody else can have had its vote
+        election = ElectionState(shape.last_epoch)  # the only voter: no other can have had its vote
     image = await log.newest_image()
     newest_ms = await log.snapshots.newest_ms(world.clock.now_ms())
     due = SnapshotDue(limits, -await log.bytes_from(image.end_offset), newest_ms)

@@ -1,4 +1,4 @@
-"""Those who follow the metadata on this node are told of each newer image, one after the other, with what has changed."""
+"""The parts of this node that follow the metadata get each newer image, one after the other, with its changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Publisher:
         await self._turn(self._publish_once)
 
     async def end(self) -> None:
-        """As ``catch_up``; no later image is followed any more: whoever follows them is about to be closed."""
+        """As ``catch_up``; no later image is followed, because the followers are about to close."""
         await self._turn(self._publish_last)
 
     async def _publish_last(self) -> None:

@@ -2,7 +2,7 @@
 
 Events go into the machine at once; its effects stand in one queue and are carried out in order, from the head. An fsync runs beside
 the queue, as many appends share one. What is committed is applied beside it as well: a leader has the images already that its
-decisions made, others read the log. Whoever follows the metadata is told of each newer image, and of leaders that come and go.
+decisions made, others read the log. Followers of the metadata get each newer image, and each change of leader.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class MetadataReplica(Part):
         self._feed(self._quorum.start(self._now_ms()))
 
     async def stop(self) -> None:
-        """A leader has handed over, as far as the others can be told; what was written is durable and closed."""
+        """A leader has handed over, as far as it can reach the others; what was written is durable and closed."""
         self._feed(self._quorum.stop(self._now_ms()))
-        # Voters that are not told by then begin an election of their own about as soon.
+        # Voters that have not heard by then start an election of their own about as soon.
         deadline_ms = self._now_ms() + self._quorum.settings.election_timeout_ms
         while not self._quorum.has_handed_over and self._now_ms() < deadline_ms:
             await asyncio.sleep(0.005)
@@ -162,7 +162,7 @@ class MetadataReplica(Part):
         return on_answer
 
     def on_request_dropped(self, token: wanted.Token) -> None:
-        """Nobody waits for the answer any more."""
+        """No one waits for the answer now."""
         self._feed(self._quorum.on_request_dropped(token, self._now_ms()))
 
     # -- the machine
@@ -194,7 +194,7 @@ class MetadataReplica(Part):
         eager.run(self._carry_out_all(), lambda _, error: self._ended(error))
 
     def _ended(self, error: BaseException | None) -> None:
-        """What the machine was promised could not be done: later effects must not be told."""
+        """What the machine was promised could not be done: later effects must not be announced."""
         if error is not None and not self._is_stopped:
             self._is_stopped = True
             self._failure = error
@@ -212,7 +212,7 @@ class MetadataReplica(Part):
                     continue
                 await self._carry_out(self._queue.popleft())
         finally:
-            self._is_carrying_out = False  # not later: whoever adds to the queue relies on it
+            self._is_carrying_out = False  # not later: those who add to the queue rely on it
 
     async def _carry_out(self, effect: wanted.Effect) -> None:
         match effect:
@@ -326,7 +326,7 @@ class MetadataReplica(Part):
             self._feed(self._quorum.on_flushed(end_offset, log_version, self._now_ms()))
 
     async def _install(self, effect: wanted.InstallSnapshot) -> None:
-        """The images begin anew with what the snapshot says."""
+        """The images start over from the snapshot."""
         self._unsynced = None
         snapshot_id = effect.snapshot_id
 
@@ -344,7 +344,7 @@ class MetadataReplica(Part):
             eager.run(self._apply(), lambda _, error: self._ended(error))
 
     async def _apply_once(self) -> None:
-        """The image has what is committed. Whoever leads and has all of it may decide."""
+        """The image has what is committed. A leader that has all of it may decide."""
         self._is_apply_due = False
         await self._applied.apply(self._high_watermark)
         if self._established is not None and not self._is_active and self._applied.end_offset >= self._established[1]:
@@ -360,7 +360,7 @@ class MetadataReplica(Part):
         self._follower.on_active(epoch)
 
     def _lose_leadership(self) -> None:
-        """Nothing may be decided any more; what was, and is not committed, is forgotten."""
+        """Nothing may be decided from now on; decisions that are not committed are dropped."""
         self._established = None
         if not self._is_active:
             return

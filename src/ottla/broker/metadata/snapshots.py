@@ -2,7 +2,7 @@
 
 A snapshot is what all records below its end offset make of the cluster: control batches with a header and a footer, and records between
 them that rebuild the image. A file is written completely before it has its name. One that another replica sends arrives in pieces, in a
-file ``.part``. ``bootstrap.checkpoint`` holds what a new cluster begins with. Source: KIP-630.
+file ``.part``. ``bootstrap.checkpoint`` holds what a new cluster starts with. Source: KIP-630.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT: Final = 2
 
 
 async def write_bootstrap(disk: Disk, folder: str, records: Sequence[Stored]) -> None:
-    """What a cluster begins with; the directory is there."""
+    """What a cluster starts with; the directory is there."""
     await disk.write_file_atomic(f"{folder}/{BOOTSTRAP_NAME}", await snapshot_bytes(records, 0, 0))
 
 
@@ -110,7 +110,7 @@ class Snapshots:
             await self._disk.remove(f"{self._folder}/{old.name}")
 
     async def write_piece(self, position: int, data: bytes) -> None:
-        """The bytes of a snapshot that is on its way; position 0 begins another one."""
+        """The bytes of a snapshot that is on its way; position 0 starts another one."""
         path = f"{self._folder}/arriving.part"
         if position == 0:
             await self.forget_arriving()

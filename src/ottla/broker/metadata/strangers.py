@@ -32,7 +32,7 @@ class Strangers:
         return KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
 
     def on_second_leader(self, said: SecondLeader) -> None:
-        """Who said so may be anybody: it is counted, and logged once an epoch, however often it is said."""
+        """The sender may be any process: the claim is counted, and logged once an epoch, however often it comes."""
         self.second_leader_count += 1
         if said.epoch != self._contradicted_epoch:
             self._contradicted_epoch = said.epoch

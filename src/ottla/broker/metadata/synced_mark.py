@@ -1,6 +1,6 @@
 """Up to which offset the metadata log is known to be durable, in a file of its own.
 
-Without it a start could not tell a torn tail, which was never acknowledged, from damage to what was committed. The mark is written
+Without it a start could not distinguish a torn tail, which was never acknowledged, from damage to committed records. The mark is written
 after each sync of the log and not synced itself: a process that is killed leaves the newest one, a power cut an older one, which
 is true as well. The file holds the last few marks; the last complete one counts.
 """

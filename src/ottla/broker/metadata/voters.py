@@ -63,7 +63,7 @@ class Voters(Part):
             on_proof(None)
 
     async def _probe(self, peer: int) -> bool | None:
-        await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
+        await asyncio.sleep(0)  # callbacks never come before the caller has returned
         probe = Probe(self._world, self.addresses[peer], self._name)
         proof = await probe.run()
         probe.close()

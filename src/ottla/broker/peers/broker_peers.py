@@ -51,7 +51,7 @@ class BrokerPeers:
         return address_of(self._image().brokers.get(broker_id), self._listener)
 
     def close(self) -> None:
-        """Nobody is asked any more; what waits for an answer gets None."""
+        """No request is sent from now on; requests that wait for an answer get None."""
         self._is_closed = True
         if self._peers is not None:
             self._peers.close()

@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 NAMED_SINCE: Final = 3
-"""The version of ApiVersions in which a connection begins; every node serves it (Kafka since 2.4)."""
+"""The version of ApiVersions in which a connection starts; every node serves it (Kafka since 2.4)."""
 
 _WAY_OUT: Final = (
     "name the nodes' principals in super.users of every node, or give them CLUSTER_ACTION on the cluster; the peer's log names them"
@@ -60,7 +60,7 @@ class PeerConnection:
         self._on_end = on_end
         self._transport: Connection | None = None
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
-        self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has told them
+        self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has sent them
         self._waiting: deque[tuple[Request, OnAnswer, int, Older | None]] = deque()
         self._sent: deque[_Sent] = deque()
         self._last_correlation_id = 0

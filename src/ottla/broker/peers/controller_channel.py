@@ -1,4 +1,4 @@
-"""The way to the active controller, whoever that is at the moment."""
+"""The way to the active controller of the moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Response)
 
 
 class ControllerChannel:
-    """``leader`` gives the address of the active controller as far as it is known; None while nobody is."""
+    """``leader`` gives the address of the active controller as far as it is known; None while there is none."""
 
     def __init__(self, world: World, leader: Callable[[], Address | None], peers: Peers) -> None:
         self._world = world
@@ -25,7 +25,7 @@ class ControllerChannel:
         self._asked: dict[asyncio.Future[Response | None], Address] = {}
 
     def on_controller(self) -> None:
-        """Who leads may have changed: what was asked of others is not waited for any more.
+        """The leader may have changed: answers of other nodes are no longer waited for.
 
         The one that was asked may lead again, after its machine has lost power: it is found out whether that knows the connection.
         """
@@ -52,7 +52,7 @@ class ControllerChannel:
         return answer
 
     async def ask_until(self, request: Request, response_type: type[R], is_final: Callable[[R], bool], *, timeout_ms: int) -> R | None:
-        """The first answer that is final: asked again, of whoever leads then, at growing intervals; None when there is none in time."""
+        """The first answer that is final: asked again at growing intervals, of the leader of the moment; None without one in time."""
         deadline_ms = self._world.clock.monotonic_ms() + timeout_ms
         delay_ms = RETRY_MS
         while True:

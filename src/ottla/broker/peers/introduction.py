@@ -63,7 +63,7 @@ class Introductions:
 
 
 UNKNOWN_EVERYWHERE: Final = Introductions()
-"""Every node listens in plain text, and asks nobody who they are."""
+"""Every node listens in plain text, and asks for no credentials."""
 
 
 class Introduced:

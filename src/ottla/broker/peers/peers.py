@@ -1,6 +1,6 @@
-"""Connections to the nodes that somebody asks something of: made when first needed, made again after they ended.
+"""Connections to other nodes: made when first needed, and again after they ended.
 
-A node that stays silent for too long has its connection closed, so that whoever asked learns of it.
+A node that stays silent for too long has its connection closed, so that the caller learns of it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Peers:
         return connection
 
     async def _open(self, address: Address, connection: PeerConnection) -> None:
-        await asyncio.sleep(0)  # callbacks never come before whoever asks has returned
+        await asyncio.sleep(0)  # callbacks never come before the caller has returned
         failures = self._failures.get(address, 0)
         self._failures[address] = failures + 1
         async with asyncio.timeout(min(self._silence_ms_max, self._set_up.ms(failures)) / 1000):

@@ -22,7 +22,7 @@ def led(store: PartitionStore, image: ClusterImage, topic: str, index: int, lead
 
 
 def hosted(store: PartitionStore, image: ClusterImage, topic: str, index: int) -> Partition:
-    """The partition, whoever leads it; KafkaError when this broker has no replica that is open."""
+    """The partition, led here or not; KafkaError when this broker has no replica that is open."""
     partition = store.find(topic, index)
     if partition is None:
         raise absent(store, image, topic, index)

@@ -30,7 +30,7 @@ SLICE_LOGS: Final = 1000
 
 
 class LogOffsets(NamedTuple):
-    """The offsets where recovery begins, where the log starts, and up to which it is compacted and committed."""
+    """The offsets where recovery starts, where the log starts, and up to which it is compacted and committed."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -77,7 +77,7 @@ class Checkpoints:
             committed = 0
             if log.tail.committed_end is not None:
                 committed = log.tail.committed_end()
-                log.tail.remember_producers()  # what is cut lies after what is committed
+                log.tail.remember_producers()  # what is cut is after what is committed
             offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
         for column, name in enumerate(FILES):
             listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}

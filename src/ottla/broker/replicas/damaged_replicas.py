@@ -1,6 +1,6 @@
-"""Replicas here whose own log is damaged, while the disk is well: where another broker leads, they are fetched again from the beginning.
+"""Replicas here whose own log is damaged, while the disk is well: where another broker leads, they are fetched again from the start.
 
-Until then they are offline. The controller knows that they are lost, so that others lead and nobody counts on them. What is
+Until then they are offline. The controller knows that they are lost, so that others lead and none counts on them. What is
 damaged is not deleted but renamed, like what no topic claims: ``ottla storage strays``.
 """
 
@@ -30,7 +30,7 @@ class DamagedReplicas:
         self._folders[key] = folder
 
     def has(self, key: TopicPartition) -> bool:
-        """Whether it lies where it was, on a disk that is well."""
+        """Whether it is where it was, on a disk that is well."""
         folder = self._folders.get(key)
         return folder is not None and not folder.is_failed
 

@@ -1,6 +1,6 @@
 """Requests to delete records that wait for the followers: a partition's low watermark is to reach the offset that was asked for.
 
-The low watermark is the smallest log start offset of the replicas whose brokers live (``replication/leader.py``): what lies below it is
+The low watermark is the smallest log start offset of the replicas whose brokers live (``replication/leader.py``): what is below it is
 deleted everywhere. Followers report their start with each fetch. Source: KIP-107.
 """
 
@@ -16,7 +16,7 @@ class DeletionWaiter(Protocol):
     """A request that waits for records to be deleted."""
 
     def on_deleted(self, what: Any, low_watermark: int, error: KafkaError | None) -> None:
-        """Every live replica begins at ``low_watermark`` or later; or nothing more will be known of it here, and why."""
+        """Every live replica starts at ``low_watermark`` or later; or nothing more will be known of it here, and why."""
         ...
 
 

@@ -56,7 +56,7 @@ class Departures:
 def moved_away(
     changes: Iterable[tuple[TopicImage, Iterable[int]]], open_here: Mapping[str, Mapping[int, Partition]], node_id: int
 ) -> list[Partition]:
-    """Those open partitions among the changed ones of which this broker has no replica any more."""
+    """The open partitions among the changed ones of which this broker no longer has a replica."""
     moved = []
     for topic, numbers in changes:
         opened = open_here.get(topic.name, {})

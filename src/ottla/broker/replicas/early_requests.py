@@ -8,7 +8,7 @@ what this broker's image says                        how long
 ===================================================  ==============================================================
 it leads: the log is being opened, written or cut    ``OPENING_MS`` at most
 there is no such topic, or another one leads         ``UNHEARD_MS`` at most: the image may be behind that of others
-the same, and it led itself until just now           not at all: the client is behind, and is told so
+the same, and it led itself until just now           not at all: the client is behind, and learns it
 ===================================================  ==============================================================
 
 A lone broker has the newest image: what it has not heard of is not there.

@@ -20,7 +20,7 @@ SINGLY_MAX: Final = 8
 
 
 class Cut(NamedTuple):
-    """The log will end there, or be empty and begin there."""
+    """The log will end there, or be empty and start there."""
 
     partition: Partition
     followed: Followed
@@ -32,7 +32,7 @@ class Checkpointing(Protocol):
     """The partitions of this broker."""
 
     async def write_checkpoints(self) -> None:
-        """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
+        """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
         ...
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
@@ -49,7 +49,7 @@ async def append(
     epoch: its end is not known), and when it does not end where it was asked for. Nothing may be awaited between this question and
     ``stage_replicated``. A gap is believed where the log is compacted, or when the leader sends it twice.
 
-    An empty log may have to begin earlier: at the base offset of a batch within which the leader's log begins, because the records before
+    An empty log may have to start earlier: at the base offset of a batch within which the leader's log starts, because the records before
     that were deleted. KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.
     """
     log = partition.log
@@ -80,7 +80,7 @@ def _follows_at(partition: Partition, followed: Followed, offset: int) -> bool:
 
 
 def take_progress(partition: Partition, followed: Followed) -> bool:
-    """The leader has told where its log begins now; True when this one is to keep that."""
+    """Takes the start of the leader's log over. Returns whether this replica is to keep it on disk."""
     start = min(followed.leader_start_offset, followed.high_watermark)
     if start <= partition.log.durability.start_offset:
         return False

@@ -57,7 +57,7 @@ class FoundReplicas:
         return interrupted, failed
 
     async def claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
-        """Where the partition of that topic lies, None when nothing of it was found. Others of its name are set aside.
+        """Where the partition of that topic is, None when nothing of it was found. Others of its name are set aside.
 
         When a disk refuses something it may be asked again: what was found is known until the claim has an answer.
         """

@@ -1,7 +1,7 @@
 """Log directories without room: what this broker has there is left to others, where others have it, until there is room again.
 
 A replica there is out of the ISR, and leads nothing, while another one is in sync: the controller has it as lost (``must_leave``). One that
-nobody else could serve stays: it can be read, and refuses what is written. Nothing is written to partitions meanwhile, so that the
+no other broker could serve stays: it can be read, and refuses what is written. Nothing is written to partitions meanwhile, so that the
 directory's reserve is left to the metadata log. Every ``PROBE_MS`` it is tried whether there is room; one that fills up again soon is
 tried less often, up to ``PROBE_MS_MAX``, or its replicas would join and leave all the time.
 """
@@ -66,7 +66,7 @@ class FullDirectories(Part):
             try:
                 if not await folder.room.keep_back():
                     made._note(folder)
-            except OSError as error:  # whoever writes there next learns what is wrong
+            except OSError as error:  # the next write there shows what is wrong
                 log.warning("log_dir_without_reserve", folder=folder.path, reason=str(error))
         return made
 

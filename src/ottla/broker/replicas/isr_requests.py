@@ -60,7 +60,7 @@ class IsrRequests(Part):
         self._look_later()
 
     async def stop(self) -> None:
-        """Nothing is asked for any more."""
+        """Nothing is asked for from now on."""
         self._is_stopped = True
         self._wanted.clear()
         if self._timer is not None:

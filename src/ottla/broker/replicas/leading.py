@@ -78,7 +78,7 @@ class Leading:
     def on_follower_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int) -> bool:
         """A follower has everything below ``offset``. True when the high watermark has moved: ``committed`` is to be called then.
 
-        Also when requests wait for records to be deleted, and the follower's log may begin elsewhere by now. NOT_LEADER_OR_FOLLOWER for a
+        Also when requests wait for records to be deleted, and the follower's log may start elsewhere by now. NOT_LEADER_OR_FOLLOWER for a
         broker that is no replica.
         """
         now_ms, machine = self._clock.monotonic_ms(), self.machine
@@ -90,7 +90,7 @@ class Leading:
         return has_moved or len(self._deletions) > 0
 
     def look_for_laggards(self) -> None:
-        """Followers that have not kept up are to leave the ISR; one that is not in it, and kept up until now, is waited for no more."""
+        """Followers that have not kept up are to leave the ISR; one that is not in it, and kept up until now, is no longer waited for."""
         now_ms = self._clock.monotonic_ms()
         self.machine.look_for_laggards(self._end_offset, now_ms)
         if self.machine.advance(self._end_offset, now_ms):
@@ -121,8 +121,8 @@ class Leading:
     def on_isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
         """The controller has not recorded it, or its answer is lost: True when it is to be asked again.
 
-        Whom it asked for is waited for no more: what was waiting for them alone is committed. Nobody else may say so for seconds, where all
-        followers have everything, and rest.
+        The replicas that it asked for are no longer waited for: records that waited for them alone are committed. No other event may do so
+        for seconds, where all followers have everything, and rest.
         """
         is_asked_again = self.machine.on_refused(change, error)
         if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
@@ -199,7 +199,7 @@ class Leading:
         return commits
 
     def end(self, error: KafkaError) -> None:
-        """This broker leads no more, or cannot."""
+        """This broker no longer leads, or cannot."""
         self.has_ended = True
         self.machine.end()
         self._commits.fail(error)

@@ -2,7 +2,7 @@
 
 A partition is served as ever while it is copied, and appends are held only for the last of it. Then the copy gets the partition's
 name, durably, and what it was copied from is removed: a crash in between finds two, of which the one with the higher generation
-counts (``storage/directory/directory.py``). A move that the end of the broker cuts short begins again with the next start. One
+counts (``storage/directory/directory.py``). A move that the end of the broker cuts short starts again with the next start. One
 that fails leaves the partition where it was, and is tried again after the others, ``RETRY_MS`` later.
 
 Source: KIP-113.
@@ -55,7 +55,7 @@ class ReplicaMover(Part):
         self._meter.record(size_bytes, self._world.clock.monotonic_ms())
 
     async def start(self) -> None:
-        """Moves that were cut short begin again."""
+        """Moves that were cut short start again."""
         for key, folder in self._partitions.interrupted_moves.items():
             partition = self._find(key)
             if partition is not None:
@@ -82,7 +82,7 @@ class ReplicaMover(Part):
         return found
 
     def move(self, partition: Partition, folder: LogDirectory) -> None:
-        """The partition will lie in the directory, or stays where it is if it is there already; an earlier move of it is forgotten."""
+        """The partition will be in the directory, or stays where it is if it is there already; an earlier move of it is forgotten."""
         key = partition.key
         is_current = self._current is not None and self._current[0] == key
         if self._moves.get(key) is folder:
@@ -199,7 +199,7 @@ class ReplicaMover(Part):
                 await source.raise_generation(key, generation + 1)
             except OSError as error:
                 log.error("replica_generation_not_raised", partition=str(key), folder=source.path, reason=str(error))
-                partition.fail()  # which of the two counts is not known any more: neither takes another record
+                partition.fail()  # it is no longer known which of the two counts: neither takes another record
             else:
                 await self._drop_copy(key, folder)
             raise

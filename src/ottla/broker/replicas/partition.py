@@ -137,7 +137,7 @@ class Partition:
             waiter.on_commit(what, None if self.led_epoch >= 0 else self.not_leader())
 
     def tell_followers(self, size_bytes: int = 0) -> None:
-        """There is so much more for them, or, with 0, something that they are told with their next fetch; with ``AT_ONCE`` now."""
+        """Followers have so many bytes more to fetch; 0: their next fetch has something to report; ``AT_ONCE``: it is to be sent now."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
 
@@ -148,7 +148,7 @@ class Partition:
             self.wake(size_bytes)
 
     def start_moved(self, size_bytes: int = 0) -> None:
-        """The log begins elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""
+        """The log starts elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""
         self.tell_followers(size_bytes)
         self.wake(0)
 
@@ -277,7 +277,7 @@ class Partition:
         self._on_failed()
 
     def wake(self, size_bytes: int) -> None:
-        """Each waiter learns that so much more can be read; with 0, that something else is to be told with the next fetch."""
+        """Each waiter learns that so much more can be read; with 0, that the next fetch has something else to report."""
         for waiter in list(self.waiters):
             try:
                 waiter.on_append(size_bytes)
@@ -285,7 +285,7 @@ class Partition:
                 log.error("request_failed", topic=self.topic, partition=self.index, exc_info=error)
 
     def _wake_all(self) -> None:
-        """Whoever waits is to look again, at all that there is."""
+        """All that wait are to look again, at everything."""
         self.tell_followers(AT_ONCE)
         self.wake(AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""In which log directory a new partition is made: where there are fewest, unless somebody has said where (AlterReplicaLogDirs)."""
+"""The choice of a log directory for a new partition: the one with the fewest, unless a client has named one (AlterReplicaLogDirs)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What an answer means for a partition is the machine's (``replication/follower.py``); here its records are appended, its log is cut, and the
 next fetch leaves when all of that is done. A leader that is lost changes nothing: it is asked again until the metadata names another one.
-A partition that comes while a fetch waits at the leader does not wait with it: that fetch is given up, and a new session begins.
+A partition that comes while a fetch waits at the leader does not wait with it: that fetch is given up, and a new session starts.
 
 What a fetch reports is what this broker has kept: a log start that is on its disk, and no record that ``flush.messages`` has it sync first.
 On a disk without room it reports less, and tries again (``broker/replicas/unkept_starts.py``).
@@ -263,7 +263,7 @@ class ReplicaFetcher:
                 self._want(partition)
 
     def _failed(self, partition: Partition, followed: Followed, error: BaseException) -> None:
-        if partition.followed is followed:  # else it follows another leader by now, or nobody
+        if partition.followed is followed:  # else it follows another leader by now, or none
             if isinstance(error, KafkaError):
                 log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
             else:
@@ -303,7 +303,7 @@ class ReplicaFetcher:
         eager.run(settle(partition), on_end)
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
-        """What the answer says of the partition is done, or is among the ``cuts``; True when its log begins later by it."""
+        """What the answer says of the partition is done, or is among the ``cuts``; True when its log starts later by it."""
         if not partition.role.is_end_known:  # it was asked for at an end that may be another one by now
             return False
         now_ms, known = self._world.clock.monotonic_ms(), partition.high_watermark
@@ -321,7 +321,7 @@ class ReplicaFetcher:
             return False
         return partition.followed is followed and take_progress(partition, followed)
 
-    # -- where the leader's log lies
+    # -- where the leader's log is
 
     def _ask_offsets(self, partition: Partition, followed: Followed) -> None:
         address, found = self._address(), list[int]()

@@ -1,6 +1,6 @@
 """The role of this broker's replica of a partition, and the machine that it has in that role.
 
-The image says which role a replica is to have; the replica takes it once its log allows that. A leader epoch begins at the log's end, so
+The image says which role a replica is to have; the replica takes it once its log allows that. A leader epoch starts at the log's end, so
 that a replica cannot lead while a write of an earlier epoch is under way (between), or while the log is being cut (cutting).
 
 ::
@@ -110,7 +110,7 @@ class ReplicaRole:
         self.ended_at = 0  # the log's drop count when the last epoch ended
         self._handed_over = NOBODY  # requests that wait for records of an earlier epoch that this broker led
         self.on_change: Callable[[Any], None] = lambda partition: None
-        """The partition (``Partition``) has another role, has begun to lead, or was deleted."""
+        """The partition (``Partition``) has another role, has started to lead, or was deleted."""
 
     def take(self, image: PartitionImage) -> bool:
         """Takes the role that the image says, or the one that precedes it. Returns whether the epoch or the leader is another one.
@@ -210,7 +210,7 @@ class ReplicaRole:
         self.on_change(self._partition)
 
     def _lead(self, image: PartitionImage) -> None:
-        """The epoch begins, at the log's end."""
+        """The epoch starts, at the log's end."""
         partition = self._partition
         end_offset = partition.log.log_end_offset
         partition.log.enter_epoch(self.leader_epoch)

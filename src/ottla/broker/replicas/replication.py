@@ -39,11 +39,11 @@ class Led(Protocol):
     unread: Unread
 
     def wake(self, size_bytes: int) -> None:
-        """So much more can be read, or, with 0, there is something that consumers are told with their next fetch."""
+        """Consumers can read so many bytes more; with 0, their next fetch has something else to report."""
         ...
 
     def tell_followers(self, size_bytes: int = 0) -> None:
-        """There is so much more for followers, or, with 0, something that they are told with their next fetch."""
+        """Followers have so many bytes more to fetch; with 0, their next fetch has something else to report."""
         ...
 
 
@@ -79,7 +79,7 @@ class Replication(Part):
         self.may_lead = may_lead
         """Whether the image that is followed knows this process."""
         self.followed_brokers: Mapping[int, BrokerImage] = {}
-        """Those of the image that is followed."""
+        """The brokers of the image that is followed."""
         self.on_isr_change: Callable[[Any], None] = lambda leading: None
         """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
         self.ceased: dict[TopicPartition, int] = {}
@@ -99,7 +99,7 @@ class Replication(Part):
         self.brokers_changed()
 
     def brokers_changed(self) -> None:
-        """A broker that is not live any more is not waited for."""
+        """A broker that is no longer live is not waited for."""
         for deleting in list(self.deleting):
             deleting.look_at_deletions()
 
@@ -175,7 +175,7 @@ class Commits:
             waiter.on_commit(what, error)
 
     def fail(self, error: KafkaError) -> None:
-        """Nobody learns any more from here whether the records are committed."""
+        """This replica no longer reports whether the records are committed."""
         waiting, self._waiting = self._waiting, deque()
         for _, waiter, what in waiting:
             waiter.on_commit(what, error)
@@ -195,7 +195,7 @@ class _Awaited:
     """A ``CommitWaiter`` whose ``what`` is a future."""
 
     def on_commit(self, what: asyncio.Future[None], error: KafkaError | None) -> None:
-        if what.done():  # whoever waited is gone
+        if what.done():  # the one that waited is gone
             return
         if error is None:
             what.set_result(None)

@@ -101,7 +101,7 @@ class PartitionStore(Part):
         moved = moved_away(changes, self.by_name, self._node_id)
         for replica in moved:
             await self._give_up(replica)
-        if gone or moved:  # or a later topic of the same name would inherit where recovery begins
+        if gone or moved:  # or a later topic of the same name would inherit where recovery starts
             await self._try_to_write_checkpoints()
         changes = self.unopened.with_retried(changes, image, self._node_id)
         is_many = sum(len(numbers) for _, numbers in changes) > SINGLY_MAX
@@ -126,7 +126,7 @@ class PartitionStore(Part):
                     await slices.next()
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
-        """All that was written of these survives a power cut, by one sync of each directory that they lie in."""
+        """All that was written of these survives a power cut, by one sync of each directory that they are in."""
         used = {self.folder_of[found] for found in partitions if found in self.folder_of}
         for folder in [live for live in self._live_folders() if live in used]:
             try:
@@ -136,7 +136,7 @@ class PartitionStore(Part):
                 self.fail_folder(folder)
 
     async def lead_nothing(self) -> None:
-        """This process may lead no partition any more, whatever the image says; what waits at those that it led is answered."""
+        """This process may no longer lead a partition, whatever the image says; requests that wait there are answered."""
         slices = Slices(self._world.clock)
         for partition in self.all():
             partition.take_role_again()
@@ -183,7 +183,7 @@ class PartitionStore(Part):
 
     @property
     def failed_directories(self) -> list[bytes]:
-        """The ids of the log directories whose disks are not trusted any more."""
+        """The ids of the log directories whose disks are no longer trusted."""
         return [uuid_bytes(folder.identity.directory_id) for folder in self.folders if folder.is_failed]
 
     @property
@@ -203,7 +203,7 @@ class PartitionStore(Part):
         return next((folder for folder in self.folders if folder.path == path), None)
 
     async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
-        """The partition's log lies in that directory now; what it was copied from is removed."""
+        """The partition's log is in that directory now; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
@@ -211,7 +211,7 @@ class PartitionStore(Part):
         await self._departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
-        """Where recovery begins, and where each log starts, as of this call, for the next start of this broker."""
+        """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
         await self._checkpoints()
 
     async def _try_to_write_checkpoints(self) -> None:
@@ -261,7 +261,7 @@ class PartitionStore(Part):
         self.closed = [folder for folder in self._live_folders() if folder not in unclosed]
 
     def fail_folder(self, folder: LogDirectory) -> None:
-        """The directory's disk is not trusted any more: its partitions are offline, and nothing is tried again until the next start."""
+        """The directory's disk is no longer trusted: its partitions are offline, and nothing is tried again until the next start."""
         if folder.is_failed:
             return
         folder.is_failed = True
@@ -367,7 +367,7 @@ class PartitionStore(Part):
         return await self.placement.make(key, topic_id, self._live_folders, used, on_failed=self.fail_folder, is_durable=is_durable)
 
     async def _delete(self, topic: str) -> None:
-        for key, folder in self.unopened.forget(topic):  # what could not be opened lies there all the same
+        for key, folder in self.unopened.forget(topic):  # what could not be opened is there all the same
             if not folder.is_failed:
                 await self._departures.delete(folder, key)
         self._damaged.forget(topic)

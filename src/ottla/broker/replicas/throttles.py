@@ -2,7 +2,7 @@
 
 Both hold for the replicas that the topics list, ``*`` for all. All bytes of these replicas count, but only those that are out of sync are
 held back: an ISR must not shrink because of a throttle. A rate is taken over ``replication.quota.window.num`` windows of
-``replication.quota.window.size.seconds``; what has been begun is sent, and counts, even where it is more than the rate allows.
+``replication.quota.window.size.seconds``; what has been started is sent, and counts, even where it is more than the rate allows.
 Source: KIP-73.
 """
 

@@ -1,4 +1,4 @@
-"""Partitions that are to begin later by their leader's word: it is told so when that is on the disk, and what is deleted stays deleted.
+"""Log starts that followers take over from their leader, and report to it once they are on disk: what is deleted stays deleted.
 
 On a disk without room for the checkpoint it is tried again, not more often than a fetch that fails.
 """
@@ -32,7 +32,7 @@ class UnkeptStarts:
         return bool(self._partitions) and now_ms >= self._next_ms
 
     async def keep(self, now_ms: int, *, backoff_ms: int) -> list[Partition]:
-        """The checkpoints say where they begin, if there is room; all that were looked at."""
+        """The checkpoints say where they start, if there is room; all that were looked at."""
         try:
             await self._store.write_checkpoints()
         except StorageError as error:

@@ -10,7 +10,7 @@ from ottla.types import TopicPartition
 
 
 class Unopened:
-    """``offline`` has them, with the directory that they lie in where that is known."""
+    """``offline`` has them, with the directory that they are in where that is known."""
 
     def __init__(self) -> None:
         self.offline: dict[TopicPartition, LogDirectory | None] = {}
@@ -51,14 +51,14 @@ class Unopened:
         return [(topic, sorted(numbers)) for _, (topic, numbers) in sorted(looked_at.items())]
 
     def retried(self, key: TopicPartition) -> LogDirectory | None:
-        """Where the replica lies that is tried again."""
+        """The directory of the replica that is tried again."""
         return self._retried.get(key)
 
     def opened(self, key: TopicPartition) -> None:
         self._retried.pop(key, None)
 
     def forget(self, topic: str) -> Iterator[tuple[TopicPartition, LogDirectory]]:
-        """The topic was deleted; where replicas of it lie all the same."""
+        """The topic was deleted; returns where replicas of it remain."""
         self._to_retry = {key for key in self._to_retry if key.topic != topic}
         for places in (self.offline, self._retried):
             for key in [key for key in places if key.topic == topic]:

@@ -8,7 +8,7 @@ from ottla.broker.replicas.waiting import AT_ONCE
 class Unread:
     """A count of one partition's unread bytes.
 
-    What is between the high watermark and the log's end when a role begins counts as ``AT_ONCE``.
+    What is between the high watermark and the log's end when a role starts counts as ``AT_ONCE``.
     """
 
     __slots__ = ("_bytes", "_end", "_start")
@@ -26,7 +26,7 @@ class Unread:
         self._end, self._bytes = end_offset, min(self._bytes + size_bytes, AT_ONCE)
 
     def take(self, high_watermark: int) -> int:
-        """How many bytes more can be read; about, where the high watermark lies between two that grew the log together."""
+        """How many bytes more can be read; an estimate, where several appends grew the log together."""
         start, end, unread = self._start, self._end, self._bytes
         if high_watermark >= end:
             self._start = self._end = high_watermark

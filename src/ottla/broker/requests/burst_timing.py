@@ -35,7 +35,7 @@ class BurstTiming:
         self._burst_us_max = min(BURST_US_MAX, max(BURST_US_MIN, ROUND_US // max(1, connection_count)))
 
     def begin(self) -> int:
-        """A burst begins; the time of it in milliseconds."""
+        """A burst starts; the time of it in milliseconds."""
         began_us = self.began_us = self._clock.monotonic_us()
         self.is_long = False
         return began_us // 1000
@@ -45,7 +45,7 @@ class BurstTiming:
         self.is_long = self._clock.monotonic_us() - self.began_us > self._burst_us_max
 
     def answered(self, meters: RequestMeters, began_us: int) -> None:
-        """An answer is ready to a request of the burst that began then."""
+        """An answer is ready to a request of the burst that started then."""
         if began_us != self.began_us:
             meters.timer.observe(self._clock.monotonic_us() - began_us)
             return

@@ -34,7 +34,7 @@ Reply = Callable[[Response], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened since the start."""
+    """The counts of what has happened since the start."""
 
     succeeded: int = 0
     failed: int = 0
@@ -50,7 +50,7 @@ class Tally:
 
 
 class Keeper(Protocol):
-    """Who keeps the threshold."""
+    """The keeper of the threshold."""
 
     router: Router
 

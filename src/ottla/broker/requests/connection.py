@@ -1,6 +1,6 @@
 """A client's connection, from bytes to answers.
 
-What one receive brought is one burst: all its requests are decoded and begun, then every log that was touched is flushed
+What one receive brought is one burst: all its requests are decoded and started, then every log that was touched is flushed
 once, then the answers that are ready leave in one send. A connection with too many open requests, or one that does not
 read its answers, is not read until that is over: back-pressure instead of memory.
 
@@ -53,7 +53,7 @@ class Dispatcher(Pipeline, Protocol):
         ...
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
-        """The request is begun; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        """The request is started; False when it has to wait for records that are being written. DecodeError ends the connection."""
         ...
 
     def end_burst(self) -> bool:
@@ -98,7 +98,7 @@ class BrokerConnection:
         self._responses = ResponseQueue()
         self._out: list[Any] = []
         self._in_burst = False
-        self._hold_count = 0  # why no request is begun: a batch is examined, a large request decoded, a large answer encoded
+        self._hold_count = 0  # why no request is started: a batch is examined, a large request decoded, a large answer encoded
         self._is_paused = False
         self.last_used_ms = 0
         self.muted_until_ms = 0  # on the monotonic clock; not 0 while a client above its quota is not read
@@ -123,7 +123,7 @@ class BrokerConnection:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has so many open requests that no more are begun."""
+        """Whether it has so many open requests that it may not start another."""
         return len(self._responses) > OPEN_REQUESTS_MAX
 
     def limit_frames(self, bytes_max: int) -> None:
@@ -162,7 +162,7 @@ class BrokerConnection:
         self.transport.abort()
 
     def hold(self) -> None:
-        """No later request is begun until there was a ``release`` for each ``hold``."""
+        """No later request is started until there was a ``release`` for each ``hold``."""
         self._hold_count += 1
 
     def release(self) -> None:
@@ -249,7 +249,7 @@ class BrokerConnection:
         self.update_reading()
 
     def mute_for_good(self) -> None:
-        """Nothing of it is read any more."""
+        """Nothing further is read from it."""
         self.muted_until_ms = FOREVER_MS
         self.update_reading()
 

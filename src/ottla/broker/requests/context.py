@@ -78,7 +78,7 @@ class Channel(Protocol):
         ...
 
     def hold(self) -> None:
-        """No later request is begun until there was a ``release`` for each ``hold``."""
+        """No later request is started until there was a ``release`` for each ``hold``."""
         ...
 
     def release(self) -> None: ...
@@ -176,7 +176,7 @@ class RequestContext:
 
 
 def fail(context: RequestContext, error: BaseException) -> None:
-    """A mistake of ours, or a controller that is none any more: it is logged, and the client loses its connection."""
+    """A mistake of ours, or a controller that has lost its office: it is logged, and the client loses its connection."""
     if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
         log.info("request_not_decided", api=context.api.name, reason=error.message)
     else:

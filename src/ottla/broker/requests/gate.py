@@ -48,7 +48,10 @@ class Gate:
         self._parts = parts
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
-        """The request is begun, or refused. ``kept`` is its frame, to be passed on if this node's controller turns out not to be active."""
+        """The request is started, or refused.
+
+        ``kept`` is its frame, to be passed on if this node's controller turns out not to be active.
+        """
         if service.needs is not _HANDLER and not is_allowed(service, context, request):
             refuse(service, context, request)
         elif self._throttling.times_requests:

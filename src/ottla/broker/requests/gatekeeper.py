@@ -152,7 +152,7 @@ class Gatekeeper(Part):
             self._let_in()
 
     async def stop(self) -> None:
-        """No connection is accepted any more; open ones stay."""
+        """No further connection is accepted; open ones stay."""
         self._serving.clear()
         self.threshold.stop()
         if self._timer is not None:
@@ -214,7 +214,7 @@ class Gatekeeper(Part):
         return accept
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
-        """Who begins the requests of a connection that has authenticated."""
+        """Who starts the requests of a connection that has authenticated."""
         if self._doorstep is None or connection.role is not Role.BROKER:
             return self.router
         self._doorstep.enter(connection)

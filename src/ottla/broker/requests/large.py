@@ -3,7 +3,7 @@
 Two such requests are worked on at a time, from their decoding to their answer; others wait, as the bytes that they came as. One that has
 taken ``TURN_MS`` counts no longer, since it waits for something else.
 
-The connection is held meanwhile: no later request of it is begun, so that order is kept, and a client has one such message
+The connection is held meanwhile: no later request of it is started, so that order is kept, and a client has one such message
 at most. A thread would not do as well: it and the loop would take the interpreter from each other, and the client that
 asks for little would wait for it at every system call.
 """
@@ -50,7 +50,7 @@ class LargeMessages:
         self._waiting: deque[tuple[BrokerConnection, Callable[[], object]]] = deque()
 
     def decode(self, connection: BrokerConnection, frame: memoryview, api: Api, version: int, position: int) -> None:
-        """The request in the frame, whose memory is kept, is begun once it is decoded."""
+        """The request in the frame, whose memory is kept, is started once it is decoded."""
 
         def decoded(found: tuple[Request, int] | None, error: BaseException | None) -> None:
             self._workload.end_work(1)

@@ -45,7 +45,7 @@ def parse_listener(text: str) -> ListenerAddress:
 def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """Where to bind for brokers' clients.
 
-    INVALID_CONFIG for a listener whose security protocol is not served: it must not be open to everybody instead.
+    INVALID_CONFIG for a listener whose security protocol is not served: it must not be open to all clients instead.
     """
     own = controller_names(config)
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]

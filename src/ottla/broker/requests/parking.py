@@ -28,7 +28,7 @@ class Parking(Part):
         self._purgatory.done_early()
 
     async def stop(self) -> None:
-        """Nothing expires any more."""
+        """Nothing expires from now on."""
         if self._sweep is not None:
             self._sweep.cancel()
 

@@ -147,7 +147,7 @@ class Router(Part):
         self._large.reply(context, response)
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
-        """The request is begun; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        """The request is started; False when it has to wait for records that are being written. DecodeError ends the connection."""
         repeated = connection.repeated
         if repeated is not None and repeated.repeats(frame):
             meters, version = repeated.meters, repeated.version

@@ -57,7 +57,7 @@ class Service:
     api: Api
     handle: Handle
     needs: Needs
-    """Who may not do that is refused before the handler. It has no default: an API without a rule would be open to everybody."""
+    """Who may not do that is refused before the handler. It has no default: an API without a rule would be open to all."""
     handle_many: Handle | None = None
     """In place of ``handle``, for requests of so many elements that they were decoded in steps."""
     waits_for_others: bool = False

@@ -53,7 +53,7 @@ class _Standing:
 
 
 class _NoRights:
-    """Those of a connection that has not authenticated: none, whatever the authorizer says of the anonymous."""
+    """The rights of a connection that has not authenticated: none, whatever the authorizer grants to the anonymous."""
 
     __slots__ = ()
     version = None
@@ -72,7 +72,7 @@ _NONE: Final = _NoRights()
 
 
 class Threshold:
-    """Of one node. ``dispatcher`` is who begins the requests of those that have authenticated."""
+    """The threshold of one node. ``dispatcher`` starts the requests of connections that have authenticated."""
 
     def __init__(self, router: Router, world: World, config: BrokerConfig, dispatcher: Callable[[BrokerConnection], Dispatcher]) -> None:
         self.router = router

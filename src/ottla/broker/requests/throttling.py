@@ -36,7 +36,7 @@ class Throttling(Part):
         self._mutation_quotas = ClientQuotas(window_count=config["controller.quota.window.num"], window_ms=window_ms)
         self._current: RequestContext | None = None  # whose handler is running, when request time is measured
         self._began_us = 0
-        self.limits_produce = self.limits_fetch = self.times_requests = False  # whether anybody has such a quota
+        self.limits_produce = self.limits_fetch = self.times_requests = False  # whether any client has such a quota
 
     async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas are in force."""
@@ -83,7 +83,7 @@ class Throttling(Part):
         return wanted if limit is None else min(wanted, int(limit))
 
     def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
-        """What the request may create and delete; ``is_strict`` in versions that can tell THROTTLING_QUOTA_EXCEEDED."""
+        """What the request may create and delete; ``is_strict`` in versions that know THROTTLING_QUOTA_EXCEEDED."""
         return MutationBudget(self, context, is_strict)
 
     def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
@@ -119,7 +119,7 @@ def _client_id(context: RequestContext) -> str:
 
 
 class MutationBudget:
-    """One request's changes of topics: each is let through while the client has a token (KIP-599). ``pause_ms`` is what to tell."""
+    """One request's changes of topics: each is let through while the client has a token (KIP-599). ``pause_ms`` goes into the answer."""
 
     def __init__(self, throttling: Throttling, context: RequestContext, is_strict: bool) -> None:
         self._throttling = throttling

@@ -48,7 +48,7 @@ async def _go_on(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:
 
 @types.coroutine
 def _relay(coroutine: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """Hands on what the coroutine waits for, beginning with what it was already waiting for."""
+    """Hands on what the coroutine waits for, starting with what it was already waiting for."""
     while True:
         sent, thrown = None, None
         try:

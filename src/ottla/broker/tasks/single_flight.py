@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Turns:
-    """Runs of one coroutine function. A call returns when a complete run that began after the call has ended.
+    """Runs of one coroutine function. A call returns when a complete run that started after the call has ended.
 
     The uncontended call suspends only where the function itself does.
     """

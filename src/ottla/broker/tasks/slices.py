@@ -42,7 +42,7 @@ def _go_on(loop: asyncio.AbstractEventLoop, paused: deque[asyncio.Future[None]])
 
 
 class Slices:
-    """A division of long work into slices, made where the work begins. The work pauses where the state may change meanwhile."""
+    """A division of long work into slices, made where the work starts. The work pauses where the state may change meanwhile."""
 
     __slots__ = ("_clock", "_until_us")
 

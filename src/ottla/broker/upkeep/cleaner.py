@@ -40,7 +40,7 @@ class LogCleaner(Part):
             self._rounds.start(self._backoff_ms())
 
     async def stop(self) -> None:
-        """Nothing is being cleaned any more; what a worker had begun is dropped by the next start."""
+        """Cleaning has ended; the next start drops what a worker had started."""
         await self._rounds.stop()
 
     def _backoff_ms(self) -> int:

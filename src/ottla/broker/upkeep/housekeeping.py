@@ -44,7 +44,7 @@ class Housekeeping(Part):
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0
         self._wall_ahead_ms = 0  # of the monotonic clock, at the last round
-        self.delay_ms = 0  # how late the last round began: what the loop was busy with
+        self.delay_ms = 0  # how late the last round started: what the loop was busy with
 
     async def start(self) -> None:
         self._is_running = True
@@ -55,7 +55,7 @@ class Housekeeping(Part):
         self._schedule()
 
     async def stop(self) -> None:
-        """No round is on, and none will begin."""
+        """No round is on, and none will start."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()

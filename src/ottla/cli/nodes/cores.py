@@ -82,7 +82,7 @@ def refuse_lone(log_dirs: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ports:
-    """Which ports the first broker takes; each of the others has them counted up. Of the admin pages what precedes the port comes along."""
+    """The ports of the first broker; each of the others counts them up. The address of the admin pages keeps what precedes its port."""
 
     broker: list[ListenerAddress]
     controller: ListenerAddress

@@ -29,7 +29,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How the nodes run: their logs go to files of their own or to standard error, and those that fail are started again or not."""
+    """The way in which nodes run: with log files of their own or on standard error, and started again after a failure or not."""
 
     log_level: str
     log_format: str

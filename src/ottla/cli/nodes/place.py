@@ -36,7 +36,7 @@ class PlaceError(OttlaError):
 
 
 class ClusterFile(msgspec.Struct):
-    """What is kept. ``formatted`` are the nodes whose log directories were made: one that is empty later has lost its votes."""
+    """The file about a cluster. ``formatted`` are the nodes whose log directories were made: one that is empty later has lost its votes."""
 
     kind: Literal["cluster", "cores"]
     cluster_id: str
@@ -64,7 +64,7 @@ class NodeStatus(msgspec.Struct):
 
 
 class PlaceState(msgspec.Struct):
-    """Who runs, as the supervisor knows it."""
+    """The nodes that run, as the supervisor knows them."""
 
     cluster_id: str
     supervisor_pid: int
@@ -75,7 +75,7 @@ class PlaceState(msgspec.Struct):
 
 
 class Place:
-    """Of one machine's nodes; the directory exists once it is locked."""
+    """The directory of one machine's nodes, which exists once it is locked."""
 
     def __init__(self, path: str) -> None:
         self.path: Final = os.path.abspath(path)

@@ -14,7 +14,7 @@ from ottla.messages.describe_acls import DescribeAclsRequest, DescribeAclsRespon
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """What a principal may do, or may not, with the resources that a pattern covers, from a host: an address, or ``*``."""
+    """A permission, or a denial, for a principal on the resources that a pattern covers, from a host: an address, or ``*``."""
 
     resource_type: ResourceType
     resource_name: str
@@ -27,7 +27,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which ACLs are meant; what is left out fits all. With ``PatternType.MATCH`` the name is a resource's, and all that cover it fit."""
+    """A choice of ACLs; what is left out fits all. With ``PatternType.MATCH`` the name is a resource's, and all that cover it fit."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

@@ -39,7 +39,7 @@ def super_users(text: str) -> frozenset[str]:
 
 
 class Values(Protocol):
-    """Those in force."""
+    """The values in force."""
 
     def __getitem__(self, name: str) -> Any: ...
 

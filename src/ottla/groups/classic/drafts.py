@@ -21,7 +21,7 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupRemoved:
-    """The fact that there is no such group any more."""
+    """The fact that the group no longer exists."""
 
     group_id: str
 
@@ -45,7 +45,7 @@ class Draft:
         self.records.append(self.group.to_record())
 
     def expect_life(self, member: Member) -> None:
-        """The member is alive now; its next session timeout begins."""
+        """The member is alive now; its next session timeout starts."""
         self.timers.append(session_timer(self.group.group_id, member, self.now_ms))
 
     def expect_member(self, member_id: str, *, timeout_ms: int) -> None:

@@ -151,9 +151,9 @@ class ClassicGroup:
         return frozenset(wanted)
 
     def error_of_commit(self, command: CommitOffsets) -> ErrorCode:
-        """Members commit for their own generation; anybody may commit for a group that is Empty.
+        """Members commit for their own generation; any client may commit for a group that is Empty.
 
-        While a rebalance is prepared, members still commit what they have read. Once the next generation has begun, a member
+        While a rebalance is prepared, members still commit what they have read. Once the next generation has started, a member
         that has no assignment yet has nothing to commit: REBALANCE_IN_PROGRESS.
         """
         if command.generation_id <= NO_GENERATION and self.is_in(GroupState.EMPTY):

@@ -1,4 +1,4 @@
-"""A rebalance, step by step: gather the members, begin the generation, hand out the assignment.
+"""A rebalance, step by step: gather the members, start the generation, hand out the assignment.
 
 Joins are parked until every known member has joined, or until the longest rebalance timeout of the members has passed:
 then the others are removed, except static ones, which may be away for as long as their session lasts. The first
@@ -16,7 +16,7 @@ from ottla.groups.commands import NO_MEMBER, EndInitialDelay, JoinResult, SyncRe
 
 
 def rebalance(draft: Draft) -> None:
-    """Something about the members has changed: a rebalance begins, or the one that is on may now be complete."""
+    """Something about the members has changed: a rebalance starts, or the one that is on may now be complete."""
     if draft.group.is_in(GroupState.PREPARING_REBALANCE):
         complete_if_all_joined(draft)
     else:
@@ -60,7 +60,7 @@ def complete_if_all_joined(draft: Draft) -> None:
 
 
 def complete(draft: Draft) -> None:
-    """The next generation begins with those that have joined; the others are removed, unless they are static."""
+    """The next generation starts with those that have joined; the others are removed, unless they are static."""
     group = draft.group
     for member in list(group.members.values()):
         if member.join_token is None and not member.is_static:
@@ -117,7 +117,7 @@ def assignment_of(draft: Draft, member: Member) -> SyncResult:
 
 
 def expire_sync(draft: Draft) -> None:
-    """Members that have not asked for their assignment are removed, and a rebalance begins."""
+    """Members that have not asked for their assignment are removed, and a rebalance starts."""
     group = draft.group
     late = [member.member_id for member in group.members.values() if member.is_sync_due]
     if late and group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):

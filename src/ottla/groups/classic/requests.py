@@ -107,7 +107,7 @@ def _leave_one(draft: Draft, leaving: LeavingMember) -> ErrorCode:
 
 
 def expire_member(draft: Draft, member_id: str) -> None:
-    """The member's session has ended, or it never came back with the id it was given: then others may wait for it no more."""
+    """The member's session has ended, or it never came back with the id it was given: then others need no longer wait for it."""
     if member_id in draft.group.pending:
         draft.group.pending.discard(member_id)
         complete_if_all_joined(draft)

@@ -1,6 +1,6 @@
 """The states of a classic group.
 
-A group begins Empty. The first member starts a rebalance: PreparingRebalance gathers the members, CompletingRebalance
+A group starts Empty. The first member starts a rebalance: PreparingRebalance gathers the members, CompletingRebalance
 waits until the leader has brought the assignment, Stable serves it. A change of the members or of what they want starts
 the next rebalance from either. When the last member has left, the group is Empty again, and keeps its offsets until they
 expire; then, or when a client deletes it, it is Dead: no group of that name is known.

@@ -1,6 +1,6 @@
 """How other commands reach a supervisor: a Unix socket beside its state file, one JSON line each way.
 
-That somebody answers there is the proof that the supervisor lives: a process id in a file may be another program's by now. The path of a
+An answer there proves that the supervisor lives: a process id in a file may be another program's by now. The path of a
 Unix socket may have about 100 bytes, which a directory easily exceeds; so both sides reach it from within the directory, except
 where Linux gives an open directory a short name: a process with other threads does not leave its directory then.
 """
@@ -41,7 +41,7 @@ Carry = Callable[[Order], Awaitable[Answer]]
 
 
 class NoSupervisor(OttlaError):
-    """Nobody answers: no supervisor has this directory."""
+    """The error of a directory without a supervisor: none answers."""
 
 
 async def serve_control(folder: str, carry_out: Carry) -> asyncio.Server:

@@ -198,5 +198,5 @@ def _ended_by(code: int) -> str:
 
 
 def node_command(module: str, *words: str) -> list[str]:
-    """This interpreter with that module, whatever lies in the working directory. The words are for the list of processes."""
+    """This interpreter with that module, whatever is in the working directory. The words are for the list of processes."""
     return [sys.executable, "-P", "-m", module, *words]

@@ -1,8 +1,8 @@
 """Starts, watches and ends the nodes of one machine.
 
 A node that ends by itself is reported in a line. It is started again only where the supervisor restarts: after a pause that doubles with
-each failure, and never after it ended with exit code 0, which is what somebody's SIGTERM does. A node that cannot start at first ends
-them all: a cluster that lacks a node from its beginning is a mistake in a configuration.
+each failure, and never after it ended with exit code 0, which is what a SIGTERM from outside does. A node that cannot start at first ends
+them all: a cluster that lacks a node from its start is a mistake in a configuration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATIENCE_SECONDS: Final = 10.0
 RESTART_SECONDS: Final = 1.0
 RESTART_SECONDS_MAX: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
-"""A node that served so long begins again with the shortest pause."""
+"""A node that served so long starts again with the shortest pause."""
 
 
 class Supervisor:
@@ -61,7 +61,7 @@ class Supervisor:
         self._all_served = True
 
     async def stop(self) -> None:
-        """No node runs any more; each was stopped in order, or killed when that took too long.
+        """All nodes have ended; each was stopped in order, or killed when that took too long.
 
         All leave the cluster before any of them ends: only a majority of controllers lets a broker leave.
         """
@@ -71,7 +71,7 @@ class Supervisor:
         await asyncio.gather(*(self._stop(node) for node in self.nodes.values()))
 
     async def kill(self) -> None:
-        """No node runs any more: each was killed."""
+        """All nodes have ended: each was killed."""
         self._is_stopping = True
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
 

@@ -24,7 +24,7 @@ class Meetings:
         self.counts: Counter[str] = Counter()
         self.on_act: Callable[[str], None] = nobody
         self._working: list[tuple[str, str]] = []  # job, directory
-        self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning began whose result is not yet there
+        self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning started whose result is not yet there
         self._installing: set[str] = set()
         self._arrived: set[str] = set()  # replicas of which there are two copies
         self._work = disk.work
@@ -32,7 +32,7 @@ class Meetings:
         disk.on_step = self._on_step
 
     def note(self, act: str, folder: str | None = None) -> None:
-        """The act has happened to the replica that lies in the directory, or lay in one of that name, or to the entire machine."""
+        """The act has happened to the replica that is in the directory, or was in one of that name, or to the entire machine."""
         name = posixpath.basename(folder) if folder is not None else None
         self.counts[act] += 1
         self.on_act(act)

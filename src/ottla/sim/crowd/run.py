@@ -1,7 +1,7 @@
 """One run: a broker, its clients and its troubles, all drawn from a seed.
 
 A run has one or two log directories and small rates for the cleaner, the scrubber and the mover, so that each takes long enough to
-be met. Clients write, read from the beginning, join and leave a group, commit, create topics and delete them, delete records and
+be met. Clients write, read from the start, join and leave a group, commit, create topics and delete them, delete records and
 move replicas, while retention, compaction and scrubbing run every moment and troubles come and go.
 
 When that is over the troubles end, and the broker has a while to find itself again. Then what was promised must hold, and nothing

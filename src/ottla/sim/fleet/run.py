@@ -23,7 +23,7 @@ from ottla.sim.schedule.timed import TimedFault
 
 NODES: Final = 3
 FAULTS_MS: Final = 4000
-"""Faults begin within this time; clients begin before it and end after it."""
+"""Faults start within this time; clients start before it and end after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ CONVERGES_SECONDS: Final = 60.0
 
 
 async def judge(unit: Unit, *, is_flushed: bool) -> list[str]:
-    """What is wrong with the node and what its clients were told."""
+    """What is wrong with the node and with the answers to its clients."""
     assert unit.broker is not None, "every node is up"
     found = list(unit.findings)
     if unit.broker.failure is not None:

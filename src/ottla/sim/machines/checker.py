@@ -3,7 +3,7 @@
 =======================  ===========================================================================================================
 one leader an epoch      two nodes never become leader of one epoch
 one vote an epoch        a voter never grants its vote of one epoch to two candidates, over crashes too
-durable before told      no message leaves with an epoch, or a vote, that its sender does not have on disk
+durable first            no message leaves with an epoch, or a vote, that its sender does not have on disk
 epochs rise              what a node has on disk never goes to an earlier epoch
 log matching             whatever node has an offset of an epoch, it is the same entry, after an entry of the same epoch
 leader completeness      who becomes leader has everything that is committed

@@ -7,7 +7,7 @@ before the step. Times are left out of a state: any timeout may be over at any t
 nothing that is safe rests on them. So are requests in search of a leader, and answers that carry no more than an epoch.
 
 An entry is known by its offset and epoch, since an epoch has one leader; so logs are compared by their epochs, and no records are needed.
-Voters are alike: node 1 begins the first election, and node 3 none.
+Voters are alike: node 1 starts the first election, and node 3 none.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class State:
         self.messages[source, target, what, request.epoch] = (request, answer)
 
     def forget(self) -> None:
-        """Messages that can change nothing any more, but tell of a later epoch, are as good as lost."""
+        """Messages that can change nothing but announce a later epoch are as good as lost."""
         self.messages = {
             channel: message for channel, message in self.messages.items() if self._matters(self.nodes[channel[1]], channel[3], *message)
         }
@@ -240,7 +240,7 @@ def _steps(state: State, scope: Scope) -> Iterator[tuple[str, State]]:
 
 
 def _time_out(state: State, node: int) -> None:
-    """A follower or a candidate begins an election, with every pre-vote granted."""
+    """A follower or a candidate starts an election, with every pre-vote granted."""
     quorum, now_ms = state.own(node), state.clocks[node]
     state.done(node, quorum.on_tick(now_ms))
     while isinstance(quorum.role, Prospective):

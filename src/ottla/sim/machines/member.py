@@ -223,7 +223,7 @@ class Member:
         return isinstance(self.quorum.role, Leader)
 
     def take_snapshot(self) -> bool:
-        """What is applied becomes a snapshot, and the log begins after it; False when there is nothing new."""
+        """What is applied becomes a snapshot, and the log starts after it; False when there is nothing new."""
         store = self.store
         if self.applied_offset <= store.start_offset or self.queue:
             return False

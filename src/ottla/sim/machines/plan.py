@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 CHAOS_MS: Final = 3_000
-"""From then on nothing fails any more, and the cluster has to recover. Timeouts are a third of Kafka's (see ``world``)."""
+"""From then on nothing fails, and the cluster has to recover. Timeouts are a third of Kafka's (see ``world``)."""
 
 KINDS: Final = (
     "kill",
@@ -64,7 +64,7 @@ def plan_of(seed: int) -> Plan:
     faults = tuple(sorted((_fault(rng, kinds, voters, observers) for _ in range(rng.randint(1, rate))), key=lambda fault: fault.at_ms))
     if voters > 2 and rng.random() < 0.08:  # one dead link, and nothing else: it must not depose a leader
         faults = (Fault(700, "cut", rng.choice((LEADER, 1)), rng.randint(2, voters), CHAOS_MS),)
-    elif voters > 2 and rng.random() < 0.15:  # one leader after the other goes before it has told all that it has written
+    elif voters > 2 and rng.random() < 0.15:  # one leader after the other goes before it has sent all that it has written
         faults = tuple(
             Fault(
                 at_ms, rng.choice(("split", "isolate", "kill", "power")), LEADER, rng.randint(1, voters), rng.choice((100, 250, 500, 900))

@@ -1,7 +1,7 @@
 """What one simulated replica has on disk, and what of it survives.
 
 An entry of the log is ``(epoch, value)``. The file of the election and a truncation are durable at once, since the shell waits for them;
-what is appended is durable once an fsync that began later has ended. A snapshot is a digest of everything below its end.
+what is appended is durable once an fsync that started later has ended. A snapshot is a digest of everything below its end.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Store:
         self.snapshot_digests = {snapshot_id: digest}
 
     def take_snapshot(self, end_offset: int, digest: int, size: int) -> None:
-        """A snapshot of everything below ``end_offset``; the log begins there from now on."""
+        """A snapshot of everything below ``end_offset``; the log starts there from now on."""
         snapshot_id = SnapshotId(self.epoch_before(end_offset), end_offset)
         self.start_epoch = snapshot_id.epoch
         del self.entries[: end_offset - self.start_offset]

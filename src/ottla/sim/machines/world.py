@@ -171,7 +171,7 @@ class QuorumWorld:
         self.push(self.now_ms + 1 + int(self.rng.random() * member.disk_ms), DISK, member.settings.node_id, member.incarnation)
 
     def after_sync(self, member: Member, end_offset: int, version: int) -> None:
-        """An fsync has begun. Several may be under way, and end in any order."""
+        """An fsync has started. Several may be under way, and end in any order."""
         delay_ms = 1 + int(self.rng.random() * member.disk_ms)
         self.push(self.now_ms + delay_ms, SYNC, member.settings.node_id, member.incarnation, (end_offset, version))
 

@@ -6,7 +6,7 @@
     1800 slow node-1 -> node-2 for 1000 by 40
     2100 drift node-3 for 3000 by 1.05
 
-Times are milliseconds: after the beginning of the run, and of how long the fault lasts. After "#" a line is a comment. Every fault ends by
+Times are milliseconds: after the start of the run, and of how long the fault lasts. After "#" a line is a comment. Every fault ends by
 itself, so that any of them can be left out.
 """
 

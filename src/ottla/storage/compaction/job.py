@@ -37,14 +37,14 @@ class Source(msgspec.Struct, frozen=True):
     """A closed segment."""
 
     base_offset: int
-    end_offset: int  # where the next one begins
+    end_offset: int  # where the next one starts
     size: int
 
 
 class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``sources`` are the log's first segments, in order; nothing at or after ``end_offset`` is changed.
 
-    ``later`` are the segments after them, which may tell how a transaction ended that began in one of the sources.
+    ``later`` are the segments after them, which may show how a transaction ended that started in one of the sources.
     """
 
     folder: str
@@ -65,7 +65,7 @@ class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Cleaned(msgspec.Struct, frozen=True):
     """The result of cleaning some segments: the files with ``.cleaned`` names, durable. ``max_timestamp`` is -1 without times.
 
-    ``aborts`` are the offsets of the abort markers that stay: the transactions of others are aborted no more, nothing is left of them.
+    ``aborts`` are the offsets of the abort markers that stay: of the other transactions nothing is left, so they need no marker.
     """
 
     folder: str
@@ -80,7 +80,7 @@ class Cleaned(msgspec.Struct, frozen=True):
 
     @property
     def end_offset(self) -> int:
-        """Where the segment after those that it replaces begins."""
+        """Where the segment after those that it replaces starts."""
         return self.sources[-1].end_offset
 
 

@@ -42,7 +42,7 @@ class TransactionEnds:
             self._kept.add(batch.producer_id)
 
     def is_needed(self, marker: BatchHeader) -> bool:
-        """Whether a record stays of the transaction that this marker ends. To be asked once; the producer's next one begins."""
+        """Whether a record stays of the transaction that this marker ends. To be asked once; the producer's next one starts."""
         is_needed = marker.producer_id in self._kept
         self._kept.discard(marker.producer_id)
         return is_needed

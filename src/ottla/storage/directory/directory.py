@@ -1,7 +1,7 @@
-"""The log directory of one broker: whose it is, which partitions lie in it, and whether it was closed in order.
+"""The log directory of one broker: whose it is, which partitions are in it, and whether it was closed in order.
 
 ``meta.properties`` says that a directory is ours and whose. A directory that has files but no such mark of ours is refused and not
-touched: it may be Kafka's, or anybody's. The mark of a clean stop, ``.kafka_cleanshutdown``, is written as the last thing of
+touched: it may be Kafka's, or another program's. The mark of a clean stop, ``.kafka_cleanshutdown``, is written as the last thing of
 an orderly end and removed as the first thing of a start, durably, so that a crash never finds an old one.
 
 A partition has a directory ``topic-0`` with a file ``partition.metadata`` that names the topic's id. A deleted one is renamed to
@@ -118,9 +118,9 @@ class LogDirectory:
         await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode())
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
-        """The process with this incarnation has the directory: the next one can tell whether only that process has died.
+        """The process with this incarnation has the directory: the next one can find out whether only that process has died.
 
-        Once it is registered it has an epoch, and those before it do not count any more. A registration may be committed while its process
+        Once it is registered it has an epoch, and earlier ones no longer count. A registration may be committed while its process
         is killed: it has to be marked before it asks for one, too.
         """
         known = self.predecessors if broker_epoch is None else Predecessors(broker_epoch)
@@ -188,7 +188,7 @@ class LogDirectory:
         await self._write_generation(self.partition_path(key), generation)
 
     async def promote(self, key: TopicPartition, future: str) -> str:
-        """The partition lies here, durably: its directory ``future`` has the partition's name."""
+        """The partition is here, durably: its directory ``future`` has the partition's name."""
         path = self.partition_path(key)
         await self._disk.rename(future, path)
         await self._disk.sync_dir(self.path)
@@ -220,7 +220,7 @@ class LogDirectory:
         return await self._rename(key, unique, "delete")
 
     async def set_aside(self, key: TopicPartition, unique: str) -> str:
-        """The replica is kept under the name that is returned, and no partition any more."""
+        """The replica is kept under the name that is returned, and is no longer a partition."""
         return await self._rename(key, unique, "stray")
 
     async def _rename(self, key: TopicPartition, unique: str, kind: str) -> str:

@@ -22,7 +22,7 @@ class EpochFile:
         self.is_changed = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` begins at ``start_offset``, unless it already has."""
+        """``epoch`` starts at ``start_offset``, unless it already has."""
         if self.epochs.assign(epoch, start_offset):
             self.is_changed = True
 

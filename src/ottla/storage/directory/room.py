@@ -57,5 +57,5 @@ class Room:
 
     async def give_up(self) -> None:
         """What the reserve took can be used, if there was one."""
-        with suppress(FileNotFoundError):  # somebody else was quicker
+        with suppress(FileNotFoundError):  # another was quicker
             await self._disk.remove(self._path)

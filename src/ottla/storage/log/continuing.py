@@ -1,6 +1,6 @@
 """Which batches of a leader's answer continue a follower's log, and one another: what an answer says is believed as far as it can be true.
 
-It may have left when its sender was a leader no more, whose file had been cut and written again meanwhile: with correct CRCs.
+It may have left when its sender no longer led, and its file had been cut and written again meanwhile: with correct CRCs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def continuing(
 
 
 def _complete(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each complete batch begins, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
+    """Where each complete batch starts, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
     try:
         yield from iterate_batches(data, check_crc=True)
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What of a log survives a power cut: everything below its recovery point, which ``sync`` moves, and where it begins.
+"""What of a log survives a power cut: everything below its recovery point, which ``sync`` moves, and where it starts.
 
 ``flush.messages`` bounds what may be acknowledged before it is synced (``owes_sync``); ``flush.ms`` is for who calls ``sync``, by
 ``unsynced_since_ms`` of the tail. A closed segment is synced soon, whatever both say.
@@ -30,7 +30,7 @@ class Durability:
         self._health: Final = health
         self.recovery_point = tail.end_offset
         self.start_offset = segments.all[0].base_offset
-        """The next start of this broker finds the log beginning here, or later: no later than the log begins now."""
+        """The next start of this broker finds the log start here, or later: no later than the log starts now."""
         self._bound: int | None = None  # of the recovery point, while the log is about to be cut
         self._is_lowered = False  # by that, and the log was not cut since: who was to write the checkpoint may have failed
 
@@ -41,7 +41,7 @@ class Durability:
 
     @property
     def owes_sync(self) -> bool:
-        """Whether ``flush.messages`` does not allow what lies in the log to be acknowledged before it is synced."""
+        """Whether ``flush.messages`` does not allow what is in the log to be acknowledged before it is synced."""
         return self._tail.end_offset - self.recovery_point >= self._tail.config.flush_messages
 
     @property
@@ -52,7 +52,7 @@ class Durability:
     async def sync(self) -> None:
         """All that was in the log at the call survives a power cut, and the recovery point is there.
 
-        Closed segments are synced with their indexes. Those of the last segment are only in memory: a part of it lies after the
+        Closed segments are synced with their indexes. Those of the last segment are only in memory: a part of it is after the
         recovery point, so a recovery walks it and rebuilds them. StorageError when the disk refused; the log has failed then.
         """
         segments, tail = self._segments, self._tail
@@ -95,11 +95,11 @@ class Durability:
         self._bound = None
 
     def start_is_kept(self, offset: int) -> None:
-        """The disk has the log begin at ``offset``, durably."""
+        """The disk has the log start at ``offset``, durably."""
         self.start_offset = max(self.start_offset, offset)
 
     def were_truncated(self, *, start_offset: int) -> None:
-        """The recovery point is not after the end, in the checkpoint either; the log begins at ``start_offset``."""
+        """The recovery point is not after the end, in the checkpoint either; the log starts at ``start_offset``."""
         self.start_offset = min(self.start_offset, start_offset)
         self._is_lowered = False
         self.recovery_point = min(self.recovery_point, self._tail.end_offset)

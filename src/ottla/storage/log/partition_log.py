@@ -2,7 +2,7 @@
 
 A log has a tail (``tail.py``: staging and writing), segments (``segments.py``), an epoch file, producers, and a compaction
 (``compacting.py``). Here they are put together: reading, the two ends, and what survives a power cut.
-``log_start_offset <= log_end_offset``, and what lies below the ``recovery_point`` was synced; ``sync`` moves it.
+``log_start_offset <= log_end_offset``, and what is below the ``recovery_point`` was synced; ``sync`` moves it.
 
 Calls that change the log (``flush``, ``sync``, truncation, deletion, ``close``) are made one at a time by its owner, but
 ``stage`` and reads may come while a ``flush`` or ``sync`` is suspended, and ``sync`` while a ``flush`` is.
@@ -154,13 +154,13 @@ class PartitionLog:
 
     @property
     def lacks_offsets(self) -> bool:
-        """Whether compaction may have left segments that end before the next one begins."""
+        """Whether compaction may have left segments that end before the next one starts."""
         return self.config.is_compacted or self.compaction.first_dirty_offset > self.log_start_offset
 
     # -- reading
 
     async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
-        """Batches of one segment from the one that holds ``offset``, none that begins at or after ``end_offset``.
+        """Batches of one segment from the one that holds ``offset``, none that starts at or after ``end_offset``.
 
         At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one completely. None when
         there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
@@ -214,7 +214,7 @@ class PartitionLog:
         return StorageError(f"the log in {self.folder} cannot be read: {error}")
 
     def enter_epoch(self, epoch: int) -> None:
-        """A leader of this epoch begins at the log's end, whether it ever appends or not (KIP-101)."""
+        """A leader of this epoch starts at the log's end, whether it ever appends or not (KIP-101)."""
         assert not self.tail.has_unwritten, "an epoch begins where the last one has ended"
         self._epoch_file.assign(epoch, self.tail.end_offset)
         self.tail.remember_producers()
@@ -223,7 +223,7 @@ class PartitionLog:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
         return self.epochs.end_offset_for(epoch, log_end_offset=self.tail.end_offset)
 
-    # -- the beginning
+    # -- the start
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
@@ -250,7 +250,7 @@ class PartitionLog:
         return await self._segments.undisturbed(look)
 
     async def delete_segments_below(self, offset: int, *, now_ms: int = 0, one_by_one: bool = False) -> int:
-        """Closed segments all of whose records lie below ``offset`` are out of the log; how many there were.
+        """Closed segments all of whose records are below ``offset`` are out of the log; how many there were.
 
         Their files stay as ``.deleted`` ones for ``file.delete.delay.ms``. ``one_by_one`` is for when no checkpoint says where the
         log starts: each is durably removed before the next, so that no power cut leaves a hole.
@@ -284,7 +284,7 @@ class PartitionLog:
     def begin_truncation(self, offset: int) -> bool:
         """The log is about to be cut at ``offset`` (0: it starts over). True when the owner must write the checkpoints before that.
 
-        Else it is taken for damaged afterwards. Until ``durability.truncation_ended`` recovery begins in the cut segment, or earlier.
+        Else it is taken for damaged afterwards. Until ``durability.truncation_ended`` recovery starts in the cut segment, or earlier.
         """
         return offset < self.tail.end_offset and self.durability.begin_truncation(self._segments.base_of(offset))
 
@@ -304,7 +304,7 @@ class PartitionLog:
         await self._after_truncation(await self._segments.truncate_to(offset, is_durable=is_durable), is_durable=is_durable)
 
     async def truncate_fully_and_start_at(self, offset: int, *, is_durable: bool = True) -> None:
-        """The log is empty and begins at ``offset``; else as ``truncate_to``."""
+        """The log is empty and starts at ``offset``; else as ``truncate_to``."""
         assert not self.tail.has_unwritten, "what is staged is written or dropped before a log is truncated"
         await self._segments.start_over_at(offset, is_durable=is_durable)
         self.durability.start_is_kept(offset if is_durable else 0)
@@ -341,7 +341,7 @@ class PartitionLog:
     # -- its place
 
     def relocate(self, folder: str, files: Sequence[File]) -> None:
-        """The log lies in another directory, where all of it is durable; ``files`` are those of its segments. Readers are not disturbed.
+        """The log is in another directory, where all of it is durable; ``files`` are those of its segments. Readers are not disturbed.
 
         Only between flushes and syncs. What is staged will be written there. The old directory is the owner's to remove.
         """
@@ -352,7 +352,7 @@ class PartitionLog:
         self.tail.unsynced_since_ms = -1
 
     def retire(self) -> None:
-        """Nothing is read from the log or written to it any more: its partition was deleted. What was staged is dropped."""
+        """Nothing is read from the log or written to it from now on: its partition was deleted. What was staged is dropped."""
         for segment in self._segments.all:
             segment.is_retired = True
         self.health.retire()

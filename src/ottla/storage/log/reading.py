@@ -1,6 +1,6 @@
 """Lookups in a log: by offset, by time.
 
-A fetch at the tail begins where an earlier one ended: a few such places are remembered, so that it needs neither an index
+A fetch at the tail starts where an earlier one ended: a few such places are remembered, so that it needs neither an index
 nor a header. Other fetches look the place up; the last of those places are remembered too, for others who read the same.
 """
 
@@ -23,7 +23,7 @@ _LOADED_MAX: Final = 2
 
 
 class LogSlice(msgspec.Struct, gc=False):
-    """Batches of one segment, as they lie in the file; the last one may be cut off by the byte limit."""
+    """Batches of one segment, as they are in the file; the last one may be cut off by the byte limit."""
 
     region: FileRegion
     first_offset: int  # base offset of the first batch: at or before the one asked for
@@ -54,7 +54,7 @@ class Places:
         return self._places.get(offset) or self._looked_up.get(offset)
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Where a read ended, and the next one begins."""
+        """Where a read ended, and the next one starts."""
         _keep(self._places, PLACES_MAX, offset, (segment, position))
 
     def looked_up(self, offset: int, segment: Segment, position: int) -> None:
@@ -196,7 +196,7 @@ async def largest_timestamp(disk: Disk, segments: Sequence[Segment], places: Pla
 
 
 async def _largest_from(disk: Disk, segment: Segment, start_offset: int) -> int:
-    """The same of one segment, of which records were deleted: its headers tell, but for the batch in which the log starts."""
+    """The same of one segment, of which records were deleted: its headers say it, but for the batch in which the log starts."""
     largest, found = -1, await segment.find(start_offset)
     while found is not None:
         position, header = found

@@ -1,7 +1,7 @@
-"""The producers of a log as they were at some offsets, in memory: a truncation need not read again what lies before them.
+"""The producers of a log as they were at some offsets, in memory: a truncation need not read again what is before them.
 
-One is kept for each epoch's start, and for each time the checkpoints are written: what is cut lies after the high watermark, and that is
-near. Logs of very many producers go without; their snapshots are files, at the beginning of each segment.
+One is kept for each epoch's start, and for each time the checkpoints are written: what is cut is after the high watermark, and that is
+near. Logs of very many producers go without; their snapshots are files, at the start of each segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RememberedProducers:
         del self._marks[:-MARKS_MAX]
 
     def clear(self) -> None:
-        """The log begins again elsewhere."""
+        """The log starts again elsewhere."""
         self._marks.clear()
 
     def at(self, end_offset: int) -> tuple[int, bytes] | None:

@@ -1,6 +1,6 @@
 """A partition's log copied to another log directory while it grows, until only little is missing; the rest while appends are held.
 
-The copy lies in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
+The copy is in ``topic-0.<id>-future`` and is nothing but files until it gets the partition's name (``directory.py``). The bytes are
 copied by a worker-process job, at its rate, and synced; only the last of them, while appends are held, are copied on the loop. What
 compaction or retention takes away meanwhile is removed from the copy, too, and a segment that a follower cuts is copied again.
 Indexes of closed segments come along; others are in memory or rebuilt.
@@ -42,7 +42,7 @@ def _without_limit() -> float:
 
 
 def _ignored(size_bytes: int) -> None:
-    """The bytes are counted by nobody."""
+    """The bytes are not counted."""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):

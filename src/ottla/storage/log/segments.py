@@ -71,7 +71,7 @@ class LogSegments:
     # -- the end
 
     async def roll(self, base_offset: int, producers: bytes) -> None:
-        """The last segment is closed, its indexes and the producers at its end are files; the next one begins at ``base_offset``."""
+        """The last segment is closed, its indexes and the producers at its end are files; the next one starts at ``base_offset``."""
         closed = self.all[-1]
         await self.write_indexes(closed, base_offset)
         await overwrite(self._disk, self.snapshot_path(base_offset), producers)
@@ -93,7 +93,7 @@ class LogSegments:
         await segment.sync_transaction_index()
 
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
-        """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its beginning."""
+        """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its start."""
         interval = self.config.index_interval_bytes
         segment = await Segment.open(self._disk, self.folder, base_offset, index_interval_bytes=interval, create=True)
         if not is_durable:
@@ -111,12 +111,12 @@ class LogSegments:
         return segment
 
     def base_of(self, offset: int) -> int:
-        """Where the segment begins that is the last one when nothing is left at or after ``offset``; 0 when none is left."""
+        """Where the segment starts that is the last one when nothing is left at or after ``offset``; 0 when none is left."""
         return self.all[segment_index(self.all, offset - 1)].base_offset if offset > self.all[0].base_offset else 0
 
     async def truncate_to(self, offset: int, *, is_durable: bool) -> int:
-        """Nothing is left at or after ``offset``, and some of what lies before it is; returns where the log ends: there, or at the
-        beginning of a batch that held ``offset``. What compaction has removed before it stays removed."""
+        """Nothing is left at or after ``offset``, and some of what is before it is; returns where the log ends: there, or at the
+        start of a batch that held ``offset``. What compaction has removed before it stays removed."""
         keep = segment_index(self.all, offset - 1)
         await remove_segments(self._disk, self.folder, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
@@ -127,7 +127,7 @@ class LogSegments:
         return end_offset
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
-        """There is one empty segment, which begins at ``offset``. StorageError, and all is as it was, when there is no room for it.
+        """There is one empty segment, which starts at ``offset``. StorageError, and all is as it was, when there is no room for it.
 
         It is made before the others are removed: a recovery that finds both keeps the first of them, and what follows on it.
         """
@@ -157,7 +157,7 @@ class LogSegments:
         self.unsynced = [segment for segment in self.unsynced if segment in self.all[:-1]]
         self.places.forget()
 
-    # -- the beginning
+    # -- the start
 
     def drop_first(self) -> Segment:
         """The oldest segment is out of the log, its files untouched."""
@@ -200,7 +200,7 @@ class LogSegments:
             await self._disk.sync_dir(self.folder)
 
     async def remove_needless_snapshots(self, end_offset: int) -> None:
-        """Those at the end and at the beginning of segments stay."""
+        """Those at the end and at the start of segments stay."""
         keep = {end_offset, *(segment.base_offset for segment in self.all)}
         for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
             if snapshot not in keep:
@@ -229,7 +229,7 @@ class LogSegments:
         self.places.forget()
 
     def relocate(self, folder: str, files: Sequence[File]) -> None:
-        """The segments lie in another directory, where all is durable; ``files`` are theirs, in order."""
+        """The segments are in another directory, where all is durable; ``files`` are theirs, in order."""
         self.all[:] = [segment.relocated(folder, file) for segment, file in zip(self.all, files, strict=True)]
         for segment in self.all[:-1]:
             segment.unload()

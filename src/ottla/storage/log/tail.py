@@ -1,7 +1,7 @@
 """The growing end of a log: batches are staged, then written, then counted.
 
 ``stage`` checks a batch, gives it its offsets in place and remembers its buffer; it is synchronous and touches no file.
-``flush`` writes all that was staged in one vectored append, beginning a new segment first where one is due; only then do the
+``flush`` writes all that was staged in one vectored append, starting a new segment first where one is due; only then do the
 batches count: for ``end_offset``, for readers, for indexes, epochs and producers.
 
 What was staged and cannot be written is dropped: nothing of it stays in the file, and ``drop_count`` counts it, so that the
@@ -61,7 +61,7 @@ class _Staged(msgspec.Struct, gc=False):
 
 
 class Tail:
-    """``end_offset`` is after the last batch that was written; what is staged begins there."""
+    """``end_offset`` is after the last batch that was written; what is staged starts there."""
 
     __slots__ = (
         "_buffers", "_counted_epoch", "_end_markers", "_epochs", "_health", "_interrupted", "_is_flushing", "_max_message_bytes",
@@ -116,7 +116,7 @@ class Tail:
         return self._is_flushing
 
     def close_segment_soon(self) -> None:
-        """The next ``flush`` begins a new segment, unless the last one is empty."""
+        """The next ``flush`` starts a new segment, unless the last one is empty."""
         self._wants_roll = self._segments.all[-1].size > 0
 
     def stage(
@@ -301,7 +301,7 @@ class Tail:
         await (write() if room is None or not self.config.fails_when_full else room.surely(write))
 
     def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
-        """How many of the batches go to this segment before the next one begins; an empty one takes at least one."""
+        """How many of the batches go to this segment before the next one starts; an empty one takes at least one."""
         size, largest = 0, -1
         for count, batch in enumerate(batches):
             size += batch.size
@@ -384,11 +384,11 @@ class Tail:
             self.producers.clear_staged()
 
     def remember_producers(self) -> None:
-        """A truncation to this end, or soon after it, need not read what lies before."""
+        """A truncation to this end, or soon after it, need not read what is before."""
         self.remembered.remember(self.end_offset, self.producers)
 
     def were_truncated(self, end_offset: int) -> None:
         """The log ends at ``end_offset``. Nothing may be staged."""
         self.end_offset = self._next_offset = end_offset
         self._counted_epoch = NO_EPOCH
-        self._wants_roll = False  # it was for a segment that may not be the last one any more
+        self._wants_roll = False  # it was for a segment that may no longer be the last one

@@ -16,7 +16,7 @@ from ottla.storage.segment.walk import BatchWalk
 
 
 class ScrubRequest(msgspec.Struct, frozen=True):
-    """``size`` bytes of the log file at ``path``, whose batches lie from ``base_offset`` to below ``end_offset`` (-1: unknown)."""
+    """``size`` bytes of the log file at ``path``, whose batches reach from ``base_offset`` to below ``end_offset`` (-1: unknown)."""
 
     path: str
     base_offset: int

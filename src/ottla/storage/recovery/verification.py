@@ -75,7 +75,7 @@ class _Verifier:
         self.result = Verification()
         self._was_clean = False
         self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced, 0 where a power cut left none
-        self._compacted: set[str] = set()  # partitions whose segments may end before the next one begins
+        self._compacted: set[str] = set()  # partitions whose segments may end before the next one starts
 
     def note(self, path: str, text: str) -> None:
         self.result.findings.append(Finding(path, False, text))

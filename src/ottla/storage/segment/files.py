@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
 
 def file_stem(offset: int) -> str:
-    """What the names of a segment's files begin with."""
+    """What the names of a segment's files start with."""
     return f"{offset:020d}"
 
 
@@ -34,7 +34,7 @@ async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
 
 
 async def rename_files(disk: Disk, stem: str, suffixes: Sequence[str], ending: str) -> list[str]:
-    """Those of a segment's files that exist get the ending; their paths."""
+    """Adds the ending to the existing files of a segment; returns their paths."""
     renamed = []
     for suffix in suffixes:
         with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """A growing list of numbers in which the next one below a bound is found without a look at those between.
 
-Over the numbers lie levels: each number of one is the smallest of ``_SHARE`` of the level below it.
+There are levels over the numbers: each number of one is the smallest of ``_SHARE`` of the level below it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class OffsetIndex:
         return (self._base_offset + self._offsets[index - 1], self._positions[index - 1]) if index else None
 
     def bound_of(self, position: int) -> int | None:
-        """The offset after the first indexed batch that begins at ``position`` or later; None without one."""
+        """The offset after the first indexed batch that starts at ``position`` or later; None without one."""
         index = bisect_left(self._positions, position)
         return self._base_offset + self._offsets[index] + 1 if index < len(self._positions) else None
 

@@ -112,7 +112,7 @@ class Segment(Tally):
         )
 
     def roll_ms(self, config: LogConfig) -> int:
-        """How far apart its times may lie: less by up to segment.jitter.ms, so that logs begun together do not roll together."""
+        """How far apart its times may be: less by up to segment.jitter.ms, so that logs started together do not roll together."""
         if not config.segment_jitter_ms:
             return config.roll_ms
         return config.roll_ms - zlib.crc32(self._path.encode()) % min(config.segment_jitter_ms, config.roll_ms)
@@ -290,7 +290,7 @@ class Segment(Tally):
         return None
 
     def bound_of(self, position: int, otherwise: int) -> int:
-        """An offset after all batches that begin before ``position``, by the offset index; ``otherwise`` where that does not know."""
+        """An offset after all batches that start before ``position``, by the offset index; ``otherwise`` where that does not know."""
         offset = None if self._indexes is None else self._indexes[0].bound_of(position)
         return otherwise if offset is None else min(offset, otherwise)
 
@@ -316,7 +316,7 @@ class Segment(Tally):
     async def truncate(self, size: int, end_offset: int, *, is_durable: bool) -> None:
         """The log ends at ``size``, a batch's start, and at ``end_offset``, durably unless the caller sees to that. It may grow again.
 
-        The indexes lose what lay after that: nothing is walked but the batches after their last entries.
+        The indexes lose what was after that: nothing is walked but the batches after their last entries.
         """
         self.cut_count += 1
         offset_index, time_index = await self.load()

@@ -1,7 +1,7 @@
 """From a time to an offset in a segment: sparse, beside the offset index.
 
 An entry ``(timestamp, offset)`` says: the largest timestamp so far, and the last offset of the first batch that had it. So
-every record before that batch is older than ``timestamp``, and a search for a time begins at the entry at or below it.
+every record before that batch is older than ``timestamp``, and a search for a time starts at the entry at or below it.
 On disk Kafka's format, twelve bytes an entry: 64-bit timestamp, 32-bit offset relative to the segment's base.
 """
 

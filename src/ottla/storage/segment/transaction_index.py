@@ -1,8 +1,8 @@
 """Which transactions of a log were aborted: for read_committed readers, and for each segment a file ``.txnindex``.
 
-An entry is of the abort marker that lies at its last offset. It says where its transaction began, and up to where everything was decided
+An entry is of the abort marker that is at its last offset. It says where its transaction started, and up to where everything was decided
 once it had ended: who reads no further than that needs no later entry. Entries of a whole log are in memory, in order, for aborts are
-rare; those whose marker lies in a segment are in its file when it is closed. A segment without a file has none.
+rare; those whose marker is in a segment are in its file when it is closed. A segment without a file has none.
 
 On disk Kafka's format, 34 bytes an entry: version 0, producer id, first, last, last stable offset. Source: KIP-98.
 """
@@ -56,11 +56,11 @@ class TransactionIndex:
             self._first_offsets.append(entry.first_offset)
 
     def between(self, start_offset: int, end_offset: int) -> list[Transaction]:
-        """Those whose markers lie there."""
+        """The transactions whose markers are there."""
         return self._entries[self._at(start_offset) : self._at(end_offset)]
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
-        """Those of which some record may lie there: begun before the end, and not ended before the start."""
+        """The transactions with a record there, perhaps: started before the end, and not ended before the start."""
         found, entries, at = [], self._entries, self._at(start_offset)
         for index in range(at, min(at + LOOKED_AT, len(entries))):
             entry = entries[index]
@@ -81,7 +81,7 @@ class TransactionIndex:
             self._first_offsets.truncate(len(self._entries))
 
     def drop_below(self, offset: int) -> None:
-        """The log's first segment begins there."""
+        """The log's first segment starts there."""
         if self._entries and self._entries[0].last_offset < offset:
             del self._entries[: self._at(offset)]
             self._first_offsets = None

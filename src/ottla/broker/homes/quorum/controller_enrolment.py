@@ -49,7 +49,7 @@ class ControllerEnrolment(Part):
 
     async def _register(self) -> None:
         delay_ms, request = RETRY_MS, self._request()
-        await asyncio.sleep(0)  # whoever publishes the image goes on first
+        await asyncio.sleep(0)  # the publisher of the image goes on first
         while not self._is_closed:
             answer = await self._channel.ask(request, ControllerRegistrationResponse)
             if answer is not None and answer.error_code == ErrorCode.NONE:

@@ -1,8 +1,8 @@
-"""What a broker tells the active controller of its replicas' log directories (KIP-858): so others lead what lay in one that failed.
+"""A broker's reports to the active controller about its replicas' log directories (KIP-858): after a failure, others lead those replicas.
 
 A broker of one directory says nothing while all is well: the controller need not know where its replicas are. A replica that cannot be
 served, alone or with its directory, or not be written for want of room while another one is in sync, is reported as lost; one that can be
-again, with its directory. What is lost by the newest image is looked at whoever said so, and whenever: this process may have begun since,
+again, with its directory. A loss in the newest image is examined, whatever its origin and time: this process may have started since,
 or an answer was lost. One request is on its way at a time.
 """
 
@@ -75,7 +75,7 @@ class DirectoryReports(Part):
         self._is_on = False
 
     def look_soon(self, topics: Iterable[str] | None = None) -> None:
-        """What is to be told of these topics, or of all, is told."""
+        """The due reports of these topics, or of all, are sent."""
         self._due = None if topics is None or self._due is None else self._due | set(topics)
         self._tell_soon()
 

@@ -39,7 +39,7 @@ class Registered:
 
 
 def incarnation(epoch: int) -> bytes:
-    """What tells this process of a broker from its others: there is no more to it than the epoch."""
+    """The identity of this process of a broker: nothing but its epoch."""
     return epoch.to_bytes(16, "big", signed=True)
 
 

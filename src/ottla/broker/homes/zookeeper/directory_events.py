@@ -67,7 +67,7 @@ class DirectoryEvents(Part):
         self._write_soon()
 
     async def _write(self) -> None:
-        await asyncio.sleep(0)  # what fails with it is told with it
+        await asyncio.sleep(0)  # what fails with it is reported with it
         while self._is_on and self._is_due:
             self._is_due = False
             is_lost = self._has_offline()

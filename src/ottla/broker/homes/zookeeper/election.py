@@ -1,7 +1,7 @@
 """Elections of the controller: ``/controller`` and ``/controller_epoch`` change together, or not at all.
 
 A znode's version says nothing of which znode of that path it is; that of ``/controller_epoch`` does, since each election counts it up.
-So whoever deletes ``/controller`` names the epoch's version with it.
+So a request that deletes ``/controller`` names the epoch's version with it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def elect(session: Session, node_id: int, now_ms: int, acl_of: AclOf) -> E
 
 
 async def depose(session: Session, epoch_version: int) -> None:
-    """The controller of that epoch is none any more; nothing happens to one that was elected since."""
+    """The controller of that epoch has ended; one that was elected since stays."""
     try:
         await session.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER)])
     except MultiFailedError as error:

@@ -1,6 +1,6 @@
 """A broker follows the active controller: it fetches the controller's image, and then each of its decisions.
 
-At a new epoch it begins anew: what it had of an earlier controller stays in force until the image of the new one has arrived entirely.
+At a new controller epoch it starts over. The old image stays in use until the new controller's image is complete.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Following:
                 has_come = await self._fetch(address, epoch, cluster_id)
             except (DecodeError, StorageError) as error:
                 log.error("controller_not_followed", epoch=epoch, reason=error.message)
-                self._served.epoch = -1  # it begins anew
+                self._served.epoch = -1  # it starts over
                 has_come = False
             if has_come:
                 retry_ms = RETRY_MS

@@ -1,8 +1,8 @@
 """The registry of groups of the classic kind, below ``/consumers``: a mirror, on request (``ottla.zookeeper.group.registry``).
 
 Each coordinator writes what its groups are, once a second and only what has changed: ``ids`` has an ephemeral znode for each member,
-``owners`` one for each partition, ``offsets`` what is committed. Nobody here reads it back: the truth is in ``__consumer_offsets``, and the
-group's own znode says so. A group that has offsets there and no such label was never ours: what it has is committed once, if it has
+``owners`` one for each partition, ``offsets`` what is committed. It is never read back here: the truth is in ``__consumer_offsets``, and
+the group's own znode says so. A group that has offsets there and no such label was never ours: what it has is committed once, if it has
 committed nothing here. Source: Kafka 0.8 (the layout).
 """
 

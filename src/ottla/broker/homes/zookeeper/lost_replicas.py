@@ -103,7 +103,7 @@ class LostReplicas:
         return any(is_lost(partition, broker_id) for _, _, _, partition in hosted_by(draft, broker_id))
 
     async def _ask(self, reign: Reign, broker_id: int) -> bool:
-        """Whether what the broker has lost is decided upon. There may be no such broker any more."""
+        """Whether what the broker has lost is decided upon. The broker may no longer exist."""
         draft = self._controller.replica.draft
         broker = draft.brokers.get(broker_id)
         address = None if broker is None else self._address_of(broker)

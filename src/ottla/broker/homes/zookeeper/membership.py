@@ -1,4 +1,4 @@
-"""The cluster's brokers, as a controller in ZooKeeper keeps them: registered is whoever has a znode.
+"""The cluster's brokers, as a controller in ZooKeeper keeps them: a broker with a znode is registered.
 
 Sessions are ZooKeeper's. Heartbeats say how far a broker has followed, and that it wants to stop; a broker that sends none, and has its
 znode, lives. One that is proved dead by its connection and its port has its znode deleted at once, and everything else follows from that.
@@ -76,7 +76,7 @@ class ZookeeperMembership(Membership):
         return BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def _registered_at(self, broker_id: int, epoch: int) -> int:
-        in_image = self._home.base_offset - 1  # who has the image that the epoch began with has all that was registered then
+        in_image = self._home.base_offset - 1  # who has the image that the epoch started with has all that was registered then
         return self._registered_offsets.get((broker_id, epoch), in_image)
 
     def _watch(self) -> None:

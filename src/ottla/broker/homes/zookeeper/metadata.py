@@ -1,9 +1,9 @@
 """The metadata in ZooKeeper: this node's session, its broker's znode, and the controller, which it is or follows.
 
-Whoever creates ``/controller``, an ephemeral znode, and counts up ``/controller_epoch`` with it in one request, is the controller. It reads
-the znodes into an image and decides from there on (``reign.py``); the others fetch from it (``following.py``). When its reign ends for
-whatever reason but its own stop, it deletes ``/controller``, and the next one, which may be the same node, reads the znodes again. A
-session that has expired is replaced by another one, in which everything begins from the start.
+The broker that creates ``/controller``, an ephemeral znode, and raises ``/controller_epoch`` in the same request, is the controller. It
+reads the znodes into an image and decides from there on (``reign.py``); the others fetch from it (``following.py``). When its reign ends
+for whatever reason but its own stop, it deletes ``/controller``, and the next one, which may be the same node, reads the znodes again. A
+session that has expired is replaced by another one, in which everything starts over.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ZookeeperMetadata(Part):
 
     @property
     def base_offset(self) -> int:
-        """Where the log of the controller's epoch begins: this node's own, when it is active, though it may not be known yet who leads."""
+        """Where the log of the controller's epoch starts: this node's own, when it is active, though it may not be known yet who leads."""
         return (self.epoch if self._reign is None else self._reign.epoch) * EPOCH_SPAN
 
     def has_fetched(self, broker_id: int) -> bool:
@@ -149,7 +149,7 @@ class ZookeeperMetadata(Part):
         return broker_id in self._serving.fetched_offsets
 
     async def first_image(self) -> ClusterImage:
-        """What a new cluster begins with: each level is implied."""
+        """What a new cluster starts with: each level is implied."""
         return ClusterImage(features=IMPLIED_FEATURES)
 
     # -- life
@@ -308,7 +308,7 @@ class ZookeeperMetadata(Part):
             await self._rule(session, elected.epoch, elected.version)
 
     async def _rule(self, session: Session, epoch: int, epoch_version: int) -> None:
-        """Returns when the reign has ended, and another one may begin."""
+        """Returns when the reign has ended, and another one may start."""
         try:
             reign = await self._load(session, epoch, epoch_version)
             await self._begin(reign)
@@ -380,7 +380,7 @@ class ZookeeperMetadata(Part):
             self._follower.on_inactive()
 
     async def _until_deposed(self, session: Session) -> None:
-        """The znode is not this session's any more: whoever took it away had its reasons."""
+        """The znode no longer belongs to this session: another node has taken it."""
         while True:
             changed = asyncio.Event()
             stat = await session.exists(znodes.CONTROLLER, changed.set)

@@ -2,7 +2,7 @@
 
 A new id is ``reserved.broker.max.id`` and the version of ``/brokers/seqid`` after a write: each write has a version of its own, so that no
 two brokers get the same one. It is kept in the meta.properties of the log directories, as any id is. One that is not kept, because
-the broker ended before, is given to nobody. Source: Kafka 3.9 (broker.id.generation.enable).
+the broker ended before, is not given again. Source: Kafka 3.9 (broker.id.generation.enable).
 """
 
 from __future__ import annotations

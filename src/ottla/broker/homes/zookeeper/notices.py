@@ -1,7 +1,7 @@
 """What tools write into ZooKeeper for the controller to take: configurations, deletions, reassignments, preferred elections.
 
 A configuration is in its own znode; that it has changed is said by a sequential one below ``/config/changes``. Its values are in force once
-the controller has read them, on every broker. What is newer in the znode than the controller knows was written by somebody else; what
+the controller has read them, on every broker. A version of the znode that is newer than the controller's was written by someone else; what
 is older is about to be replaced by the controller's own write, which will fail if it must. Source: Kafka 3.9 (KIP-21, KIP-248).
 """
 
@@ -120,7 +120,7 @@ class Notices:
             await changed.wait()
 
     async def follow_reassignments(self, reign: Reign) -> None:
-        """``/admin/reassign_partitions``: each partition begins to move; how far it is, its topic's znode says."""
+        """``/admin/reassign_partitions``: each partition starts to move; how far it is, its topic's znode says."""
 
         def move(image: ClusterImage, *, topic: str, index: int, nodes: Sequence[int]) -> Recorded:
             return reassign(image, topic, index, nodes, keeps_factor=False, rules=self._controller.rules(image))

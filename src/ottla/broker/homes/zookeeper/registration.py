@@ -23,9 +23,9 @@ log = get_logger(__name__)
 
 
 class Registration:
-    """``own`` gives where this broker is reached, and ``leads_here`` whether whoever connects there reaches this process.
+    """``own`` returns this broker's addresses, and ``leads_here`` whether a connection to them reaches this process.
 
-    ``on_epoch`` is told its epoch, -1 when it has none any more.
+    ``on_epoch`` receives its epoch, -1 when it no longer has one.
     """
 
     def __init__(

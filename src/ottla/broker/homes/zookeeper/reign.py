@@ -1,8 +1,8 @@
 """One controller epoch of this node: its decisions, and how they get into ZooKeeper.
 
-Each request is a ``multi`` that begins with a check of ``/controller_epoch``: whoever is elected later has changed it, and nothing of an
-earlier controller gets through any more. Groups that wait while one request is on its way are in the next one together. What ZooKeeper has
-is committed; only then do the brokers see it. A request that fails, or of which nobody knows what became of it, ends the reign: what the
+Each request is a ``multi`` that starts with a check of ``/controller_epoch``: a later controller has changed it, and nothing of an
+earlier controller gets through. Groups that wait while one request is on its way are in the next one together. What ZooKeeper has
+is committed; only then do the brokers see it. A request that fails, or whose outcome is unknown, ends the reign: what the
 znodes say is then read again.
 """
 
@@ -70,7 +70,7 @@ class Reign:
 
     @property
     def check(self) -> Check:
-        """What every write of this controller begins with."""
+        """What every write of this controller starts with."""
         return self._check
 
     @property
@@ -82,7 +82,7 @@ class Reign:
         return self._writer
 
     def append(self, records: Sequence[Stored], *, is_known: bool = False) -> int:
-        """The records are decided; where they end. With ``is_known`` ZooKeeper has said so itself, and need not be told.
+        """The records are decided; where they end. With ``is_known`` they come from ZooKeeper, and need not be written there.
 
         KafkaError when they have no place in ZooKeeper. NOT_CONTROLLER when the reign has ended.
         """
@@ -143,7 +143,10 @@ class Reign:
             raise
 
     async def delete(self, path: str) -> None:
-        """The znode, which is no part of the records, is gone, whoever deleted it. MultiFailedError when another controller is elected."""
+        """The znode, which is no part of the records, is gone, deleted by this request or another.
+
+        MultiFailedError when another controller is elected.
+        """
         try:
             await self._session.multi([self.check, Delete(path)])
         except MultiFailedError as error:

@@ -1,7 +1,7 @@
 """The active controller's own log: an image, and the records that it has decided since. In memory, for the brokers to fetch.
 
-It is of one controller epoch, and its offsets begin where no earlier controller's came: at the epoch times 2^32. A broker that has the log
-of an earlier epoch, or none, or one that is too far behind, begins with the image. Nothing is here that is not in ZooKeeper already.
+It is of one controller epoch, and its offsets start where no earlier controller's came: at the epoch times 2^32. A broker that has the log
+of an earlier epoch, or none, or one that is too far behind, starts with the image. Nothing is here that is not in ZooKeeper already.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServedLog:
         self._batches: list[_Batch] = []
 
     def start_over(self, image: ClusterImage) -> None:
-        """The log begins with the image, and is of its epoch."""
+        """The log starts with the image, and is of its epoch."""
         self._image = image
         self.epoch, self.start_offset, self.end_offset = image.epoch, image.end_offset, image.end_offset
         self._batches.clear()
@@ -52,7 +52,7 @@ class ServedLog:
         self.size_bytes = 0
 
     def begin_at(self, image: ClusterImage) -> None:
-        """What comes before the image's end is left to the image. Whoever fetches the last one may go on with it."""
+        """What comes before the image's end is left to the image. A reader of the last one may go on with it."""
         self._image = image
         self.start_offset = image.end_offset
         self._batches = [batch for batch in self._batches if batch.end_offset > image.end_offset]
@@ -65,7 +65,7 @@ class ServedLog:
         return SnapshotId(self.epoch, self.start_offset)
 
     async def snapshot(self, wanted: SnapshotId, now_ms: int) -> bytes | None:
-        """The image as a file of records; None when there is no such one any more."""
+        """The image as a file of records; None when it no longer exists."""
         found = self._snapshots.get(wanted)
         if found is None and wanted == self.snapshot_id:
             found = await snapshot_bytes(snapshot_records(self._image), self.epoch, now_ms)
@@ -80,7 +80,7 @@ class ServedLog:
             self._append(bytes(data), self.end_offset + read_header(data, 0).count)
 
     def append_fetched(self, data: bytes) -> None:
-        """The controller's batches are at the end of the log. DecodeError when they do not begin there."""
+        """The controller's batches are at the end of the log. DecodeError when they do not start there."""
         for position, header in iterate_batches(data, check_crc=True):
             if header.base_offset != self.end_offset or header.leader_epoch != self.epoch:
                 raise DecodeError(f"a batch of epoch {header.leader_epoch} at {header.base_offset}, where {self.end_offset} was due")

@@ -49,7 +49,7 @@ class Services:
         }
 
     def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
-        """Every connection of a broker begins with it."""
+        """Every connection of a broker starts with it."""
         self._on_client(context.client_id)
         return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
 

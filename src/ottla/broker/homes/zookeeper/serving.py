@@ -85,7 +85,7 @@ class Serving:
         self._answer_with_records(request, on_answer)
 
     def _note(self, request: Fetch) -> None:
-        """Of those that have fetched last: anybody may say that it is a broker."""
+        """The brokers that fetched last; bounded, because any client may claim to be a broker."""
         if request.replica_id < 0:
             return
         self.fetched_offsets.pop(request.replica_id, None)
@@ -112,11 +112,11 @@ class Serving:
             self._on_fetch(request, on_answer)
 
     def begin(self) -> None:
-        """Another epoch of this node's begins."""
+        """Another epoch of this node's starts."""
         self.fetched_offsets.clear()
 
     def end(self) -> None:
-        """This node is not the controller any more: who waits is told so."""
+        """This node is no longer the controller: waiting requests are answered so."""
         self.grown()
         self.fetched_offsets.clear()
 
