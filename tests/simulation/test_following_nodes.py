@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.simulation.following_nodes import explore_following
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "9"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 BLOCKS = 3
 
 

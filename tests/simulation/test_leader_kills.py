@@ -1,7 +1,7 @@
 """The leader dies in the moment in which a client receives an acknowledgement: what acks=all and acks=1 promise, and how soon others lead.
 
 Shipped nodes in the simulated world, three replicas, ``min.insync.replicas=2``, default timeouts. For each of ``OTTLA_SEEDS`` ten leaders
-die; the share of ``make test`` is 300 and takes less than 30 s, ``OTTLA_SEEDS=100`` makes it a thousand.
+die; the share of ``make test`` is 150 and takes less than 15 s, ``OTTLA_SEEDS=100`` makes it a thousand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.sim.checkers import acknowledged_are_kept, idempotent_producers_store
 from ottla.sim.workload import Acknowledged, History, count_while
 from ottla.types import TopicPartition
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "30"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "15"))
 BLOCKS = 3
 KILLS = 10
 """Of one cluster, one after the other."""
@@ -36,7 +36,7 @@ SLOW_MS_MAX = 30
 PAUSE_SECONDS_MAX = 0.4
 UNAVAILABLE_SECONDS_MAX = 1.0
 SENDS_APART_SECONDS_MAX = 0.03
-UNAVAILABLE_SEEDS = int(os.environ.get("OTTLA_SEEDS", "20"))
+UNAVAILABLE_SEEDS = int(os.environ.get("OTTLA_SEEDS", "10"))
 
 
 def leader(nodes: SimNodes, *, among: set[int] = ALL) -> int:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.simulation.moving_leaders import explore
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "8"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "4"))
 BLOCKS = 4
 
 

@@ -15,7 +15,7 @@ from tests.simulation.quorum_nodes import NODES, QuorumNode, explore_quorum, for
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "12"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 BLOCKS = 3
 SESSION_SECONDS = 9  # broker.session.timeout.ms by default
 HEARTBEAT_SECONDS = 2

@@ -1,6 +1,6 @@
 """Replicated partitions of shipped nodes in ZooKeeper mode, in the simulated world: the same promises as with a quorum.
 
-``OTTLA_SEEDS`` are explored; the share of ``make test`` is about 15 s.
+``OTTLA_SEEDS`` are explored; the share of ``make test`` is about 10 s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.simulation.zookeeper_nodes import SESSION_MS, explore_zookeeper, node
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 
-SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
+SEEDS = int(os.environ.get("OTTLA_SEEDS", "4"))
 RARE = (
     *("replica_truncated", "isr_changed", "broker_gone", "active controller killed", "controller_resigns", "controller_deposed"),
     *("zookeeper_session_expired", "broker_fences_itself", "controller_write_failed", "broker_znode_deleted"),
