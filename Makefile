@@ -5,7 +5,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-paths check format interop sim torture bench bench-client bench-steps bench-spark kernel wheels lock clean
+.PHONY: help setup run test test-paths check format interop sim torture bench bench-client bench-steps bench-spark kernel wheels docs reference lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
@@ -23,6 +23,8 @@ help:
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
 	@echo "make wheels       all wheels into dist, for Linux and macOS, and checks them; its compiler comes from the package index (on Linux)"
+	@echo "make docs         the documentation as a site, into build/site, offline; a dead link fails"
+	@echo "make reference    writes docs/reference from the code"
 	@echo "make lock         locks the dependencies again (ARGS=--upgrade moves their versions)"
 	@echo "make clean        removes what tests and builds left behind, not .venv"
 
@@ -65,6 +67,7 @@ need = @test -e $(1) || { echo "make $@: $(1) is missing from this checkout" >&2
 interop: setup
 	$(call need,tests/interop)
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-docs.lock
 	$(PYTEST) tests/interop $(ARGS)
 
 sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)
@@ -105,6 +108,13 @@ kernel: setup
 wheels: setup
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
 	$(VENV)/bin/python scripts/cross_wheels.py $(or $(OUT),dist)
+
+docs: setup
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-docs.lock
+	$(VENV)/bin/python scripts/site.py
+
+reference: setup
+	$(VENV)/bin/python scripts/reference.py
 
 lock: setup
 	scripts/lock $(ARGS)

@@ -1,6 +1,7 @@
 """The main job's pipeline over the first weeks of the file, checked against pandas. ``make torture`` has the year."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,12 +16,12 @@ from ottla.spark.demo.sending import FLIGHTS, TYPED_WRONG, FlightSender, create_
 COUNT = 40_000
 
 
-def file(count: int) -> pd.DataFrame:
+def file(count: int) -> Any:
     """So many flights, from the first hour on."""
     return pd.read_csv(data_folder() / "flights.csv.zip").sort_values("time_hour", kind="stable").head(count)
 
 
-def recomputed(flights: pd.DataFrame) -> pd.DataFrame:
+def recomputed(flights: Any) -> Any:
     """Mean departure delay and flights by origin, airline and day of event time, by another way."""
     flown = flights.dropna(subset=["dep_time", "dep_delay"]).merge(pd.read_csv(data_folder() / "airlines.csv"), on="carrier")
     day = pd.to_datetime(flown["time_hour"]).dt.strftime("%Y-%m-%d").rename("day")
@@ -35,7 +36,7 @@ def test_the_results_are_those_of_pandas(spark, tmp_path: Path):
     check_results(spark, tmp_path, COUNT)
 
 
-def check_results(spark, tmp_path: Path, count: int) -> None:
+def check_results(spark: Any, tmp_path: Path, count: int) -> None:
     """The tables that the pipeline makes of so many flights are those that pandas makes."""
     with BrokerProcess(tmp_path) as broker:
         create_topics(broker.bootstrap, replication_factor=1)

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Writes the reference pages of the documentation, docs/reference/*.md, from the code.
+
+``make reference`` writes them; ``python scripts/reference.py --check`` changes nothing, and ends with 1 where a page and the code differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import inspect
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import structlog
+
+from ottla import aio
+from ottla.admin_http.server import AdminPages
+from ottla.broker.node import Broker
+from ottla.cli.main import cli
+from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.options import ClusterSettings
+from ottla.client.producer import ProducerSettings
+from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
+from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
+from ottla.errors import RETRIABLE, ErrorCode
+from ottla.runtime.world import real_world
+
+PAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
+WIDTH: Final = 100
+SETTINGS: Final = {"all clients": ClusterSettings, "producers": ProducerSettings, "consumers": ConsumerSettings}
+CLIENTS: Final = ("Producer", "Consumer", "Admin")
+
+
+def page(title: str, lead: str) -> str:
+    return f"# {title}\n\n<!-- Written by `make reference` from the code: change that. -->\n\n{lead}\n"
+
+
+def cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    names = list(head)
+    lines = ["| " + " | ".join(names) + " |", "|--" * len(names) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(map(cell, row)) + " |" for row in rows)]) + "\n"
+
+
+def code(value: object) -> str:
+    return f"`{value}`" if str(value) else ""
+
+
+# -- commands
+
+
+def commands(command: click.Command, path: tuple[str, ...], parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """The words of each command, and the help that it prints."""
+    with click.Context(command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        yield " ".join(path), command.get_help(context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None, "a group has the commands that it lists"
+                yield from commands(found, (*path, name), context)
+
+
+def commands_page() -> str:
+    lead = (
+        "Each command prints its part of this page with `--help`. Exit codes: 0 done; 1 something failed, and an error names\n"
+        "its cause and a way out; 2 the call itself was wrong."
+    )
+    parts = [f"## {words}\n\n```\n{text}\n```\n" for words, text in commands(cli, ("ottla",))]
+    return "\n".join([page("Commands", lead), *parts])
+
+
+# -- configuration
+
+
+def bounds(key: ConfigKey) -> str:
+    if key.choices is not None:
+        return ", ".join(code(choice) if choice else "empty" for choice in key.choices)
+    has_low = key.low is not None and key.low > -INT_MAX
+    has_high = key.high is not None and key.high not in (INT_MAX, LONG_MAX, DOUBLE_MAX)
+    if has_low and has_high:
+        return f"{key.low} to {key.high}"
+    return f"at least {key.low}" if has_low else f"at most {key.high}" if has_high else ""
+
+
+def effect(key: ConfigKey) -> str:
+    if key.without_effect:
+        return f"none: {key.without_effect}"
+    return "" if key.harmless is None else "refused, but for what protects nothing"
+
+
+def keys_of(title: str, keys: Mapping[str, ConfigKey], *, changes: bool) -> str:
+    head = ["key", "type", "default", "values", *(["changes"] if changes else []), "what it says", "effect here"]
+    rows = []
+    for name, key in sorted(keys.items()):
+        scope = [key.scope.value] if changes else []
+        shown = "hidden" if key.is_sensitive and key.default is not None else key.format(key.default)
+        default = f"that of `{key.broker_key}`" if key.broker_key else code("" if shown is None else shown)
+        rows.append([code(name), key.type.name.lower(), default, bounds(key), *scope, key.doc, effect(key)])
+    return f"## {title}\n\n{table(head, rows)}"
+
+
+def configuration_page() -> str:
+    lead = (
+        "Every key of Kafka 4.3 is known, and those of ottla's own begin with `ottla.`. What has no effect here says so.\n"
+        "`changes` is the scope in which a broker's key changes while the broker runs."
+    )
+    parts = [
+        keys_of("Brokers and controllers", BROKER_KEYS, changes=True),
+        keys_of("Topics", TOPIC_KEYS, changes=False),
+        keys_of("Groups", GROUP_KEYS, changes=False),
+        keys_of("Client metrics", CLIENT_METRICS_KEYS, changes=False),
+    ]
+    return "\n".join([page("Configuration keys", lead), *parts])
+
+
+# -- metrics
+
+
+METRICS_PAGES: Final = ("/metrics", "/metrics/partitions", "/metrics/lag")
+
+
+async def metrics() -> dict[str, str]:
+    """Each page of a broker with a topic, by its path."""
+    with tempfile.TemporaryDirectory() as folder:
+        node = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}))
+        await node.start()
+        try:
+            host, port = node.addresses["PLAINTEXT"]
+            async with aio.Admin(f"{host}:{port}") as admin:
+                await admin.create_topics([aio.NewTopic("orders", 1)])
+            pages = AdminPages(node.status)
+            return {path: (await pages.get(path)).body.decode() for path in METRICS_PAGES}
+        finally:
+            await node.stop()
+
+
+def metrics_page() -> str:
+    lead = (
+        "What a broker shows on the pages of its admin listener (`ottla.admin.listener`), in Prometheus' format and under the names that\n"
+        "dashboards for Kafka read. Further series come once there is something to count: a request, a group, a reassignment."
+    )
+    parts = [page("Metrics", lead)]
+    for path, shown in asyncio.run(metrics()).items():
+        rows: dict[str, dict[str, str]] = {}
+        for line in shown.splitlines():
+            if line.startswith("# "):
+                _, what, name, text = line.split(" ", 3)
+                rows.setdefault(name, {})[what] = text
+        found = ([code(name), row["TYPE"], row["HELP"]] for name, row in sorted(rows.items()))
+        parts.append(f"## {path}\n\n{table(['metric', 'type', 'what it says'], found)}")
+    return "\n".join(parts)
+
+
+# -- errors
+
+
+def errors_page() -> str:
+    lead = "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one."
+    rows = ([str(found.value), code(found.name), "yes" if found in RETRIABLE else ""] for found in sorted(ErrorCode))
+    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable"], rows)])
+
+
+# -- the client
+
+
+def settings_of(kind: type) -> Iterator[list[str]]:
+    for found in dataclasses.fields(kind):
+        if found.name in ("fetch", "membership"):
+            assert isinstance(found.default_factory, type), "settings in groups"
+            yield from settings_of(found.default_factory)
+        else:
+            yield [code(found.name), code(found.type), code(found.default)]
+
+
+def members(kind: type) -> Iterator[str]:
+    for name, found in sorted(vars_of(kind).items()):
+        if inspect.isfunction(found):
+            word = "async " if inspect.iscoroutinefunction(found) else ""
+            yield f"### {kind.__name__}.{name}\n\n```python\n{word}def {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n"
+        elif isinstance(found, property):
+            yield f"### {kind.__name__}.{name}\n\n{inspect.getdoc(found) or ''}\n"
+
+
+def signature(function: Callable[..., Any]) -> str:
+    text = str(inspect.signature(function))
+    return text.replace("'", "")
+
+
+def vars_of(kind: type) -> dict[str, Any]:
+    """Public members, inherited ones among them."""
+    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+def library_page() -> str:
+    lead = (
+        "`ottla.aio` is for asyncio, and `ottla.sync` has the same classes for threads: what is awaited here returns there.\n"
+        "Settings are arguments of the classes, by Kafka's names with underscores."
+    )
+    parts = [page("The client library", lead)]
+    for who, kind in SETTINGS.items():
+        rows = ([name, kind_, default] for name, kind_, default in settings_of(kind))
+        parts.append(f"## Settings of {who}\n\n{table(['setting', 'type', 'default'], rows)}")
+    for name in CLIENTS:
+        found = getattr(importlib.import_module(aio.__name__), name)
+        parts += [f"## {name}\n\n{inspect.getdoc(found) or ''}\n", *members(found)]
+    return "\n".join(parts)
+
+
+PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
+    "commands.md": commands_page,
+    "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
+    "errors.md": errors_page,
+    "library.md": library_page,
+}
+
+
+def main(arguments: list[str]) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    PAGES.mkdir(exist_ok=True)
+    differing = []
+    for name, make in PAGE_MAKERS.items():
+        path, text = PAGES / name, make().rstrip("\n") + "\n"
+        if not path.exists() or path.read_text() != text:
+            differing.append(name)
+            if "--check" not in arguments:
+                path.write_text(text)
+    for name in differing:
+        print(f"docs/reference/{name} {'differs from the code: run make reference' if '--check' in arguments else 'is written'}")
+    return 1 if differing and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

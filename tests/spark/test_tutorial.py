@@ -1,0 +1,36 @@
+"""The pipeline of docs/tutorial.md, as it stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.pages import ADDRESS, blocks
+
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+
+PAGE = "tutorial.md"
+PROPERTIES = {"listeners": "PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+
+
+@pytest.mark.spark
+def test_the_pipeline_writes_the_totals_that_the_page_shows(spark: Any, tmp_path: Path) -> None:
+    [program] = [block for block in blocks(PAGE, "python") if "ottla.spark" in block]
+    shown = [line for line in blocks(PAGE, "")[-1].splitlines() if not line.startswith("$")]
+    with BrokerThread(PROPERTIES | {"log.dirs": str(tmp_path / "data")}) as broker:
+        with Admin(broker.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("orders", 3)]) == {"orders": None}
+        with Producer(broker.bootstrap) as producer:
+            for key, value in ((b"anna", b"lamp 30"), (b"ben", b"desk 200"), (b"anna", b"chair 80"), (b"ben", b"sofa 700")):
+                producer.send("orders", value, key=key).result(30)
+        changed = program.replace(ADDRESS, broker.bootstrap).replace('"checkpoint"', repr(str(tmp_path / "checkpoint")))
+        assert changed.count(str(tmp_path)) == 1
+        exec(compile(changed, PAGE, "exec"), {})
+        with Consumer(broker.bootstrap, group_id="readers", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            consumer.subscribe(["totals"])
+            found: list[str] = []
+            while len(found) < len(shown):
+                found += [f"{(record.key or b'').decode()} {(record.value or b'').decode()}" for record in consumer.poll(1000)]
+    assert sorted(found) == sorted(shown)

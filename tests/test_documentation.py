@@ -1,0 +1,72 @@
+"""The documentation is what the code is: the reference, the list of pages, and the check of the built site."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SECONDS_MAX = 120
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """scripts/site.py."""
+    spec = importlib.util.spec_from_file_location("documentation_site", ROOT / "scripts" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
+    listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = {page.as_posix() for page in site.sources().values()}
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {page for page in pages if not page.startswith("decisions/0")}
+
+
+def test_no_two_files_are_one_page(site: ModuleType) -> None:
+    pages = list(site.sources().values())
+    assert len(pages) == len(set(pages))
+
+
+def test_links_lead_to_where_the_pages_are_now(site: ModuleType) -> None:
+    pages = site.sources()
+    text = "[a](../COMPATIBILITY.md#apis-served) [b](clusters.md) [c](../tests/README.md) [d](https://example.com)\n```\n[e](clusters.md)\n```\n"
+    assert site.rewritten(ROOT / "docs" / "testing.md", text, pages) == (
+        "[a](compatibility.md#apis-served) [b](clusters.md) c [d](https://example.com)\n```\n[e](clusters.md)\n```\n"
+    )
+    assert site.rewritten(ROOT / "docs" / "decisions" / "README.md", "[a](../client.md)", pages) == "[a](../client.md)"
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        ('<a href="b.html">b</a>', "page.html links to b.html, which does not exist"),
+        ('<h1 id="x"></h1><a href="#y">y</a>', "page.html links to #y, which is no heading"),
+        ('<script src="https://example.com/x.js"></script>', "page.html loads https://example.com/x.js"),
+        ('<link rel="stylesheet" href="//example.com/x.css">', "page.html loads //example.com/x.css"),
+    ],
+)
+def test_what_is_wrong_with_a_built_page_is_found(site: ModuleType, tmp_path: Path, page: str, fault: str) -> None:
+    (tmp_path / "page.html").write_text(page)
+    assert list(site.faults(tmp_path)) == [fault]
+
+
+def test_a_built_page_without_faults_has_none(site: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text('<h1 id="x"></h1><a href="#x">x</a><a href="https://example.com">e</a><img src="a.png">')
+    assert not list(site.faults(tmp_path))
