@@ -63,7 +63,7 @@ def everything(bootstrap: str, topic: str, wanted: list[str]) -> list[str]:
     with Consumer(bootstrap, group_id=f"all-of-{topic}", auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         while not set(wanted) <= set(read):
-            read += [record.value.decode() for record in consumer.poll(10_000)]
+            read += [(record.value or b"").decode() for record in consumer.poll(10_000)]
     return read
 
 

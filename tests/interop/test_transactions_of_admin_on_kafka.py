@@ -133,7 +133,7 @@ def committed(peer: Peer, partition: TopicPartition) -> list[bytes]:
     async def body() -> list[bytes]:
         values: list[bytes] = []
         async with Consumer(peer.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-            await consumer.assign([partition])
+            consumer.assign([partition])
             end = (await consumer.end_offsets([partition]))[partition]
             assert end == 2, "the record and its marker"
             while await consumer.position(partition) < end:

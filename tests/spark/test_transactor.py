@@ -136,7 +136,7 @@ class Course:
         consumer = consumer_of(self.broker.client("judge"), isolation_level="read_committed")
         partitions = [TopicPartition(TARGET, index) for index in range(PARTITION_COUNT)]
         ends = {partition: await end_of(self.broker, partition) for partition in partitions}
-        await consumer.assign(partitions)
+        consumer.assign(partitions)
         found: dict[int, list[int]] = {partition.partition: [] for partition in partitions}
         while any([await consumer.position(partition) < end for partition, end in ends.items()]):
             for record in await consumer.poll(1000):

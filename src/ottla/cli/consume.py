@@ -91,7 +91,7 @@ def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) 
 
 
 def _seek(
-    consumer: Consumer, wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
+    consumer: Consumer[bytes | None, bytes | None], wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
 ) -> tuple[dict[TopicPartition, int] | None, dict[TopicPartition, Marks]]:
     """Where to stop in each partition (None: nowhere), and each partition's marks."""
     from ottla.cli.record_format import Marks
@@ -110,7 +110,7 @@ def _seek(
 
 
 def _resolve(
-    consumer: Consumer, place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+    consumer: Consumer[bytes | None, bytes | None], place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     from ottla.cli.offsets import Base
 
@@ -124,7 +124,7 @@ def _resolve(
     return {partition: last[partition] if offset < 0 else offset for partition, (offset, _, _) in found.items()}
 
 
-def _print_group(consumer: Consumer, record_format: RecordFormat, count: int | None) -> None:
+def _print_group(consumer: Consumer[bytes | None, bytes | None], record_format: RecordFormat, count: int | None) -> None:
     from ottla.cli.record_format import Marks
 
     printed = 0
@@ -137,7 +137,7 @@ def _print_group(consumer: Consumer, record_format: RecordFormat, count: int | N
 
 
 def _print_assigned(
-    consumer: Consumer,
+    consumer: Consumer[bytes | None, bytes | None],
     record_format: RecordFormat,
     count: int | None,
     ends: dict[TopicPartition, int] | None,

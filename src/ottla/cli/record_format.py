@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.client.buffer import ConsumerRecord
+from ottla.client.buffer import AnyRecord, ConsumerRecord
 from ottla.errors import ErrorCode, KafkaError
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
@@ -44,7 +44,7 @@ class Marks:
     high_watermark: int = -1
 
 
-Piece = Callable[[ConsumerRecord, Marks], bytes]
+Piece = Callable[[AnyRecord, Marks], bytes]
 
 
 def _bytes_modifier(name: str) -> Callable[[bytes], bytes]:
@@ -86,12 +86,12 @@ def _bad(what: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"record format: {what} is not known; see `ottla consume --help`")
 
 
-_TEXTS: dict[str, Callable[[ConsumerRecord], bytes]] = {
+_TEXTS: dict[str, Callable[[AnyRecord], bytes]] = {
     "t": lambda record: record.topic.encode(),
     "k": lambda record: record.key or b"",
     "v": lambda record: record.value or b"",
 }
-_NUMBERS: dict[str, Callable[[ConsumerRecord, Marks], int]] = {
+_NUMBERS: dict[str, Callable[[AnyRecord, Marks], int]] = {
     "T": lambda record, _: len(record.topic.encode()),
     "K": lambda record, _: len(record.key or b""),
     "V": lambda record, _: len(record.value or b""),
@@ -118,7 +118,7 @@ class RecordFormat:
         else:
             self._compile(text)
 
-    def render(self, record: ConsumerRecord, marks: Marks) -> bytes:
+    def render(self, record: AnyRecord, marks: Marks) -> bytes:
         return b"".join(piece(record, marks) for piece in self._pieces)
 
     def _compile(self, text: str) -> None:
@@ -168,7 +168,7 @@ def _piece(name: str, modifier: str) -> Piece:
     raise _bad(f"%{name}")
 
 
-def _header(record: ConsumerRecord, key: str, value: bytes | None) -> ConsumerRecord:
+def _header(record: AnyRecord, key: str, value: bytes | None) -> AnyRecord:
     """A header dressed as a record, so that %k, %v, %K and %V mean its parts."""
     return ConsumerRecord(
         record.topic, record.partition, record.offset, record.timestamp_ms, 0, key.encode(), value, (), record.leader_epoch
@@ -198,7 +198,7 @@ def read_braces(text: str, position: int) -> tuple[str, int]:
     raise _bad("an open {")
 
 
-def as_json(record: ConsumerRecord) -> bytes:
+def as_json(record: AnyRecord) -> bytes:
     """One object: text where the bytes are UTF-8, else base64 under ``key_base64`` and ``value_base64``."""
     item: dict[str, Any] = {
         "topic": record.topic,

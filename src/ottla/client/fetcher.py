@@ -12,11 +12,12 @@ import asyncio
 import functools
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.client.buffer import ConsumerRecord, FetchBuffer, Fetched
+from ottla.client.buffer import AnyRecord, ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
+from ottla.client.meters import ConsumerMeters
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer
 from ottla.errors import ErrorCode, KafkaError
@@ -58,6 +59,7 @@ class Fetcher:
         self._positions = positions
         self._settings = settings
         self._buffer = buffer
+        self.meters = ConsumerMeters()
         self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._resetting: asyncio.Task[None] | None = None
         self._look_up_failures = 0  # one after the other
@@ -70,12 +72,14 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def take(self, count_max: int) -> list[ConsumerRecord]:
+    def take(self, count_max: int) -> list[AnyRecord]:
         """Up to ``count_max`` records that are here already; their partitions' positions are after them."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
-        return self._buffer.take(count_max)
+        taken = self._buffer.take(count_max)
+        self.meters.records += len(taken)
+        return taken
 
     def wake(self) -> None:
         self._news.set()
@@ -150,8 +154,10 @@ class Fetcher:
             if response.error_code:
                 raise KafkaError(response.error_code, "fetch")
         except KafkaError as error:
+            self.meters.failed += 1
             await self._recover(dict.fromkeys(versions, error), sent)
             return
+        self.meters.fetches += 1
         self._cluster.take_endpoints(response.node_endpoints)
         problems: dict[TopicPartition, KafkaError] = {}
         for partition, data in by_partition(request, response):
@@ -205,7 +211,8 @@ class Fetcher:
         if view is None or not len(view):
             return
         assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
-        records: list[ConsumerRecord] = []
+        self.meters.bytes += len(view)
+        records: list[AnyRecord] = []
         next_offset, last_epoch = start, NO_EPOCH
         # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
         aborted = AbortedTransactions(data.aborted_transactions or ())
@@ -320,10 +327,18 @@ class Fetcher:
                 raise problem
 
 
+class FoundOffset(NamedTuple):
+    """A record found by its time. The offset is -1 where there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
 async def offsets_for_times(
     cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
-) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Offset, timestamp and leader epoch of the first record not older than each time; offset -1 when there is none.
+) -> dict[TopicPartition, FoundOffset]:
+    """The first record not older than each time.
 
     -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
     """
@@ -333,7 +348,7 @@ async def offsets_for_times(
     return found
 
 
-Found = dict[TopicPartition, tuple[int, int, int]]
+Found = dict[TopicPartition, FoundOffset]
 
 
 async def _ask_leaders(
@@ -372,7 +387,7 @@ async def _ask_leaders(
                 if result.error_code:
                     problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
                 else:
-                    found[partition] = (result.offset, result.timestamp, result.leader_epoch)
+                    found[partition] = FoundOffset(result.offset, result.timestamp, result.leader_epoch)
 
     await asyncio.gather(*(ask(leader, wanted) for leader, wanted in by_leader.items()))
     return found, problems

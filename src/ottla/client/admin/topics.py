@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for, without_leader
 from ottla.client.cluster import TopicMetadata
-from ottla.client.fetcher import offsets_for_times
+from ottla.client.fetcher import FoundOffset, offsets_for_times
+from ottla.client.positions import ByPartition, partition_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
@@ -32,7 +34,7 @@ from ottla.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from ottla.types import TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 PARTITIONS_MAX = 2_000
 """Of one page."""
@@ -47,6 +49,13 @@ class NewTopic:
     replication_factor: int = -1
     configs: Mapping[str, str] | None = None
     assignments: Mapping[int, Sequence[int]] | None = None
+
+
+class OffsetSpec(IntEnum):
+    """Where a partition begins and where it ends, in place of a time."""
+
+    EARLIEST = EARLIEST_TIMESTAMP
+    LATEST = LATEST_TIMESTAMP
 
 
 class TopicAdmin(AdminBase):
@@ -89,9 +98,9 @@ class TopicAdmin(AdminBase):
                 return found
             cursor = describing.Cursor(response.next_cursor.topic_name, response.next_cursor.partition_index)
 
-    async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Offset, timestamp and leader epoch of the first record not older than each time; -1 the end, -2 the start."""
-        return await offsets_for_times(self._cluster, dict(times))
+    async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
+        """The first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
+        return await offsets_for_times(self._cluster, {partition_of(partition): int(time) for partition, time in times.items()})
 
     async def create_partitions(
         self,
