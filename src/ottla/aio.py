@@ -24,14 +24,54 @@ from typing import Any, Generic, Self, Unpack, overload
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
-from ottla.client.admin import Acl, AclFilter, ClusterDescription, NewTopic
+from ottla.client.admin import (
+    Acl,
+    AclFilter,
+    ActiveProducer,
+    Append,
+    Broker,
+    BrokerLoggers,
+    ClientMetrics,
+    ClusterDescription,
+    CommittedOffset,
+    ConfigEntry,
+    ConfigKind,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DirectoryReplica,
+    Feature,
+    FencedProducer,
+    Group,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    HangingTransaction,
+    ListedTransaction,
+    LogDir,
+    NewTopic,
+    OffsetSpec,
+    Outcome,
+    PartitionDescription,
+    QuorumDescription,
+    QuorumReplica,
+    QuotaMatch,
+    Reassignment,
+    Subtract,
+    Topic,
+    TransactionDescription,
+    UpgradeType,
+    UserChange,
+)
 from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, K, V
-from ottla.client.cluster import Cluster, TopicMetadata
+from ottla.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetcher import FetchSettings, FoundOffset
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership import MembershipSettings
+from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
@@ -43,6 +83,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
 from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
@@ -50,24 +91,67 @@ from ottla.types import TopicPartition
 __all__ = [
     "Acl",
     "AclFilter",
+    "ActiveProducer",
     "Admin",
+    "Append",
+    "Broker",
+    "BrokerLoggers",
+    "ClientMetrics",
     "ClusterDescription",
     "CommitOutcomeUnknownError",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConfigKind",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
     "Consumer",
+    "ConsumerMetrics",
     "ConsumerRecord",
     "DeliveryError",
     "DeserializationError",
+    "DirectoryReplica",
+    "Feature",
+    "FencedProducer",
+    "FoundOffset",
+    "Group",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
+    "HangingTransaction",
     "KafkaError",
+    "ListedTransaction",
+    "LogDir",
     "NewTopic",
+    "Node",
     "OffsetAndMetadata",
+    "OffsetSpec",
+    "Operation",
+    "Outcome",
+    "PartitionDescription",
+    "PartitionMetadata",
+    "PatternType",
+    "Permission",
     "Producer",
     "ProducerFencedError",
+    "ProducerMetrics",
+    "QuorumDescription",
+    "QuorumReplica",
+    "QuotaMatch",
+    "Reassignment",
     "RecordMetadata",
+    "ResourceType",
+    "Subtract",
+    "Topic",
     "TopicMetadata",
     "TopicPartition",
     "TransactionAbortableError",
+    "TransactionDescription",
     "TransactionFatalError",
+    "UpgradeType",
+    "UserChange",
 ]
 
 ITERATION_POLL_MS = 1000

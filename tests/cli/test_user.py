@@ -11,7 +11,7 @@ from tests.broker.sasl import GUARDED, LISTENER
 from tests.broker.test_node import properties
 from tests.cli.test_commands import items, ottla
 
-from ottla.client.admin import RESOURCE_BROKER
+from ottla.client.admin import Broker
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin
 
@@ -60,7 +60,7 @@ def test_what_the_metadata_log_keeps_of_users_is_not_shown(tmp_path: Path) -> No
         assert ottla(broker.bootstrap, "user", "add", "dave", "--password-file", "-", stdin="d\n").returncode == 0
         with Admin(broker.bootstrap) as admin:
             key = f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config"
-            admin.alter_configs(RESOURCE_BROKER, "1", [(key, 0, secret), ("log.retention.ms", 0, "7654321")])
+            admin.alter_configs({Broker(1): {key: secret, "log.retention.ms": 7654321}})
         assert broker._broker is not None
         [record] = [found for found in broker._broker.image.scram_credentials.values() if found.mechanism == 1]
     [segment] = (tmp_path / "data" / "__cluster_metadata-0").glob("*.log")

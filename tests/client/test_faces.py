@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import typing
@@ -29,6 +30,13 @@ SURFACE: dict[type[Any], str] = {
     aio.Consumer: "assign assignment beginning_offsets close commit committed end_offsets generation_id group_metadata member_id metrics "
     "offsets_for_times partitions_for pause paused poll position resume seek seek_to_beginning seek_to_end store_offsets subscribe "
     "subscription unsubscribe",
+    aio.Admin: "abort_transaction alter_client_quotas alter_configs alter_partition_reassignments alter_replica_log_dirs alter_users close "
+    "committed_offsets create_acls create_partitions create_topics delete_acls delete_groups delete_offsets delete_records delete_topics "
+    "describe_acls describe_client_quotas describe_cluster describe_config_of_topics describe_configs describe_features describe_group "
+    "describe_log_dirs describe_partitions describe_producers describe_quorum describe_topic describe_transactions describe_users "
+    "elect_leaders end_hanging_transaction fence_producers find_hanging_transactions list_config_resources list_groups "
+    "list_partition_reassignments list_topics list_transactions offsets_for_times pending_offsets replace_configs set_offsets "
+    "unregister_broker update_features",
 }
 """What an application may call: a name that is added or removed here is a change that users see."""
 
@@ -56,6 +64,15 @@ def test_both_faces_have_the_same_methods_with_the_same_arguments_and_results(as
             str(expected.return_annotation), str(expected.return_annotation).replace("asyncio.asyncio", "asyncio"),
         ), name  # fmt: skip
     assert ("__aiter__" in dir(asynchronous)) == ("__iter__" in dir(blocking))
+
+
+def test_both_modules_offer_the_same_names_and_nothing_of_the_wire() -> None:
+    assert aio.__all__ == sync.__all__
+    for name, method in public(aio.Admin).items():
+        hints = str(typing.get_type_hints(method))
+        assert "ottla.messages" not in hints.replace("ottla.messages.acl_codes", ""), f"{name}: {hints}"
+        offered = set(re.findall(r"ottla\.client\.(?:admin|cluster|meters|fetcher)[a-z_.]*\.([A-Z]\w+)", hints))
+        assert offered <= set(aio.__all__), f"{name} takes or returns what its users cannot name"
 
 
 @pytest.mark.parametrize("face", [face for pair in FACES for face in pair])

@@ -83,7 +83,7 @@ def test_transactions_are_listed_and_described(peer: Peer, admin: Admin, topic: 
         assert known.timeout_ms == 60_000
         states_there = admin.describe_producers([TopicPartition(topic, 1)])[TopicPartition(topic, 1)]
         assert not isinstance(states_there, KafkaError)
-        assert [state.current_txn_start_offset for state in states_there] == [0]
+        assert [state.transaction_start_offset for state in states_there] == [0]
         assert admin.find_hanging_transactions(longer_than_ms=0) == []
 
         assert [row["state"] for row in ottla(peer, "list", "--pattern", pattern)] == states

@@ -14,8 +14,7 @@ from collections import Counter
 import pytest
 from tests.client.simulated import consumer_of, create, end_of
 
-from ottla.client.admin import Admin
-from ottla.client.admin.brokers import SAFE_DOWNGRADE
+from ottla.client.admin import Admin, UpgradeType
 from ottla.client.admin.groups import CommittedOffset
 from ottla.client.cluster import Cluster
 from ottla.client.producer import ProducerSettings
@@ -54,7 +53,7 @@ class Course:
         await create(self.broker, TARGET, PARTITION_COUNT)
         if level == 1:
             admin = Admin(self.broker.client("level"))
-            await admin.update_features({"transaction.version": 1}, upgrade_type=SAFE_DOWNGRADE)
+            await admin.update_features({"transaction.version": 1}, upgrade_type=UpgradeType.SAFE_DOWNGRADE)
             await admin.close()
         while self.done < BATCH_COUNT:
             await self._drive_and_disturb()

@@ -91,10 +91,9 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
     rows = []
     for node_id, directories in found.items():
         for directory in directories:
-            replicas = [replica for topic in directory.topics for replica in topic.partitions]
-            size = sum(replica.partition_size for replica in replicas)
-            error = ErrorCode(directory.error_code).name if directory.error_code else None
-            rows.append((node_id, directory.log_dir, len(replicas), size, directory.usable_bytes, directory.total_bytes, error))
+            size = sum(replica.size_bytes for replica in directory.replicas)
+            error = None if directory.error is None else directory.error.code.name
+            rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
     columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
 

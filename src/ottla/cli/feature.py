@@ -37,15 +37,14 @@ def list_features(bootstrap: str, output: str) -> None:
 @bootstrap_option
 def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool, bootstrap: str) -> None:
     """Set the levels of features, all of them or none."""
-    from ottla.client.admin.brokers import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-    from ottla.sync import Admin
+    from ottla.sync import Admin, UpgradeType
 
     wanted: dict[str, int] = {}
     for name, text in map(key_and_value, levels):
         if not text.isdecimal():
             raise click.UsageError(f"{name}={text}: expected the number of a level")
         wanted[name] = int(text)
-    kind = UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE if downgrade else UPGRADE
+    kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
     with Admin(bootstrap, **client_settings()) as admin:
         admin.update_features(wanted, upgrade_type=kind, validate_only=not yes)
     if not yes:

@@ -27,7 +27,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         groups = admin.list_groups()
-    rows = [(found.group_id, found.group_state, found.protocol_type, found.group_type) for found in groups]
+    rows = [(found.group_id, found.state, found.protocol_type, found.type) for found in groups]
     print_rows(output, "group list", ("group", "state", "protocol_type", "type"), rows)
 
 
@@ -37,16 +37,15 @@ def list_groups(bootstrap: str, output: str) -> None:
 @format_option
 def describe(group_id: str, bootstrap: str, output: str) -> None:
     """Describe a group: members, committed offsets and lag; "pending" where an open transaction has newer offsets."""
-    from ottla.client.consumer_protocol import decode_assignment
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_group(group_id)
-        if found.group_state == "Dead":
+        if found.state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist; `ottla group list` shows those that do")
         committed = admin.committed_offsets(group_id)
         pending = admin.pending_offsets(group_id)
-        owners = {partition: member.member_id for member in found.members for partition in decode_assignment(member.member_assignment)}
+        owners = {partition: member.member_id for member in found.members for partition in member.assignment}
         keys = sorted(set(committed) | pending | set(owners))
         ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP)) if keys else {}
     columns = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
@@ -62,23 +61,21 @@ def describe(group_id: str, bootstrap: str, output: str) -> None:
                 "member_id": member.member_id,
                 "instance_id": member.group_instance_id,
                 "client_id": member.client_id,
-                "host": member.client_host,
+                "host": member.host,
             }
             for member in found.members
         ]
         items = {
             "group": group_id,
-            "state": found.group_state,
-            "protocol": found.protocol_data,
+            "state": found.state,
+            "protocol": found.assignor,
             "members": members,
             "offsets": [dict(zip(columns, row, strict=True)) for row in rows],
         }
         print_json("group describe", items)
         return
     total = sum(row[4] or 0 for row in rows)
-    click.echo(
-        f"group {group_id}  state {found.group_state}  protocol {found.protocol_data or '-'}  members {len(found.members)}  lag {total}"
-    )
+    click.echo(f"group {group_id}  state {found.state}  protocol {found.assignor or '-'}  members {len(found.members)}  lag {total}")
     print_rows(output, "group describe", columns, rows)
 
 

@@ -55,7 +55,7 @@ def moves(bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.list_partition_reassignments()
-    rows = [(key.topic, key.partition, move.replicas, move.adding_replicas, move.removing_replicas) for key, move in sorted(found.items())]
+    rows = [(key.topic, key.partition, list(move.replicas), list(move.adding), list(move.removing)) for key, move in sorted(found.items())]
     print_rows(output, "partition moves", ("topic", "partition", "replicas", "adding", "removing"), rows)
 
 

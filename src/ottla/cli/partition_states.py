@@ -56,7 +56,7 @@ def rows_in_states(admin: Admin, name: str | None, states: Collection[str]) -> l
         min_isr = min_isrs.get(topic, 1)
         for index, partition in sorted(found.partitions.items()):
             move = moving.get(TopicPartition(topic, index))
-            state = PartitionState(partition, min_isr, serving, 0 if move is None else len(move.adding_replicas))
+            state = PartitionState(partition, min_isr, serving, 0 if move is None else len(move.adding))
             if state.is_any(states):
                 leader = partition.leader if partition.leader >= 0 else None
                 rows.append((topic, index, leader, partition.leader_epoch, partition.replicas, partition.in_sync))

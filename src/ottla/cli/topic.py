@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
+from ottla.cli.config import key_and_value
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
@@ -64,15 +64,14 @@ def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tupl
 @bootstrap_option
 def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap: str) -> None:
     """Change a topic's configuration; `ottla config set --topic` can do more."""
-    from ottla.sync import Admin
+    from ottla.sync import Admin, Topic
 
-    changes: list[tuple[str, int, str | None]] = [(key, SET, value) for key, value in map(key_and_value, configs)]
-    changes += [(key, DELETE, None) for key in deleted]
+    changes: dict[str, str | None] = {**dict(map(key_and_value, configs)), **dict.fromkeys(deleted)}
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
     with Admin(bootstrap, **client_settings()) as admin:
-        admin.alter_configs(TOPIC, name, changes)
-    click.echo(f"changed {', '.join(key for key, *_ in changes)}", err=True)
+        admin.alter_configs({Topic(name): changes})
+    click.echo(f"changed {', '.join(changes)}", err=True)
 
 
 @topic.command("add-partitions")
