@@ -33,7 +33,7 @@ async def health(cluster: LoopCluster, *options: str) -> tuple[int | None, str]:
 
 async def seen(cluster: LoopCluster) -> tuple[int | None, Any]:
     code, shown = await health(cluster, "--json")
-    return code, json.loads(shown)["items"]
+    return code, json.loads(shown)["items"][0]
 
 
 def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import key_and_value
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 
 @click.group()
@@ -48,6 +46,5 @@ def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool
     with Admin(bootstrap, **client_settings()) as admin:
         admin.update_features(wanted, upgrade_type=kind, validate_only=not yes)
     if not yes:
-        click.echo(f"would set {', '.join(levels)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would set {', '.join(levels)}")
     click.echo(f"set {', '.join(levels)}", err=True)
