@@ -100,7 +100,7 @@ def iterate_sync(bootstrap: str) -> None:
 def poll_aio(bootstrap: str) -> None:
     async def main() -> None:
         async with aio.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
-            await consumer.assign([HERE])
+            consumer.assign([HERE])
             count = 0
             while count < COUNT:
                 count += len(await consumer.poll(1000))

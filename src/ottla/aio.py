@@ -6,7 +6,7 @@
         await producer.send_and_wait("orders", b"value", key=b"key")
 
     async with Consumer("localhost:9092", group_id="app", auto_offset_reset="earliest") as consumer:
-        await consumer.subscribe(["orders"])
+        consumer.subscribe(["orders"])
         async for record in consumer:
             print(record.key, record.value)
 
@@ -16,22 +16,63 @@ for programs without an event loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Generic, Self, Unpack, overload
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
-from ottla.client.admin import Acl, AclFilter, ClusterDescription, NewTopic
-from ottla.client.buffer import ConsumerRecord, DeserializationError
-from ottla.client.cluster import Cluster, TopicMetadata
+from ottla.client.admin import (
+    Acl,
+    AclFilter,
+    ActiveProducer,
+    Append,
+    Broker,
+    BrokerLoggers,
+    ClientMetrics,
+    ClusterDescription,
+    CommittedOffset,
+    ConfigEntry,
+    ConfigKind,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DirectoryReplica,
+    Feature,
+    FencedProducer,
+    Group,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    HangingTransaction,
+    ListedTransaction,
+    LogDir,
+    NewTopic,
+    OffsetSpec,
+    Outcome,
+    PartitionDescription,
+    QuorumDescription,
+    QuorumReplica,
+    QuotaMatch,
+    Reassignment,
+    Subtract,
+    Topic,
+    TransactionDescription,
+    UpgradeType,
+    UserChange,
+)
+from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, K, V
+from ottla.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership import MembershipSettings
+from ottla.client.meters import ConsumerMetrics, ProducerMetrics
+from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
@@ -43,6 +84,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
 from ottla.runtime.world import real_world
 from ottla.types import TopicPartition
@@ -50,24 +92,67 @@ from ottla.types import TopicPartition
 __all__ = [
     "Acl",
     "AclFilter",
+    "ActiveProducer",
     "Admin",
+    "Append",
+    "Broker",
+    "BrokerLoggers",
+    "ClientMetrics",
     "ClusterDescription",
     "CommitOutcomeUnknownError",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConfigKind",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
     "Consumer",
+    "ConsumerMetrics",
     "ConsumerRecord",
     "DeliveryError",
     "DeserializationError",
+    "DirectoryReplica",
+    "Feature",
+    "FencedProducer",
+    "FoundOffset",
+    "Group",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
+    "HangingTransaction",
     "KafkaError",
+    "ListedTransaction",
+    "LogDir",
     "NewTopic",
+    "Node",
     "OffsetAndMetadata",
+    "OffsetSpec",
+    "Operation",
+    "Outcome",
+    "PartitionDescription",
+    "PartitionMetadata",
+    "PatternType",
+    "Permission",
     "Producer",
     "ProducerFencedError",
+    "ProducerMetrics",
+    "QuorumDescription",
+    "QuorumReplica",
+    "QuotaMatch",
+    "Reassignment",
     "RecordMetadata",
+    "ResourceType",
+    "Subtract",
+    "Topic",
     "TopicMetadata",
     "TopicPartition",
     "TransactionAbortableError",
+    "TransactionDescription",
     "TransactionFatalError",
+    "UpgradeType",
+    "UserChange",
 ]
 
 ITERATION_POLL_MS = 1000
@@ -118,20 +203,64 @@ class Producer(producer.Producer):
             error.add_note(str(failures))
 
 
-class Consumer(consumer.Consumer):
-    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop."""
+class Consumer(consumer.Consumer, Generic[K, V]):
+    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
 
-    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ConsumerOptions]) -> None:
+    ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[Bytes, Bytes], bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ConsumerOptions]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[Bytes, V],
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        value_deserializer: Callable[[Bytes], V],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, Bytes],
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        key_deserializer: Callable[[Bytes], K],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        key_deserializer: Callable[[Bytes], K],
+        value_deserializer: Callable[[Bytes], V],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
         of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
+
+        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
+        INVALID_REQUEST where it neither subscribes nor is assigned.
+        """
+        return await super().poll(timeout_ms, max_records=max_records)
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Records for ever, each one consumed as it is handed out."""
         while True:
-            record = self.next_record()
+            record = self._next_record()
             if record is None:
-                await self.fetch(ITERATION_POLL_MS)
+                await self._fetch(ITERATION_POLL_MS)
             else:
                 yield record
 

@@ -104,8 +104,8 @@ def test_mechanism_51_segments_are_deleted_by_time_and_a_reader_that_lags_starts
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
         await send(broker, "t", [(None, b"new")])
         consumer = Consumer(broker.client("consumer"), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-        await consumer.assign([TopicPartition("t", 0)])
-        await consumer.seek(TopicPartition("t", 0), 0)
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.seek(TopicPartition("t", 0), 0)
         values: list[bytes | None] = []
         while not values:
             values += [record.value for record in await consumer.poll(500)]
@@ -257,7 +257,7 @@ def test_the_offsets_topic_is_compacted_and_the_newest_commit_stays() -> None:
         await create(broker, "t")
         for offset in range(1, 80):
             consumer = Consumer(broker.client("consumer"), ConsumerSettings(group_id="g", enable_auto_commit=False))
-            await consumer.assign([TopicPartition("t", 0)])
+            consumer.assign([TopicPartition("t", 0)])
             await consumer.commit({TopicPartition("t", 0): offset})
             await consumer.close()
         assert broker.broker is not None
@@ -382,7 +382,7 @@ def test_a_full_disk_refuses_what_comes_and_takes_it_when_there_is_room() -> Non
         assert broker.machine.disk.faults == []
         assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"before", *(b"%d" % number for number in range(5))]
         consumer = Consumer(broker.client("consumer"), ConsumerSettings(group_id="g", enable_auto_commit=False))
-        await consumer.assign([TopicPartition("t", 0)])
+        consumer.assign([TopicPartition("t", 0)])
         await consumer.commit({TopicPartition("t", 0): 1})
         broker.machine.disk.faults += [Fault("append", ".log", errno.ENOSPC)] * 3
         committed = False

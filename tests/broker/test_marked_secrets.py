@@ -18,7 +18,7 @@ from tests.cli.test_commands import ottla
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.foreign_clients.wire import RawClient
 
-from ottla.client.admin import RESOURCE_BROKER
+from ottla.client.admin import Broker as BrokerResource
 from ottla.errors import KafkaError
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.security.plain import plain_token
@@ -72,18 +72,18 @@ def test_a_secret_is_found_nowhere(marked: Marked) -> None:
     with Admin(broker.bootstrap) as admin:
         key = "listener.name.guarded.plain.sasl.jaas.config"
         changed = JAAS.replace(";", f' user_zoe="{MARK}-zoe";')
-        admin.alter_configs(RESOURCE_BROKER, "1", [(key, 0, changed)])
+        admin.alter_configs({BrokerResource(1): {key: changed}})
         for wrong in (f"{MODULE} user_zoe={MARK}!", f'com.example.Module required password="{MARK}";', f"{MARK};"):
             with pytest.raises(KafkaError) as caught:
-                admin.alter_configs(RESOURCE_BROKER, "1", [(key, 0, wrong)])
+                admin.alter_configs({BrokerResource(1): {key: wrong}})
             shown.append(str(caught.value))
         for name in ("ssl.keystore.key", "listener.name.both.ssl.key.password"):
             with pytest.raises(KafkaError) as caught:
-                admin.alter_configs(RESOURCE_BROKER, "1", [(name, 0, f"{MARK}-other")])
+                admin.alter_configs({BrokerResource(1): {name: f"{MARK}-other"}})
             shown.append(str(caught.value))
-        shown.append(repr(admin.describe_configs(RESOURCE_BROKER, "1")))
+        shown.append(repr(admin.describe_configs(BrokerResource(1))))
     with RawClient(broker.port) as client:
-        described = client.ask(DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_BROKER, "1")], True, True), 4)
+        described = client.ask(DescribeConfigsRequest([DescribeConfigsResource(4, "1")], True, True), 4)
         shown.append(repr(described))
     with RawClient(marked.guarded) as client:
         handshake(client)

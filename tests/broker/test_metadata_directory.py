@@ -55,7 +55,7 @@ def test_it_holds_the_metadata_log_and_partitions_where_it_is_one_of_log_dirs(me
                 assert len([name for name in names if name.startswith("t-")]) == (2 if path in with_replicas else 0)
         client = broker.client("admin")
         admin = Admin(client)
-        assert sorted(found.log_dir for found in (await admin.describe_log_dirs())[1]) == with_replicas
+        assert sorted(found.path for found in (await admin.describe_log_dirs())[1]) == with_replicas
         [refused] = (await admin.alter_replica_log_dirs(1, {TopicPartition("t", 0): "/meta"})).values()
         assert refused is not None
         assert refused.code == ErrorCode.LOG_DIR_NOT_FOUND

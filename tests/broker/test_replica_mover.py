@@ -40,11 +40,10 @@ async def futures(broker: SimBroker) -> dict[str, tuple[int, int]]:
     """Replicas on their way, by directory: size and lag."""
     admin = Admin(broker.client("admin"))
     found = {
-        folder.log_dir: (replica.partition_size, replica.offset_lag)
+        folder.path: (replica.size_bytes, replica.offset_lag)
         for folder in (await admin.describe_log_dirs())[1]
-        for topic in folder.topics
-        for replica in topic.partitions
-        if replica.is_future_key
+        for replica in folder.replicas
+        if replica.is_future
     }
     await admin.close()
     return found
@@ -235,7 +234,7 @@ def test_a_topic_deleted_on_its_way_no_longer_exists() -> None:
         await asyncio.sleep(120)
         assert await futures(broker) == {}
         assert await folders_on_disk(broker) == []
-        assert (await admin.describe_log_dirs())[1][0].error_code == ErrorCode.NONE
+        assert (await admin.describe_log_dirs())[1][0].error is None
         await admin.close()
 
     run(main())
@@ -282,7 +281,7 @@ def test_what_cannot_be_moved_is_answered_for_itself() -> None:
         assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR
         admin = Admin(broker.client("admin"))
-        errors = {folder.log_dir: folder.error_code for folder in (await admin.describe_log_dirs())[1]}
+        errors = {folder.path: folder.error.code if folder.error else ErrorCode.NONE for folder in (await admin.describe_log_dirs())[1]}
         assert errors == {"/data": ErrorCode.NONE, "/spare": ErrorCode.KAFKA_STORAGE_ERROR}
         await admin.close()
 
@@ -308,8 +307,8 @@ def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -
 
         disk.space = space
         admin = Admin(broker.client("admin"))
-        told = [topic for folder in (await admin.describe_log_dirs())[1] for topic in folder.topics]
-        assert [topic.name for topic in told] == ["t"]
+        told = [replica for folder in (await admin.describe_log_dirs())[1] for replica in folder.replicas]
+        assert [replica.partition.topic for replica in told] == ["t"]
         await admin.close()
 
     run(main())

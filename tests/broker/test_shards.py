@@ -14,7 +14,7 @@ from ottla.broker.coordinators import shard as shards
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.replicas.partition import Partition
-from ottla.client.admin import Admin, NewTopic
+from ottla.client.admin import Admin, NewTopic, Topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
@@ -26,7 +26,6 @@ from ottla.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ottla.metadata.image import RESOURCE_TOPIC
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
 from ottla.sim.cluster import SimBroker, Simulation
@@ -71,7 +70,7 @@ async def commit(admin: Admin, partitions: range) -> list[int]:
 
 
 async def limit_batches(admin: Admin, size: int) -> None:
-    await admin.replace_configs(RESOURCE_TOPIC, GROUP_METADATA_TOPIC, {"cleanup.policy": "compact", "max.message.bytes": str(size)})
+    await admin.replace_configs(Topic(GROUP_METADATA_TOPIC), {"cleanup.policy": "compact", "max.message.bytes": str(size)})
 
 
 def groups_of(broker: SimBroker) -> GroupShards:

@@ -66,7 +66,7 @@ def test_a_consumer_begins_at_the_logs_start_when_that_is_within_an_open_transac
         start = partition.log.log_start_offset
         assert start == (5 if how == "DeleteRecords" else 6)
         consumer = consumer_of(broker.client("c"), isolation_level="read_committed", auto_offset_reset="latest")
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         assert (await consumer.end_offsets([KEY])) == {KEY: start}
         assert await consumer.poll(1000) == []
         assert await consumer.position(KEY) == start

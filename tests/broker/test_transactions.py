@@ -29,7 +29,7 @@ def _quiet() -> None:
 async def read(broker: SimBroker, *keys: TopicPartition, isolation_level: str = "read_committed") -> list[bytes]:
     """All values that a reader gets up to the ends of these partitions."""
     consumer = consumer_of(broker.client("reader"), isolation_level=isolation_level)
-    await consumer.assign(list(keys))
+    consumer.assign(list(keys))
     ends = await consumer.end_offsets(list(keys))
     values: list[bytes] = []
     for key in keys:

@@ -62,7 +62,7 @@ class ClusterCommand:
     def status(self) -> Any:
         result = ottla("cluster", "status", "--data", str(self.place), "--format", "json")
         assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)["items"]
+        return json.loads(result.stdout)["items"][0]
 
     def node(self, node_id: int) -> Any:
         [found] = [node for node in self.status()["nodes"] if node["node"] == node_id]

@@ -66,7 +66,7 @@ def test_acls_are_listed_by_what_they_cover_and_deleted_by_principal(bootstrap: 
         ["User:b", "allow", "alter_configs", "cluster", CLUSTER],
     ]
     planned = ottla(bootstrap, "acl", "delete", "User:b", "--topic", "logs-secret")
-    assert (planned.returncode, "add --yes to delete these" in planned.stderr, len(known(bootstrap))) == (1, True, 4)
+    assert (planned.returncode, "would delete these; add --yes" in planned.stderr, len(known(bootstrap))) == (1, True, 4)
     assert ottla(bootstrap, "acl", "delete", "User:b", "--topic", "logs-secret", "--yes").returncode == 0
     assert ottla(bootstrap, "acl", "delete", "User:a", "--yes").returncode == 0
     assert known(bootstrap) == [Acl(ResourceType.CLUSTER, CLUSTER, "User:b", Operation.ALTER_CONFIGS)]

@@ -59,7 +59,7 @@ def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster
 def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
     result = ottla("cluster", "status", "-B", cluster.bootstrap, "--format", "json")
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)["items"]
+    [found] = json.loads(result.stdout)["items"]
     assert found["cluster_id"] == cluster.line["cluster_id"]
     assert [node["address"] for node in found["nodes"]][:3] == cluster.line["bootstrap"].split(",")[:3]
     assert [node["controller"] for node in found["nodes"]].count("active") == 1
@@ -98,7 +98,7 @@ def test_the_active_controller_is_killed_and_another_one_is_active(cluster: Clus
     eventually(lambda: cluster.node(active)["broker"], lambda state: state == "fenced")
     described = ottla("topic", "describe", "led-by-all", "-B", cluster.bootstrap, "--format", "json")
     assert described.returncode == 0, described.stderr
-    orphan = [found for found in json.loads(described.stdout)["items"]["partitions"] if found["replicas"] == [active]]
+    orphan = [found for found in json.loads(described.stdout)["items"][0]["partitions"] if found["replicas"] == [active]]
     assert [(found["leader"], found["end_offset"]) for found in orphan] == [(None, None)]
     assert f"node {active} does not run: it was killed (SIGKILL)" in cluster.refused("kill", str(active))
     cluster.call("restart", str(active))

@@ -67,7 +67,7 @@ def test_a_topic_is_created_listed_described_and_deleted(bootstrap: str) -> None
     assert again.returncode == 1
     assert "TOPIC_ALREADY_EXISTS" in again.stdout
     assert {"name": "life", "partitions": 2, "replicas": 1} in items(ottla(bootstrap, "topic", "list", "--format", "json"))
-    described = items(ottla(bootstrap, "topic", "describe", "life", "--format", "json"))
+    [described] = items(ottla(bootstrap, "topic", "describe", "life", "--format", "json"))
     assert [partition["leader"] for partition in described["partitions"]] == [1, 1]
     assert ottla(bootstrap, "topic", "delete", "life").returncode == 1
     assert ottla(bootstrap, "topic", "delete", "life", "--yes").returncode == 0
@@ -153,7 +153,7 @@ def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
     ottla(bootstrap, "produce", "grouped", stdin="1\n2\n3\n4\n")
     assert ottla(bootstrap, "consume", "grouped", "-g", "readers", "-n", "3").stdout == "1\n2\n3\n"
     assert "readers" in [group["group"] for group in items(ottla(bootstrap, "group", "list", "--format", "json"))]
-    described = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))
+    [described] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))
     assert (described["state"], described["offsets"][0]["committed"], described["offsets"][0]["lag"]) == ("Empty", 3, 1)
     assert "nothing was changed" in ottla(bootstrap, "group", "seek", "readers", "--to", "start").stderr
     assert ottla(bootstrap, "group", "seek", "readers", "--to", "1", "--yes").returncode == 0

@@ -87,7 +87,7 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
 
 def test_scrape_jobs_name_the_brokers() -> None:
     config = generate("prometheus-config", "a:9644", "b:9644")
-    assert [job["static_configs"][0]["targets"] for job in config["scrape_configs"]] == [["a:9644", "b:9644"]] * 2
+    assert [job["static_configs"][0]["targets"] for job in config["scrape_configs"]] == [["a:9644", "b:9644"]] * 3
 
 
 def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:

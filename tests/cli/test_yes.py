@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import click
@@ -25,7 +26,9 @@ DESTRUCTIVE = {
     ("acl", "delete"): (["User:a"], 1, "SECURITY_DISABLED"),
     ("topic", "delete"): (("t",), 1, "would delete t with all data"),
     ("topic", "delete-records"): (("t", "-o", "2"), 1, "would delete the records before offset 2 of t"),
-    ("group", "seek"): (("readers", "--to", "start"), 0, "nothing was changed"),
+    ("group", "seek"): (("readers", "--to", "start"), 1, "nothing was changed"),
+    ("group", "import"): (("readers", "-"), 2, "has no offsets"),
+    ("group", "delete-offsets"): (("readers", "--topic", "t"), 1, "would delete these offsets"),
     ("group", "delete"): (("readers",), 1, "would delete readers with their offsets"),
     ("txn", "fence"): (("app",), 1, "would fence the producers of app"),
     ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
@@ -71,9 +74,9 @@ def test_without_yes_nothing_is_changed(bootstrap: str, command: tuple[str, str]
     arguments, code, text = DESTRUCTIVE[command]
     done = ottla(bootstrap, *command, *arguments)
     assert (done.returncode, text in done.stderr) == (code, True), done.stderr
-    [partition] = items(ottla(bootstrap, "topic", "describe", "t", "--format", "json"))["partitions"]
+    [partition] = items(ottla(bootstrap, "topic", "describe", "t", "--format", "json"))[0]["partitions"]
     assert (partition["start_offset"], partition["end_offset"]) == (0, 4)
-    [offset] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))["offsets"]
+    [offset] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))[0]["offsets"]
     assert (offset["committed"], offset["lag"]) == (3, 1)
 
 
@@ -86,5 +89,6 @@ def test_without_yes_nothing_is_changed(bootstrap: str, command: tuple[str, str]
 )  # fmt: skip
 def test_a_group_is_sent_to_a_place_within_the_partition(bootstrap: str, target: str, offset: int) -> None:
     """To a time: the first record that is not older, and after the newest the end."""
-    planned = items(ottla(bootstrap, "group", "seek", "readers", "--to", target, "--format", "json"))
-    assert planned == [{"topic": "t", "partition": 0, "from": 3, "to": offset}]
+    planned = ottla(bootstrap, "group", "seek", "readers", "--to", target, "--format", "json")
+    assert planned.returncode == 1, "a plan was not applied"
+    assert json.loads(planned.stdout)["items"] == [{"topic": "t", "partition": 0, "from": 3, "to": offset}]

@@ -69,7 +69,7 @@ async def take(consumer: Consumer, count: int, **limits: int) -> list[ConsumerRe
 async def stored(broker: SimBroker, count: int, partition: TopicPartition = KEY) -> list[bytes | None]:
     """The values of the first ``count`` records of the partition."""
     consumer = consumer_of(broker.client("reader"))
-    await consumer.assign([partition])
+    consumer.assign([partition])
     records = await take(consumer, count)
     await consumer.close()
     return [record.value for record in records]

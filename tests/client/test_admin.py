@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from ottla.client.admin import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from ottla.client.admin.brokers import SAFE_DOWNGRADE
-from ottla.client.admin.configs import ANY, APPEND, DELETE, SET
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, NewTopic, Producer, TopicPartition
+from ottla.sync import (
+    Admin,
+    Append,
+    Broker,
+    BrokerLoggers,
+    ConfigKind,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Group,
+    NewTopic,
+    Producer,
+    QuotaMatch,
+    Subtract,
+    Topic,
+    TopicPartition,
+    UpgradeType,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +54,12 @@ def code_of(error: object) -> ErrorCode:
     return error.code
 
 
-def own_values(admin: Admin, kind: int, name: str) -> dict[str, str | None]:
+OWN = {ConfigSource.TOPIC, ConfigSource.BROKER, ConfigSource.GROUP}
+
+
+def own_values(admin: Admin, resource: Topic | Broker | Group) -> dict[str, str | None]:
     """Those of the resource itself, and of brokers: a cluster's defaults are not its own."""
-    return {entry.name: entry.value for entry in admin.describe_configs(kind, name) if entry.config_source in (1, 2, 8)}
+    return {name: entry.value for name, entry in admin.describe_configs(resource).items() if entry.source in OWN}
 
 
 def test_topics_grow_and_those_that_cannot_say_why(admin: Admin, topic: str) -> None:
@@ -69,26 +87,42 @@ def test_records_are_deleted_and_every_partition_is_answered(admin: Admin, broke
 
 
 def test_values_are_set_grown_and_taken_away(admin: Admin, topic: str) -> None:
-    changes = [("cleanup.policy", APPEND, "compact"), ("retention.ms", SET, "1000")]
-    admin.alter_configs(RESOURCE_TOPIC, topic, changes, validate_only=True)
-    assert own_values(admin, RESOURCE_TOPIC, topic) == {}
-    admin.alter_configs(RESOURCE_TOPIC, topic, changes)
-    assert own_values(admin, RESOURCE_TOPIC, topic) == {"cleanup.policy": "delete,compact", "retention.ms": "1000"}
-    admin.alter_configs(RESOURCE_TOPIC, topic, [("retention.ms", DELETE, None)])
-    assert own_values(admin, RESOURCE_TOPIC, topic) == {"cleanup.policy": "delete,compact"}
-    admin.replace_configs(RESOURCE_TOPIC, topic, {"flush.ms": "7"})
-    assert own_values(admin, RESOURCE_TOPIC, topic) == {"flush.ms": "7"}
+    changes: dict[str, Any] = {"cleanup.policy": Append("compact"), "retention.ms": 1000, "preallocate": True}
+    admin.alter_configs({Topic(topic): changes}, validate_only=True)
+    assert own_values(admin, Topic(topic)) == {}
+    admin.alter_configs({Topic(topic): changes})
+    assert own_values(admin, Topic(topic)) == {"cleanup.policy": "delete,compact", "retention.ms": "1000", "preallocate": "true"}
+    found = admin.describe_configs(Topic(topic))["retention.ms"]
+    assert (found.source, found.type, found.is_read_only, found.is_sensitive) == (ConfigSource.TOPIC, ConfigType.LONG, False, False)
+    assert found.synonyms[0] == ConfigSynonym("retention.ms", "1000", ConfigSource.TOPIC)
+    admin.alter_configs({Topic(topic): {"retention.ms": None, "cleanup.policy": Subtract("delete"), "preallocate": None}})
+    assert own_values(admin, Topic(topic)) == {"cleanup.policy": "compact"}
+    admin.replace_configs(Topic(topic), {"flush.ms": "7"})
+    assert own_values(admin, Topic(topic)) == {"flush.ms": "7"}
+
+
+def test_one_resource_that_is_refused_keeps_no_other_back_and_says_so(admin: Admin, topic: str) -> None:
     with pytest.raises(KafkaError) as refused:
-        admin.alter_configs(RESOURCE_TOPIC, "absent", changes)
+        admin.alter_configs({Topic("absent"): {"flush.ms": 1}, Topic(topic): {"flush.ms": 7}, Broker(1): {"num.io.threads": "many"}})
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "num.io.threads" in refused.value.__notes__[0]
+    assert own_values(admin, Topic(topic)) == {"flush.ms": "7"}
+
+
+def test_what_is_no_resource_or_no_value_says_what_one_is(admin: Admin) -> None:
+    with pytest.raises(TypeError, match=r'give Topic\("orders"\)'):
+        admin.describe_configs("orders")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"flush.ms=\[1\]: give a string"):
+        admin.alter_configs({Topic("t"): {"flush.ms": [1]}})  # type: ignore[dict-item]
 
 
 def test_brokers_and_groups_are_configured_and_listed(admin: Admin, topic: str) -> None:
-    admin.alter_configs(RESOURCE_BROKER, "1", [("log.index.interval.bytes", SET, "100")])
-    assert own_values(admin, RESOURCE_BROKER, "1") == {"log.index.interval.bytes": "100"}
-    admin.alter_configs(RESOURCE_GROUP, "g", [("consumer.session.timeout.ms", SET, "50000")])
-    assert {(RESOURCE_TOPIC, topic), (RESOURCE_BROKER, "1"), (RESOURCE_GROUP, "g")} <= set(admin.list_config_resources())
-    assert admin.list_config_resources([RESOURCE_GROUP]) == [(RESOURCE_GROUP, "g")]
+    admin.alter_configs({Broker(1): {"log.index.interval.bytes": 100}})
+    assert own_values(admin, Broker(1)) == {"log.index.interval.bytes": "100"}
+    admin.alter_configs({Group("g"): {"consumer.session.timeout.ms": 50_000}})
+    assert {Topic(topic), Broker(1), BrokerLoggers(1), Group("g")} <= set(admin.list_config_resources())
+    assert admin.list_config_resources([ConfigKind.GROUP]) == [Group("g")]
+    assert admin.describe_configs(BrokerLoggers(1))["root"].source is ConfigSource.BROKER_LOGGER
 
 
 def test_quotas_are_set_found_and_removed(admin: Admin) -> None:
@@ -96,7 +130,9 @@ def test_quotas_are_set_found_and_removed(admin: Admin) -> None:
     results = admin.alter_client_quotas({user: {"producer_byte_rate": 5.0}, nonsense: {"producer_byte_rate": 5.0}})
     assert results[user] is None
     assert code_of(results[nonsense]) == ErrorCode.INVALID_REQUEST
-    assert admin.describe_client_quotas([("user", ANY, None)], strict=True) == {user: {"producer_byte_rate": 5.0}}
+    assert admin.describe_client_quotas({"user": QuotaMatch.ANY}, strict=True) == {user: {"producer_byte_rate": 5.0}}
+    assert admin.describe_client_quotas({"user": "a"}) == {user: {"producer_byte_rate": 5.0}}
+    assert admin.describe_client_quotas({"user": QuotaMatch.DEFAULT}) == {}
     assert admin.alter_client_quotas({user: {"producer_byte_rate": None}}) == {user: None}
     assert admin.describe_client_quotas() == {}
 
@@ -121,12 +157,12 @@ def test_leaders_replicas_directories_quorum_and_features_are_described(admin: A
     assert code_of(results[TopicPartition(topic, 1)]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     assert admin.list_partition_reassignments() == {}
     [folder] = admin.describe_log_dirs()[1]
-    assert topic in {found.name for found in folder.topics}
-    assert admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): folder.log_dir}) == {TopicPartition(topic, 0): None}
+    assert topic in {found.partition.topic for found in folder.replicas}
+    assert admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): folder.path}) == {TopicPartition(topic, 0): None}
     nowhere = admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): "/nowhere"})
     assert code_of(nowhere[TopicPartition(topic, 0)]) == ErrorCode.LOG_DIR_NOT_FOUND
-    assert [voter.replica_id for voter in admin.describe_quorum().current_voters] == [1]
-    admin.update_features({"eligible.leader.replicas.version": 0}, upgrade_type=SAFE_DOWNGRADE)
+    assert [voter.node_id for voter in admin.describe_quorum().voters] == [1]
+    admin.update_features({"eligible.leader.replicas.version": 0}, upgrade_type=UpgradeType.SAFE_DOWNGRADE)
     with pytest.raises(KafkaError) as refused:
         admin.update_features({"metadata.version": 1})
     assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION

@@ -119,12 +119,12 @@ def test_an_asynchronous_iteration_consumes_record_by_record(broker: BrokerThrea
             await producer.send_many((topic, b"%d" % number, b"key") for number in range(500))
         settings: dict[str, Any] = {"group_id": topic, "auto_offset_reset": "earliest"}
         async with aio.Consumer(broker.bootstrap, **settings) as consumer:
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             async for record in consumer:
                 if record.value == b"10":
                     break
         async with aio.Consumer(broker.bootstrap, **settings) as consumer:
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             assert (await anext(aiter(consumer))).value == b"11"
         with pytest.raises(DeliveryError):
             async with aio.Producer(broker.bootstrap) as producer:
@@ -172,7 +172,7 @@ def interrupted_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """The next fetch of a poll interrupts the main thread as Ctrl-C does, when it has its records and before the poll has them."""
     main = threading.main_thread().ident
     assert main is not None
-    fetch = aio.Consumer.fetch
+    fetch = aio.Consumer._fetch
     due: list[bool] = []
 
     async def interrupting(self: aio.Consumer, timeout_ms: int, *, max_records: int | None = None) -> None:
@@ -181,7 +181,7 @@ def interrupted_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             due.clear()
             signal.pthread_kill(main, signal.SIGINT)
 
-    monkeypatch.setattr(aio.Consumer, "fetch", interrupting)
+    monkeypatch.setattr(aio.Consumer, "_fetch", interrupting)
     return lambda: due.append(True)
 
 

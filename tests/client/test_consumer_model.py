@@ -58,7 +58,7 @@ class Member:
         return self.fates.pop(type(request), None)
 
     async def join(self) -> None:
-        await self.consumer.subscribe(["t"], on_assigned=self._reset, on_revoked=self._reset)
+        self.consumer.subscribe(["t"], on_assigned=self._reset, on_revoked=self._reset)
 
     def _reset(self, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
@@ -108,9 +108,9 @@ class World:
                         member.handed_out(record)
                 case "iterate":
                     for _ in range(rng.randint(1, 12)):
-                        following = consumer.next_record()
+                        following = consumer._next_record()
                         if following is None:
-                            await consumer.fetch(rng.choice([10, 100]))
+                            await consumer._fetch(rng.choice([10, 100]))
                         else:
                             member.handed_out(following)
                 case "commit":
@@ -118,7 +118,7 @@ class World:
                 case "seek" if owned:
                     partition = rng.choice(owned)
                     offset = rng.randint(0, self.reached.get(partition, 0))
-                    await consumer.seek(partition, offset)
+                    consumer.seek(partition, offset)
                     member.next_offsets[partition] = offset
                 case "pause" if owned:
                     consumer.resume(owned)

@@ -76,7 +76,7 @@ def test_eager_sticky_members_move_no_more_than_balance_asks_for() -> None:
 
         async def join(name: str) -> None:
             members.append(Consumer(broker.client(name), settings))
-            await members[-1].subscribe(["t"])
+            members[-1].subscribe(["t"])
 
         await join("x")
         await join("y")

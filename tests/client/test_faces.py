@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import typing
@@ -23,12 +24,30 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.sync.sent_record import SentRecord
 
 FACES: list[tuple[type[Any], type[Any]]] = [(aio.Producer, sync.Producer), (aio.Consumer, sync.Consumer), (aio.Admin, sync.Admin)]
-STEPS = {"prepare", "is_admitted", "admit", "add", "refuse", "fetch", "next_record", "rest", "abort_after"}
-"""What the blocking objects call of the asynchronous ones, each in the thread it belongs to."""
+SURFACE: dict[type[Any], str] = {
+    aio.Producer: "abort_transaction begin_transaction close commit_transaction flush init_transactions metrics partitions_for send "
+    "send_and_wait send_many send_offsets_to_transaction transaction",
+    aio.Consumer: "assign assignment beginning_offsets close commit committed end_offsets generation_id group_metadata member_id metrics "
+    "offsets_for_times partitions_for pause paused poll position resume seek seek_to_beginning seek_to_end store_offsets subscribe "
+    "subscription unsubscribe",
+    aio.Admin: "abort_transaction alter_client_quotas alter_configs alter_partition_reassignments alter_replica_log_dirs alter_users close "
+    "committed_offsets create_acls create_partitions create_topics delete_acls delete_groups delete_offsets delete_records delete_topics "
+    "describe_acls describe_client_quotas describe_cluster describe_config_of_topics describe_configs describe_features describe_group "
+    "describe_log_dirs describe_partitions describe_producers describe_quorum describe_topic describe_transactions describe_users "
+    "elect_leaders end_hanging_transaction fence_producers find_hanging_transactions list_config_resources list_groups "
+    "list_partition_reassignments list_topics list_transactions offsets_for_times pending_offsets replace_configs set_offsets "
+    "unregister_broker update_features",
+}
+"""What an application may call: a name that is added or removed here is a change that users see."""
 
 
 def public(face: type[Any]) -> dict[str, Any]:
-    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_") and name not in STEPS}
+    return {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("face", "names"), SURFACE.items())
+def test_the_public_names_are_these(face: type[Any], names: str) -> None:
+    assert " ".join(sorted(public(face))) == names
 
 
 @pytest.mark.parametrize(("asynchronous", "blocking"), FACES)
@@ -47,6 +66,15 @@ def test_both_faces_have_the_same_methods_with_the_same_arguments_and_results(as
     assert ("__aiter__" in dir(asynchronous)) == ("__iter__" in dir(blocking))
 
 
+def test_both_modules_offer_the_same_names_and_nothing_of_the_wire() -> None:
+    assert aio.__all__ == sync.__all__
+    for name, method in public(aio.Admin).items():
+        hints = str(typing.get_type_hints(method))
+        assert "ottla.messages" not in hints.replace("ottla.messages.acl_codes", ""), f"{name}: {hints}"
+        offered = set(re.findall(r"ottla\.client\.(?:admin|cluster|meters|fetcher)[a-z_.]*\.([A-Z]\w+)", hints))
+        assert offered <= set(aio.__all__), f"{name} takes or returns what its users cannot name"
+
+
 @pytest.mark.parametrize("face", [face for pair in FACES for face in pair])
 def test_every_public_method_says_what_it_does(face: type[Any]) -> None:
     silent = [name for name, method in public(face).items() if not inspect.getdoc(method)]
@@ -62,7 +90,8 @@ def test_every_public_method_says_what_it_does(face: type[Any]) -> None:
     ],
 )
 def test_what_type_checkers_know_of_settings_is_what_there_is(options: Any, kinds: list[Any]) -> None:
-    assert set(typing.get_type_hints(options)) == {name for kind in kinds for name in checks_of(kind)}
+    typed_apart = {"key_deserializer", "value_deserializer"}  # by the overloads of Consumer: they say what a record holds
+    assert set(typing.get_type_hints(options)) == {name for kind in kinds for name in checks_of(kind)} - typed_apart
 
 
 MISTAKES = """
@@ -77,6 +106,13 @@ producer = sync.Producer(acks="all", linger_ms=5, client_id="x")
 producer.send(5)
 producer.send("t", partition="0")
 sync.Consumer().seek("t", 5)
+sync.Consumer().assign([("t", 0)])
+for record in sync.Consumer(value_deserializer=lambda content: len(content or b"")):
+    record.value + 1
+    record.key + 1
+    sync.Consumer().commit(record)
+for plain in sync.Consumer(group_id="g"):
+    plain.value.decode()
 """
 
 
@@ -86,7 +122,7 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
     source = Path(aio.__file__).parent.parent
     done = subprocess.run(command, cwd=tmp_path, env={"MYPYPATH": str(source)}, capture_output=True, text=True, check=False)
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("mistakes.py:") and ": error:" in line}
-    assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12}, done.stdout + done.stderr
+    assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 19}, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -98,6 +134,8 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
         (sync.Consumer, {"partition_assignment_strategy": ["rang"]}, "did you mean range?"),
         (sync.Consumer, {"session_timeout_ms": 1000}, "heartbeat.interval.ms=3000 must be below session.timeout.ms=1000"),
         (sync.Admin, {"group_id": "g"}, "unknown setting 'group_id'"),
+        (sync.Producer, {"retries": 5}, "no setting 'retries': a record is sent again until delivery_timeout_ms"),
+        (sync.Consumer, {"group.protocol": "a"}, "no setting 'group.protocol': not yet: the consumer joins classic groups"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: dict[str, Any], text: str) -> None:

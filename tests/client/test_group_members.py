@@ -37,7 +37,7 @@ def test_a_slow_member_causes_one_rebalance(seed: int, strategy: tuple[str, ...]
         await create(broker, partition_count=6)
         members = [consumer_of(broker.client(f"c{number}"), group_id="g", partition_assignment_strategy=strategy) for number in range(3)]
         for member in members:
-            await member.subscribe(["t"])
+            member.subscribe(["t"])
         fast = [asyncio.create_task(poll_for(member, 30)) for member in members[:2]]
         await asyncio.wait(fast)
         settled = members[0].generation_id
@@ -57,7 +57,7 @@ def test_no_heartbeat_is_sent_while_the_group_is_joined() -> None:
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=100)
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         await poll_for(consumer, 2)
         assert network.of(HeartbeatRequest)
         network.requests.clear()
@@ -82,7 +82,7 @@ def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(co
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=1000, enable_auto_commit=False)
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         await poll_for(consumer, 0.5)
         first = consumer.generation_id
 
@@ -117,7 +117,7 @@ def test_a_member_of_another_generation_joins_again_as_the_member_that_it_is(cod
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster, group_id="g", heartbeat_interval_ms=1000, session_timeout_ms=6000)
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         await poll_for(consumer, 0.5)
         member_id, generation = consumer.member_id, consumer.generation_id
         due = [code]
@@ -151,12 +151,12 @@ def test_what_was_handed_out_is_committed_before_a_rebalance() -> None:
             await fill(broker, 10, partition=index)
         settings: dict[str, Any] = {"group_id": "g", "auto_commit_interval_ms": 3_600_000, "heartbeat_interval_ms": 500}
         first, second = (consumer_of(broker.client(name), **settings) for name in ("first", "second"))
-        await first.subscribe(["t"])
+        first.subscribe(["t"])
         assert len(await take(first, 20)) == 20
         await first.poll(100)
         keys = [TopicPartition("t", index) for index in range(2)]
         assert await first.committed(keys) == {}
-        await second.subscribe(["t"])
+        second.subscribe(["t"])
         until = asyncio.get_running_loop().time() + 10
         again = []
         while asyncio.get_running_loop().time() < until:
@@ -184,11 +184,11 @@ def test_a_consumer_that_is_no_member_any_more_commits_nothing() -> None:
             "heartbeat_interval_ms": 500,
         }
         stalled = consumer_of(broker.client("stalled"), **settings)
-        await stalled.subscribe(["t"])
+        stalled.subscribe(["t"])
         assert len(await take(stalled, 100, max_records=100)) == 100
         await asyncio.sleep(10)
         successor = consumer_of(broker.client("successor"), **settings)
-        await successor.subscribe(["t"])
+        successor.subscribe(["t"])
         await take(successor, 1000)
         await successor.commit()
         await successor.close()
@@ -210,7 +210,7 @@ def test_a_commit_does_not_wait_for_an_idle_fetch() -> None:
         await fill(broker, 10)
         cluster = broker.client("c")
         consumer = consumer_of(cluster, group_id="g", fetch_max_wait_ms=30_000)
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         await take(consumer, 10)
         await consumer.poll(100)  # a fetch is out now, and finds nothing
         for call in (consumer.commit(), consumer.committed([KEY]), consumer.end_offsets([KEY])):
@@ -228,10 +228,10 @@ def test_a_cooperative_member_reads_and_commits_while_another_is_slow_to_join() 
         settings: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": COOPERATIVE, "heartbeat_interval_ms": 500}
         slow, reader = (consumer_of(broker.client(name), **settings) for name in ("slow", "reader"))
         for member in (slow, reader):
-            await member.subscribe(["t"])
+            member.subscribe(["t"])
         await asyncio.gather(poll_for(slow, 10), poll_for(reader, 10))
         newcomer = consumer_of(broker.client("newcomer"), **settings)
-        await newcomer.subscribe(["t"])
+        newcomer.subscribe(["t"])
         joining = asyncio.create_task(poll_for(newcomer, 60))  # it waits for the slow one, which does not poll for 40 s
         await poll_for(reader, 5)
         [owned] = reader.assignment()
@@ -253,9 +253,9 @@ def test_a_group_that_was_full_is_tried_again() -> None:
         await create(broker)
         await fill(broker, 1)
         first, second = (consumer_of(broker.client(name), group_id="g", enable_auto_commit=False) for name in ("first", "second"))
-        await first.subscribe(["t"])
+        first.subscribe(["t"])
         await take(first, 1)
-        await second.subscribe(["t"])
+        second.subscribe(["t"])
         for _ in range(3):
             with pytest.raises(KafkaError) as full:
                 await second.poll(5000)
@@ -276,7 +276,7 @@ def test_a_join_that_failed_is_tried_again() -> None:
         refused = JoinGroupResponse(0, ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, None, None, "", False, "")
         network.refuse = lambda request: refused if isinstance(request, JoinGroupRequest) else None
         consumer = consumer_of(cluster, group_id="g")
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         for _ in range(2):
             with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
                 await consumer.poll(5000)
@@ -296,7 +296,7 @@ def test_a_static_member_stays_at_max_poll_interval_and_a_dynamic_one_leaves() -
             network = Interference(cluster)
             settings: dict[str, Any] = {"max_poll_interval_ms": 3000, "heartbeat_interval_ms": 500, "session_timeout_ms": 60_000}
             consumer = consumer_of(cluster, group_id=f"g-{instance}", group_instance_id=instance, **settings)
-            await consumer.subscribe(["t"])
+            consumer.subscribe(["t"])
             await poll_for(consumer, 1)
             await asyncio.sleep(10)
             assert len((await admin.describe_group(f"g-{instance}")).members) == count
@@ -312,7 +312,7 @@ def test_a_static_member_stays_at_max_poll_interval_and_a_dynamic_one_leaves() -
 def test_topics_that_are_created_after_subscribe_are_found() -> None:
     async def body(broker: SimBroker) -> None:
         consumer = consumer_of(broker.client("c"), group_id="g")
-        await consumer.subscribe(["t", "u"])
+        consumer.subscribe(["t", "u"])
         await poll_for(consumer, 5)
         assert consumer.assignment() == []
         await create(broker)
@@ -331,7 +331,7 @@ def test_partitions_that_are_added_are_found_after_metadata_max_age() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         consumer = consumer_of(broker.client("c", metadata_max_age_ms=5000), group_id="g")
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         await poll_for(consumer, 2)
         admin = Admin(broker.client("a"))
         assert await admin.create_partitions({"t": 3}) == {"t": None}
@@ -349,9 +349,9 @@ def test_a_member_that_is_closed_while_it_joins_leaves_nobody_to_wait_for() -> N
     async def body(broker: SimBroker) -> None:
         await create(broker)
         stays, goes = (consumer_of(broker.client(name), group_id="g") for name in ("stays", "goes"))
-        await stays.subscribe(["t"])
+        stays.subscribe(["t"])
         await poll_for(stays, 10)
-        await goes.subscribe(["t"])
+        goes.subscribe(["t"])
         await goes.poll(500)
         assert goes.member_id
         assert goes.generation_id < 0, "it waits for the other one to join again"
@@ -367,10 +367,10 @@ def test_a_transaction_gets_the_members_place_in_its_group_or_none() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         consumer = consumer_of(broker.client("c"), group_id="g", group_instance_id="i", enable_auto_commit=False)
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         assert consumer.group_metadata() == GroupMetadata("g", -1, "", None)
-        await consumer.assign([])
-        await consumer.subscribe(["t"])
+        consumer.assign([])
+        consumer.subscribe(["t"])
         with pytest.raises(KafkaError, match="not a member of its group at present") as caught:
             consumer.group_metadata()
         assert caught.value.code == ErrorCode.ILLEGAL_GENERATION, "without a generation no coordinator would refuse its offsets"

@@ -62,8 +62,8 @@ def read(isolation_level: str, start: int = 0) -> list[bytes | None]:
         cluster = broker.client("c")
         serve_log(Interference(cluster))
         consumer = consumer_of(cluster, isolation_level=isolation_level)
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, start)
+        consumer.assign([KEY])
+        consumer.seek(KEY, start)
         values.extend(record.value for record in await take(consumer, 1))
         assert await consumer.position(KEY) == 8
         await consumer.close()
@@ -87,7 +87,7 @@ def test_the_end_of_a_read_committed_consumer_is_the_last_stable_offset() -> Non
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster, isolation_level="read_committed", auto_offset_reset="latest")
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         await consumer.position(KEY)
         assert [request.isolation_level for request in network.of(ListOffsetsRequest)] == [1]
         await consumer.close()

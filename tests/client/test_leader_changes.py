@@ -130,8 +130,8 @@ def test_a_consumer_goes_to_the_newer_leader_at_once(code: ErrorCode, with_hint:
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster)
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, 0)
+        consumer.assign([KEY])
+        consumer.seek(KEY, 0)
         await cluster.refresh(["t"])
         await add_other(broker)
         await give(broker, own_id(broker))
@@ -155,7 +155,7 @@ def test_a_leader_that_is_none_for_long_is_asked_less_and_less(kind: type[Reques
         network = Interference(cluster)
         consumer, producer = consumer_of(cluster), Producer(broker.client("p"), ProducerSettings(linger_ms=0))
         other = Interference(producer._cluster)
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         await take(consumer, 1)
         await producer.send_and_wait("t", b"1")
         times: list[float] = []
@@ -246,8 +246,8 @@ def test_a_consumer_whose_records_are_gone_from_the_log_goes_back_to_where_it_di
         bump_epochs(network, 0)
         consumer = consumer_of(cluster, auto_offset_reset="earliest")
         consumer._fetcher._settings = consumer_of(broker.client("d"), auto_offset_reset=policy)._fetcher._settings
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, 0)
+        consumer.assign([KEY])
+        consumer.seek(KEY, 0)
         assert len(await take(consumer, 5)) == 5
         await consumer.poll(100)
         assert network.of(FetchRequest)[-1].topics[0].partitions[0].last_fetched_epoch == 0
@@ -258,7 +258,7 @@ def test_a_consumer_whose_records_are_gone_from_the_log_goes_back_to_where_it_di
             with pytest.raises(KafkaError, match=r"t-0 was truncated: .* offset 5 .* from offset 3 on, .* seek to 3") as caught:
                 await take(consumer, 1)
             assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-            await consumer.seek(KEY, 3)
+            consumer.seek(KEY, 3)
         assert [(record.offset, record.value) for record in await take(consumer, 4)] == [(3 + at, b"%d" % (100 + at)) for at in range(4)]
         await consumer.close()
 
@@ -294,7 +294,7 @@ def test_a_partition_without_a_leader_keeps_no_other_one_back() -> None:
         await add_other(broker)
         await give(broker, NOBODY, index=1)
         consumer = consumer_of(broker.client("c"))
-        await consumer.assign([KEY, TopicPartition("t", 1)])
+        consumer.assign([KEY, TopicPartition("t", 1)])
         records = await asyncio.wait_for(take(consumer, 2), 5)
         assert {record.partition for record in records} == {0}
         await fill(broker, 1, first=2)
@@ -314,8 +314,8 @@ def test_records_come_once_when_the_leader_changes_while_it_is_asked() -> None:
         await fill(broker, 10)
         cluster = broker.client("c")
         consumer = consumer_of(cluster)
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, 0)
+        consumer.assign([KEY])
+        consumer.seek(KEY, 0)
         fetcher, state = consumer._fetcher, consumer._positions.of(KEY)
         await cluster.refresh({KEY.topic})
         leader = cluster.leader(KEY)

@@ -87,7 +87,7 @@ def test_a_pattern_never_creates_a_deleted_topic_again() -> None:
             await create(broker, name)
             await fill(broker, 1, topic=name)
         consumer = consumer_of(broker.client("c", metadata_max_age_ms=AGE_MS), group_id="g", heartbeat_interval_ms=500)
-        await consumer.subscribe(pattern="a-.*")
+        consumer.subscribe(pattern="a-.*")
         assert {record.topic for record in await take(consumer, 2)} == {"a-1", "a-2"}
         admin = Admin(broker.client("a"))
         assert await admin.delete_topics(["a-1"]) == {"a-1": None}

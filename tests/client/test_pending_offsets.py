@@ -54,7 +54,7 @@ def test_a_consumer_waits_for_the_end_of_the_transaction_and_reads_its_other_par
         cluster = broker.client("c")
         transaction = OpenTransaction(Interference(cluster))
         consumer = consumer_of(cluster, group_id="g", enable_auto_commit=False)
-        await consumer.assign([KEY, OTHER])
+        consumer.assign([KEY, OTHER])
         assert [record.value for record in await take(consumer, 2)] == [b"1", b"2"], "of the other partition"
         for _ in range(60):  # for longer than a request may take
             assert await consumer.poll(1000) == []
@@ -74,12 +74,12 @@ def test_a_poll_returns_in_its_time_though_the_transaction_is_open() -> None:
         cluster = broker.client("c")
         OpenTransaction(Interference(cluster))
         consumer = consumer_of(cluster, group_id="g")
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         clock = cluster.world.clock
         began_ms = clock.monotonic_ms()
         assert await consumer.poll(500) == []
         assert clock.monotonic_ms() - began_ms < 1000
-        await consumer.seek(KEY, 0)
+        consumer.seek(KEY, 0)
         await fill(broker, 1)
         assert [record.value for record in await take(consumer, 1)] == [b"0"], "the application knows better"
         await consumer.close()

@@ -30,17 +30,17 @@ def test_records_fetched_before_a_seek_are_never_handed_out() -> None:
         cluster = broker.client("c")
         network = Interference(cluster)
         consumer = consumer_of(cluster, max_partition_fetch_bytes=2000)
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         assert (await take(consumer, 1, max_records=1))[0].offset == 0
-        await consumer.seek(KEY, 500)  # the buffer holds the records after 0
+        consumer.seek(KEY, 500)  # the buffer holds the records after 0
         assert (await take(consumer, 1, max_records=1))[0].offset == 500
         hold_fetches(network, 2000)
-        await consumer.seek(KEY, 700)
+        consumer.seek(KEY, 700)
         assert await consumer.poll(0) == []  # a fetch from 700 is out now
-        await consumer.seek(KEY, 100)
-        await consumer.seek_to_beginning()
+        consumer.seek(KEY, 100)
+        consumer.seek_to_beginning()
         assert [record.offset for record in await take(consumer, 3, max_records=3)] == [0, 1, 2]
-        await consumer.seek_to_end()
+        consumer.seek_to_end()
         assert await consumer.position(KEY) == 1000
         await fill(broker, 1, first=1000)
         assert (await take(consumer, 1))[0].offset == 1000
@@ -54,7 +54,7 @@ def test_a_position_that_is_not_known_is_not_waited_for_without_time() -> None:
         await create(broker)
         await fill(broker, 3)
         consumer = consumer_of(broker.client("c"), auto_offset_reset="latest")
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
             await consumer.position(KEY, timeout_ms=0)
         assert await consumer.position(KEY) == 3
@@ -75,13 +75,13 @@ def test_a_fetch_of_an_earlier_assignment_does_not_count_for_the_next_one() -> N
         network = Interference(cluster)
         consumer = consumer_of(cluster)
         hold_fetches(network, 2000)
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, 500)
+        consumer.assign([KEY])
+        consumer.seek(KEY, 500)
         assert await consumer.poll(1000) == []
         assert network.of(FetchRequest), "a fetch from 500 is out"
-        await consumer.assign([])
-        await consumer.assign([KEY])
-        await consumer.seek(KEY, 300)
+        consumer.assign([])
+        consumer.assign([KEY])
+        consumer.seek(KEY, 300)
         assert (await take(consumer, 1))[0].offset == 300
         await consumer.close()
 
@@ -92,9 +92,9 @@ async def iterate(consumer: Any, count: int) -> list[int]:
     """The offsets of the next records, as an iteration that ends then."""
     offsets: list[int] = []
     while len(offsets) < count:
-        record = consumer.next_record()
+        record = consumer._next_record()
         if record is None:
-            await consumer.fetch(1000)
+            await consumer._fetch(1000)
         else:
             offsets.append(record.offset)
     return offsets
@@ -107,14 +107,14 @@ def test_what_an_iteration_has_not_come_to_is_not_committed(enable_auto_commit: 
         await fill(broker, 600)
         settings: dict[str, Any] = {"group_id": "g", "enable_auto_commit": enable_auto_commit}
         consumer = consumer_of(broker.client("c"), **settings)
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         assert await iterate(consumer, 11) == list(range(11))
         assert await consumer.position(KEY) == 11
         if not enable_auto_commit:
             await consumer.commit()
         await consumer.close()
         again = consumer_of(broker.client("c"), **settings)
-        await again.subscribe(["t"])
+        again.subscribe(["t"])
         assert await again.committed([KEY]) == {KEY: 11}
         assert (await take(again, 1))[0].offset == 11
         await again.close()
@@ -128,13 +128,13 @@ def test_an_iteration_is_left_and_taken_up_again_without_a_gap() -> None:
         for partition in (0, 1):
             await fill(broker, 300, partition=partition)
         consumer = consumer_of(broker.client("c"), max_partition_fetch_bytes=1500)
-        await consumer.assign([KEY, OTHER])
+        consumer.assign([KEY, OTHER])
         seen: list[tuple[int, int]] = []
 
         async def some(count: int) -> None:
             for _ in range(count):
-                while (record := consumer.next_record()) is None:
-                    await consumer.fetch(1000)
+                while (record := consumer._next_record()) is None:
+                    await consumer._fetch(1000)
                 seen.append((record.partition, record.offset))
 
         await some(7)
@@ -150,10 +150,10 @@ def test_an_iteration_is_left_and_taken_up_again_without_a_gap() -> None:
             seen.extend((record.partition, record.offset) for record in await consumer.poll(100, max_records=3))
         for partition in (0, 1):
             assert [offset for found, offset in seen if found == partition] == list(range(300))
-        await consumer.seek(KEY, 10)
+        consumer.seek(KEY, 10)
         await some(1)
         assert seen[-1] == (0, 10)
-        await consumer.seek(KEY, 40)
+        consumer.seek(KEY, 40)
         await some(1)
         assert seen[-1] == (0, 40), "what the iteration still held was fetched before the seek"
         await consumer.close()
@@ -165,7 +165,7 @@ def test_one_poll_at_a_time() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         consumer = consumer_of(broker.client("c"))
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         first = asyncio.create_task(consumer.poll(1000))
         await asyncio.sleep(0.1)
         with pytest.raises(KafkaError, match="another poll"):
@@ -180,7 +180,7 @@ def test_a_poll_that_is_cancelled_loses_nothing() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         consumer = consumer_of(broker.client("c"), group_id="g")
-        await consumer.subscribe(["t"])
+        consumer.subscribe(["t"])
         seen: list[int] = []
         filling = asyncio.create_task(fill(broker, 300))
         while len(seen) < 300:
@@ -205,14 +205,14 @@ def test_a_record_that_cannot_be_deserialized_stays_until_it_is_passed() -> None
             return 1 // (7 - int(value or b"")) * 0 + int(value or b"")
 
         consumer = consumer_of(broker.client("c"), value_deserializer=number_but_7)
-        await consumer.assign([KEY])
+        consumer.assign([KEY])
         assert [record.value for record in await take(consumer, 7)] == list(range(7))
         with pytest.raises(DeserializationError):
             await consumer.poll(1000)
         with pytest.raises(DeserializationError, match=r"record 7 of t-0: ZeroDivisionError.*seek to 8") as caught:
             await consumer.poll(1000)
         assert (caught.value.partition, caught.value.offset, caught.value.code) == (KEY, 7, ErrorCode.INVALID_RECORD)
-        await consumer.seek(KEY, 8)
+        consumer.seek(KEY, 8)
         assert [record.value for record in await take(consumer, 2)] == [8, 9]
         await consumer.close()
 
@@ -225,7 +225,7 @@ def test_a_topic_that_is_deleted_under_a_consumer_fails_nothing_else() -> None:
             await create(broker, name)
             await fill(broker, 5, topic=name)
         consumer = consumer_of(broker.client("c", metadata_max_age_ms=2000))
-        await consumer.assign([KEY, TopicPartition("u", 0)])
+        consumer.assign([KEY, TopicPartition("u", 0)])
         await take(consumer, 10)
         admin = Admin(broker.client("a"))
         assert await admin.delete_topics(["t"]) == {"t": None}

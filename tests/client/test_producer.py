@@ -21,7 +21,7 @@ from ottla.types import TopicPartition
 async def read(broker: SimBroker, count: int, name: str = "reader", partitions: int = 1) -> list[ConsumerRecord]:
     """The first records of the topic, read without a group (mechanism 57)."""
     consumer = Consumer(broker.client(name), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-    await consumer.assign([TopicPartition("t", index) for index in range(partitions)])
+    consumer.assign([TopicPartition("t", index) for index in range(partitions)])
     records: list[ConsumerRecord] = []
     while len(records) < count:
         records += await consumer.poll(1000)
@@ -114,7 +114,7 @@ def test_a_member_that_dies_leaves_its_partitions_to_the_others() -> None:
         await (await producer.send("t", b"x"))
         members = [Consumer(broker.client(f"c{number}"), settings) for number in range(2)]
         for member in members:
-            await member.subscribe(["t"])
+            member.subscribe(["t"])
         for _ in range(20):
             await asyncio.gather(*(member.poll(200) for member in members))
         owners = [member for member in members if member.assignment() == [KEY]]

@@ -171,7 +171,7 @@ class World:
     async def _all_of(self, partition: TopicPartition) -> list[Any]:
         end = await end_of(self.broker, partition)
         consumer = consumer_of(self.broker.client("reader"))
-        await consumer.assign([partition])
+        consumer.assign([partition])
         records = await take(consumer, end) if end else []
         await consumer.close()
         return records

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.cluster.processes import ClusterProcesses
 from tests.waiting import eventually
 
-from ottla.client.admin.configs import RESOURCE_TOPIC, SET
+from ottla.client.admin import Topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, NewTopic
 from ottla.types import TopicPartition
@@ -105,15 +105,15 @@ def change_configs(admin: Admin, history: History, number: int) -> None:
     history.config_tried = number
 
     def alter() -> KafkaError | None:
-        admin.alter_configs(RESOURCE_TOPIC, CONFIG_TOPIC, both(number + 1))
+        admin.alter_configs({Topic(CONFIG_TOPIC): both(number + 1)})
         return None
 
     if _is_done(history, alter):
         history.config = number
 
 
-def both(value: int) -> list[tuple[str, int, str | None]]:
-    return [(key, SET, str(value)) for key in BOTH]
+def both(value: int) -> dict[str, int]:
+    return dict.fromkeys(BOTH, value)
 
 
 def change_groups(admin: Admin, history: History, number: int) -> None:
@@ -147,7 +147,7 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
         with Admin(cluster.bootstrap) as admin:
             topics = [NewTopic(OFFSETS_TOPIC, 1, 1), NewTopic(CONFIG_TOPIC, 1, 1)]
             assert admin.create_topics(topics) == {OFFSETS_TOPIC: None, CONFIG_TOPIC: None}
-            admin.alter_configs(RESOURCE_TOPIC, CONFIG_TOPIC, both(1))
+            admin.alter_configs({Topic(CONFIG_TOPIC): both(1)})
         workers = [Worker(cluster.bootstrap, history, change) for change in (change_topics, change_configs, change_groups)]
         for worker in workers:
             worker.start()
@@ -202,5 +202,5 @@ def check(cluster: ClusterProcesses, history: History) -> None:
 
 
 def _values(admin: Admin, topic: str) -> set[str]:
-    found = admin.describe_configs(RESOURCE_TOPIC, topic)
-    return {str(config.value) for config in found if config.name in BOTH}
+    found = admin.describe_configs(Topic(topic))
+    return {str(found[key].value) for key in BOTH}

@@ -30,7 +30,7 @@ async def send(cluster: LoopCluster, value: bytes) -> None:
 async def values(cluster: LoopCluster) -> list[bytes | None]:
     """Those of partition 0: two records."""
     consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest")
-    await consumer.assign([TopicPartition("t", 0)])
+    consumer.assign([TopicPartition("t", 0)])
     found: list[bytes | None] = []
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while len(found) < 2:

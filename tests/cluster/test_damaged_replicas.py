@@ -15,7 +15,7 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.upkeep.scrubber import Scrubber
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.faults import Fault
@@ -23,7 +23,6 @@ from ottla.types import TopicPartition
 
 RECORDS = 40
 SEGMENT_BYTES = "2048"
-TOPIC, SET = 2, 0
 
 
 def replica(cluster: LoopCluster, node: int) -> Partition:
@@ -173,7 +172,7 @@ def test_what_its_disk_does_not_let_go_is_neither_served_nor_deleted_and_is_trie
         disk.faults.clear()
 
         async def change(cluster: Cluster) -> None:
-            await Admin(cluster).alter_configs(TOPIC, "t", [("retention.ms", SET, "-1")])
+            await Admin(cluster).alter_configs({Topic("t"): {"retention.ms": -1}})
             assert await Admin(cluster).alter_partition_reassignments({key: [2, 1, 3]}) == {key: None}
 
         await nodes.act(change)

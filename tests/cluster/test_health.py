@@ -18,7 +18,7 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import COMMANDS, LazyGroup
-from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition as Partition
+from ottla.client.admin import PartitionDescription
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
@@ -33,7 +33,7 @@ async def health(cluster: LoopCluster, *options: str) -> tuple[int | None, str]:
 
 async def seen(cluster: LoopCluster) -> tuple[int | None, Any]:
     code, shown = await health(cluster, "--json")
-    return code, json.loads(shown)["items"]
+    return code, json.loads(shown)["items"][0]
 
 
 def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
 
 
-def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> Partition:
-    return Partition(leader_id=leader, replica_nodes=replicas, isr_nodes=in_sync, eligible_leader_replicas=eligible)
+def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> PartitionDescription:
+    return PartitionDescription(leader, 0, tuple(replicas), tuple(in_sync), None if eligible is None else tuple(eligible))
 
 
 def test_a_replica_that_lags_is_a_problem_and_one_that_is_on_its_way_is_none() -> None:

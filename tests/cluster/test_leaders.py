@@ -13,7 +13,7 @@ from tests.cluster.loop_clients import asking, send, values
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
-from ottla.aio import Admin, NewTopic, TopicPartition
+from ottla.aio import Admin, NewTopic, Topic, TopicPartition
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicRequest
 
 REPLICAS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
@@ -120,7 +120,7 @@ def test_a_leader_that_may_lack_records_is_elected_when_that_is_allowed(tmp_path
                     [error] = (await admin.elect_leaders([TopicPartition("t", 0)], unclean=True)).values()
                     assert error is None
                 else:
-                    await admin.alter_configs(2, "t", [("unclean.leader.election.enable", 0, "true")])
+                    await admin.alter_configs({Topic("t"): {"unclean.leader.election.enable": True}})
             await eventually_is(ask, (2, (2,), True))
             assert sum(node.status.unclean_election_count for node in cluster.nodes.values()) == 1
             await send(cluster, b"new")

@@ -72,7 +72,7 @@ def test_records_are_read_from_the_replica_in_the_rack_as_soon_as_they_are_commi
 
         async def session(cluster: Cluster) -> None:
             consumer = consumer_of(cluster, f"rack-{FOLLOWER}")
-            await consumer.assign([TopicPartition("t", 0)])
+            consumer.assign([TopicPartition("t", 0)])
             assert await read(consumer, 1) == [b"before"]
             for value in (b"a", b"b", b"c"):
                 reading = asyncio.ensure_future(read(consumer, 1))
@@ -97,7 +97,7 @@ def test_a_replica_that_is_stopped_gives_its_consumers_back_to_the_leader() -> N
 
         async def session(cluster: Cluster) -> None:
             consumer = consumer_of(cluster, f"rack-{FOLLOWER}")
-            await consumer.assign([TopicPartition("t", 0)])
+            consumer.assign([TopicPartition("t", 0)])
             assert await read(consumer, 1) == [b"a"]
             nodes.nodes[FOLLOWER].kill(power_cut=False)
             await nodes.send("t", b"b")
@@ -121,14 +121,14 @@ def test_an_offset_that_a_replica_lacks_is_asked_of_the_leader_before_it_is_give
 
         async def session(cluster: Cluster) -> None:
             consumer = consumer_of(cluster, f"rack-{FOLLOWER}", wait_ms=100)
-            await consumer.assign([TopicPartition("t", 0)])
+            consumer.assign([TopicPartition("t", 0)])
             assert await read(consumer, 1) == [b"a"]
             nodes.simulation.fabric.clog_link(nodes.nodes[LEADER].machine.name, nodes.nodes[FOLLOWER].machine.name, 3_000)
             producer = Producer(cluster, ProducerSettings(acks="1", linger_ms=0))
             for value in (b"b", b"c"):
                 await producer.send_and_wait("t", value, partition=0)
             assert nodes.partition(FOLLOWER, "t").log.log_end_offset == 1
-            await consumer.seek(TopicPartition("t", 0), 2)
+            consumer.seek(TopicPartition("t", 0), 2)
             assert await read(consumer, 1) == [b"c"]
             await producer.close()
             await consumer.close()
@@ -153,7 +153,7 @@ def test_what_was_aborted_is_not_read_from_a_follower_either() -> None:
 
         async def session(cluster: Cluster) -> None:
             consumer = consumer_of(cluster, f"rack-{FOLLOWER}", "read_committed")
-            await consumer.assign([TopicPartition("t", 0)])
+            consumer.assign([TopicPartition("t", 0)])
             reading = asyncio.ensure_future(read(consumer, 2))
             await nodes.act(write)
             assert await reading == [b"a", b"c"]
@@ -230,7 +230,7 @@ def test_many_partitions_in_a_watched_session_are_read_nearby() -> None:
 
         async def session(cluster: Cluster) -> None:
             consumer = consumer_of(cluster, f"rack-{FOLLOWER}")
-            await consumer.assign([TopicPartition("t", index) for index in range(count)])
+            consumer.assign([TopicPartition("t", index) for index in range(count)])
             for value in (b"a", b"b"):
                 reading = asyncio.ensure_future(read(consumer, count))
                 for index in range(count):

@@ -49,7 +49,7 @@ def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> N
             assert [record.offset for record in found] == [number // 6 for number in range(60)]
             await producer.close()
             consumer = Consumer(cluster.bootstrap_of(asked % 3 + 1), group_id="g", auto_offset_reset="earliest")
-            await consumer.subscribe(["t"])
+            consumer.subscribe(["t"])
             read: list[int] = []
             while len(read) < 60:
                 read += [int(record.value or b"") for record in await consumer.poll(10_000)]
@@ -91,7 +91,7 @@ def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
             assert len(list(tmp_path.glob("node-*/.kafka_cleanshutdown"))) == 3
             await cluster.start(*NODES)
             consumer = Consumer(cluster.bootstrap, auto_offset_reset="earliest")
-            await consumer.assign([TopicPartition("t", partition) for partition in range(3)])
+            consumer.assign([TopicPartition("t", partition) for partition in range(3)])
             read: list[bytes | None] = []
             while len(read) < 3:
                 read += [record.value for record in await consumer.poll(10_000)]

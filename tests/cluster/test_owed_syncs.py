@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
-
-TOPIC, SET = 2, 0
 
 
 def test_what_a_new_leader_has_yet_to_sync_is_synced_and_read_though_nobody_writes() -> None:
     async def lower(cluster: Cluster) -> None:
-        await Admin(cluster).alter_configs(TOPIC, "t", [("flush.messages", SET, "1")])
+        await Admin(cluster).alter_configs({Topic("t"): {"flush.messages": 1}})
 
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")

@@ -51,7 +51,7 @@ def test_a_move_waits_for_a_broker_that_is_away_and_may_be_taken_back(tmp_path: 
             await cluster.stop(3)
             assert await admin.alter_partition_reassignments({PARTITION: [1, 3]}) == {PARTITION: None}
             moving = (await admin.list_partition_reassignments())[PARTITION]
-            assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([1, 3, 2], [3], [2])
+            assert (moving.replicas, moving.adding, moving.removing) == ((1, 3, 2), (3,), (2,))
             assert await admin.alter_partition_reassignments({PARTITION: None}) == {PARTITION: None}
             assert await admin.list_partition_reassignments() == {}
             again = (await admin.alter_partition_reassignments({PARTITION: None}))[PARTITION]

@@ -13,7 +13,7 @@ from ottla.broker.peers.peers import Peers
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetcher import EARLIEST, LATEST, ReplicaFetcher
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Broker
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
 from ottla.messages.fetch import PartitionData
@@ -22,7 +22,6 @@ from ottla.replication.follower import Followed, Step
 from ottla.wire.schema import Request
 
 PARTITIONS = 6
-BROKER, SET = 4, 0
 
 
 def fetchers(nodes: SimNodes, node: int) -> ReplicaFetchers:
@@ -39,7 +38,7 @@ def partitions_of(nodes: SimNodes, node: int) -> dict[int, int]:
 
 async def set_number(nodes: SimNodes, number: int) -> None:
     async def body(cluster: Cluster) -> None:
-        await Admin(cluster).alter_configs(BROKER, "", [("num.replica.fetchers", SET, str(number))])
+        await Admin(cluster).alter_configs({Broker(): {"num.replica.fetchers": number}})
 
     await nodes.act(body)
     await nodes.until(lambda: all(fetchers(nodes, node)._count == number for node in nodes.nodes))

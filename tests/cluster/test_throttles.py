@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.admin_http.kafka_names import broker_families
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Broker, Topic
 from ottla.client.cluster import Cluster
 from ottla.types import TopicPartition
 
@@ -18,15 +18,13 @@ RATE = 50_000
 SIDES = {"leader": ("0:1", 1), "follower": ("0:3", 3)}
 """Which replica is listed, and whose rate is set."""
 WINDOWS_SECONDS = 11
-TOPIC, BROKER = 2, 4
-SET, DELETE = 0, 1
 
 
 async def throttle(nodes: SimNodes, side: str, replicas: str, broker: int, rate: int = RATE) -> None:
     async def body(cluster: Cluster) -> None:
-        admin, operation = Admin(cluster), SET if replicas else DELETE
-        await admin.alter_configs(TOPIC, "t", [(f"{side}.replication.throttled.replicas", operation, replicas)])
-        await admin.alter_configs(BROKER, str(broker), [(f"{side}.replication.throttled.rate", operation, str(rate))])
+        admin, is_set = Admin(cluster), bool(replicas)
+        await admin.alter_configs({Topic("t"): {f"{side}.replication.throttled.replicas": replicas if is_set else None}})
+        await admin.alter_configs({Broker(broker): {f"{side}.replication.throttled.rate": rate if is_set else None}})
 
     await nodes.act(body)
 

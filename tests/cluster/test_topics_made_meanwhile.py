@@ -33,7 +33,7 @@ def makes_topics(folder: Path, zookeeper: str) -> None:
                 assert await admin.create_partitions({"t": 6}) == {"t": None}
             await send(cluster, b"meanwhile")
             consumer = Consumer(cluster.bootstrap_of(1), group_id="g", auto_offset_reset="earliest")
-            await consumer.subscribe(["t"])
+            consumer.subscribe(["t"])
             assert [record.value for record in await consumer.poll(20_000)] == [b"meanwhile"]
             await consumer.close()
 

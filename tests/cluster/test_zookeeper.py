@@ -14,7 +14,7 @@ from tests.cluster.proxy import Proxy
 from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually
 
-from ottla.client.admin.configs import RESOURCE_GROUP, RESOURCE_TOPIC, SET
+from ottla.client.admin import Group, Topic
 from ottla.coordination import Create, NotAuthorizedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import znodes
@@ -63,7 +63,7 @@ def everything(bootstrap: str, topic: str, wanted: list[str]) -> list[str]:
     with Consumer(bootstrap, group_id=f"all-of-{topic}", auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         while not set(wanted) <= set(read):
-            read += [record.value.decode() for record in consumer.poll(10_000)]
+            read += [(record.value or b"").decode() for record in consumer.poll(10_000)]
     return read
 
 
@@ -212,7 +212,7 @@ def test_configurations_are_changed_by_znodes_and_by_clients(cluster: ZookeeperC
             with pytest.raises(KafkaError) as refused:
                 producer.send("t", bytes(500)).result(30)
             assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
-        admin.alter_configs(RESOURCE_TOPIC, "t", [("max.message.bytes", SET, "1000"), ("retention.ms", SET, "5000000")])
+        admin.alter_configs({Topic("t"): {"max.message.bytes": 1000, "retention.ms": 5_000_000}})
         assert cluster.get("/config/topics/t")["config"] == {"max.message.bytes": "1000", "retention.ms": "5000000"}
         assert cluster.get(f"/config/changes/{cluster.children('/config/changes')[-1]}") == {"version": 2, "entity_path": "topics/t"}
         with Producer(cluster.bootstrap) as producer:
@@ -334,7 +334,7 @@ def test_with_acls_only_brokers_change_what_they_made(tmp_path: Path, zookeeper:
 
 
 def topic_config(admin: Admin, topic: str, key: str) -> str | None:
-    return next(found.value for found in admin.describe_configs(RESOURCE_TOPIC, topic) if found.name == key)
+    return admin.describe_configs(Topic(topic))[key].value
 
 
 def czxids(cluster: ZookeeperCluster) -> list[int]:
@@ -357,7 +357,7 @@ def create_topic(bootstrap: str, name: str) -> int | None:
 def test_what_has_no_place_in_zookeeper_is_refused_in_words(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with ZookeeperCluster(tmp_path, zookeeper, 1) as cluster, Admin(cluster.bootstrap) as admin:
         for change in (
-            lambda: admin.alter_configs(RESOURCE_GROUP, "g", [("consumer.session.timeout.ms", SET, "50000")]),
+            lambda: admin.alter_configs({Group("g"): {"consumer.session.timeout.ms": 50_000}}),
             lambda: admin.update_features({"metadata.version": 25}),
         ):
             with pytest.raises(KafkaError, match="ZooKeeper"):

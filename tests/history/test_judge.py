@@ -213,7 +213,7 @@ def test_the_command_says_what_it_found_by_its_exit_code_and_by_name(tmp_path: P
     assert "lost-write: 1\n  event 3  t-0  'b' was acknowledged to p at offset 1, and no client polled it; offset 2 was polled" in said
     assert checked(PLANTED["duplicate"], "--allow", "duplicate")[0] == 0
     code, said = checked(PLANTED["unseen"], "--json")
-    found = json.loads(said)["items"]
+    [found] = json.loads(said)["items"]
     assert (code, found["verdict"], found["counts"]) == (1, "anomalies", {"unseen": 1})
     assert checked([])[0] == 1
     (tmp_path / "broken").write_text("no history\n")

@@ -60,7 +60,7 @@ async def take(consumer: Consumer, count: int, **limits: int) -> list[Any]:
 
 async def values_of(bootstrap: str, topic: str, count: int, **settings: Any) -> list[bytes]:
     async with Consumer(bootstrap, auto_offset_reset="earliest", **settings) as consumer:
-        await consumer.assign([TopicPartition(topic, 0)])
+        consumer.assign([TopicPartition(topic, 0)])
         return [record.value for record in await take(consumer, count)]
 
 
@@ -127,7 +127,7 @@ def test_a_slow_member_does_not_make_the_group_rebalance_for_ever(bootstrap: str
         settings: dict[str, Any] = {"group_id": f"g-{topic}", "heartbeat_interval_ms": 100, "partition_assignment_strategy": [strategy]}
         members = [Consumer(bootstrap, **settings) for _ in range(3)]
         for member in members:
-            await member.subscribe([topic])
+            member.subscribe([topic])
         is_over = False
 
         async def poll(member: Consumer) -> None:
@@ -161,11 +161,11 @@ def test_a_consumer_that_is_no_member_any_more_commits_nothing(bootstrap: str) -
         await fill(bootstrap, topic, 1000)
         settings: dict[str, Any] = {"group_id": f"g-{topic}", "auto_offset_reset": "earliest", "enable_auto_commit": False}
         async with Consumer(bootstrap, max_poll_interval_ms=500, heartbeat_interval_ms=100, **settings) as stalled:
-            await stalled.subscribe([topic])
+            stalled.subscribe([topic])
             await take(stalled, 100, max_records=100)
             await until(lambda: stalled.generation_id < 0)
             async with Consumer(bootstrap, **settings) as successor:
-                await successor.subscribe([topic])
+                successor.subscribe([topic])
                 await take(successor, 1000)
                 await successor.commit()
             with pytest.raises(KafkaError) as refused:
@@ -182,12 +182,12 @@ def test_an_iteration_commits_what_it_has_handed_out(bootstrap: str) -> None:
         await fill(bootstrap, topic, 100)
         settings: dict[str, Any] = {"group_id": f"g-{topic}", "auto_offset_reset": "earliest"}
         async with Consumer(bootstrap, **settings) as consumer:
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             async for record in consumer:
                 if record.offset == 10:
                     break
         async with Consumer(bootstrap, **settings) as consumer:
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             assert (await take(consumer, 1))[0].offset == 11
 
     run(body())
@@ -199,12 +199,12 @@ def test_records_fetched_before_a_seek_are_not_handed_out(bootstrap: str) -> Non
         here = TopicPartition(topic, 0)
         await fill(bootstrap, topic, 1000)
         async with Consumer(bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=2000) as consumer:
-            await consumer.assign([here])
+            consumer.assign([here])
             await take(consumer, 1, max_records=1)
             for offset in (500, 20, 999, 0):
-                await consumer.seek(here, offset)
+                consumer.seek(here, offset)
                 assert (await take(consumer, 1, max_records=1))[0].offset == offset
-            await consumer.seek_to_end()
+            consumer.seek_to_end()
             assert await consumer.position(here) == 1000
 
     run(body())
@@ -215,7 +215,7 @@ def test_topics_and_partitions_that_come_later_are_found(bootstrap: str) -> None
         first, later = await create(bootstrap), f"topic-{next(_numbers)}"
         settings: dict[str, Any] = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000, "heartbeat_interval_ms": 200}
         async with Consumer(bootstrap, group_id=f"g-{first}", **settings) as consumer, Admin(bootstrap) as admin:
-            await consumer.subscribe([first, later])
+            consumer.subscribe([first, later])
             while consumer.assignment() != [TopicPartition(first, 0)]:
                 await consumer.poll(100)
             assert await admin.create_topics([NewTopic(later, 1, 1)]) == {later: None}
@@ -250,8 +250,8 @@ def test_read_committed_drops_what_a_transactional_producer_aborted(kafka: Peer)
         await asyncio.to_thread(producer.flush, WAIT_SECONDS_MAX)
         async with Consumer(kafka.bootstrap, isolation_level="read_committed") as consumer:
             stable = (await consumer.end_offsets([here]))[here]
-            await consumer.assign([here])
-            await consumer.seek_to_end()
+            consumer.assign([here])
+            consumer.seek_to_end()
             assert await consumer.position(here) == stable
         async with Consumer(kafka.bootstrap) as consumer:
             assert (await consumer.end_offsets([here]))[here] == stable + 1

@@ -10,12 +10,10 @@ from tests.cluster.processes import ClusterProcesses
 from tests.interop.tools import run
 from tests.waiting import eventually
 
-from ottla.config import ConfigSource
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, Broker, ConfigSource, NewTopic, Producer, Topic
 
 TOOLS = "org.apache.kafka.tools."
 TOOL_SECONDS_MAX = 60
-TOPIC, BROKER = 2, 4
 
 
 def test_kafkas_tools_move_a_partition_and_its_leader(java: list[str], tmp_path: Path) -> None:
@@ -55,12 +53,12 @@ def test_kafkas_tool_throttles_a_move_and_takes_the_throttle_away_again(java: li
             return run(*java, command, *plan, *arguments, seconds_max=TOOL_SECONDS_MAX)
 
         def throttles() -> set[tuple[str, str | None]]:
-            found = [(BROKER, str(node)) for node in (1, 2, 3)] + [(TOPIC, "orders")]
+            found = [*(Broker(node) for node in (1, 2, 3)), Topic("orders")]
             return {
                 (config.name, config.value)
-                for kind, name in found
-                for config in admin.describe_configs(kind, name)
-                if ".throttled." in config.name and config.config_source in (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER)
+                for resource in found
+                for config in admin.describe_configs(resource).values()
+                if ".throttled." in config.name and config.source in (ConfigSource.TOPIC, ConfigSource.BROKER)
             }
 
         assert admin.create_topics([NewTopic("orders", assignments={0: [1, 2]})]) == {"orders": None}

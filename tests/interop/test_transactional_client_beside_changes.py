@@ -9,8 +9,7 @@ from bench.peers import Kafka, Peer
 from tests.interop.conftest import until_served
 from tests.interop.test_transactional_client_on_kafka import PARTITION_COUNT, create, level_of, offsets_of, run, transactional, values_of
 
-from ottla.aio import Admin, CommitOutcomeUnknownError, GroupMetadata, TopicPartition, TransactionAbortableError
-from ottla.client.admin.brokers import SAFE_DOWNGRADE, UPGRADE
+from ottla.aio import Admin, CommitOutcomeUnknownError, GroupMetadata, TopicPartition, TransactionAbortableError, UpgradeType
 
 
 @pytest.mark.parametrize("level", [2, 1])
@@ -61,7 +60,7 @@ def test_the_level_may_change_while_transactions_are_open() -> None:
         expected: list[bytes] = []
         async with Admin(peer.bootstrap) as admin, transactional(peer, "early") as early:
             await early.init_transactions()
-            for level, kind in ((2, UPGRADE), (1, SAFE_DOWNGRADE), (2, UPGRADE)):
+            for level, kind in ((2, UpgradeType.UPGRADE), (1, UpgradeType.SAFE_DOWNGRADE), (2, UpgradeType.UPGRADE)):
                 await early.begin_transaction()
                 await early.send_and_wait(topic, b"early %d" % len(expected), partition=0)
                 await admin.update_features({"transaction.version": level}, upgrade_type=kind)

@@ -76,10 +76,10 @@ async def values_of(peer: Peer, topic: str, level: Any = "read_committed") -> li
     async with Consumer(peer.bootstrap, isolation_level=level, auto_offset_reset="earliest") as consumer:
         while min(end - ends[partition] for partition, end in (await consumer.end_offsets(partitions)).items()) < 0:
             await asyncio.sleep(0.02)
-        await consumer.assign(partitions)
+        consumer.assign(partitions)
         values: list[bytes] = []
         while [partition for partition in partitions if await consumer.position(partition) < ends[partition]]:
-            values += [record.value for record in await consumer.poll(100)]
+            values += [record.value or b"" for record in await consumer.poll(100)]
     return sorted(values)
 
 
@@ -296,7 +296,7 @@ def test_records_and_the_offsets_of_what_they_were_made_from_go_together(peer: P
             Consumer(peer.bootstrap, group_id=source, **settings) as consumer,
             Producer(peer.bootstrap, transactional_id=source) as producer,
         ):
-            await consumer.subscribe([source])
+            consumer.subscribe([source])
             await producer.init_transactions()
             for attempt in itertools.count():
                 records = await consumer.poll(500, max_records=20)
@@ -317,7 +317,7 @@ def test_records_and_the_offsets_of_what_they_were_made_from_go_together(peer: P
                     continue
                 await producer.abort_transaction()
                 for partition, offset in {TopicPartition(source, r.partition): r.offset for r in reversed(records)}.items():
-                    await consumer.seek(partition, offset)
+                    consumer.seek(partition, offset)
         assert await values_of(peer, target) == [b"of %03d" % number for number in range(200)]
 
     run(body())
@@ -331,7 +331,7 @@ def test_offsets_of_a_member_that_is_none_any_more_are_refused(peer: Peer) -> No
             Consumer(peer.bootstrap, group_id=topic, enable_auto_commit=False) as consumer,
             transactional(peer, topic) as producer,
         ):
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             with pytest.raises(KafkaError, match="ILLEGAL_GENERATION"):
                 consumer.group_metadata()
             while not consumer.assignment():

@@ -83,7 +83,7 @@ def test_transactions_are_listed_and_described(peer: Peer, admin: Admin, topic: 
         assert known.timeout_ms == 60_000
         states_there = admin.describe_producers([TopicPartition(topic, 1)])[TopicPartition(topic, 1)]
         assert not isinstance(states_there, KafkaError)
-        assert [state.current_txn_start_offset for state in states_there] == [0]
+        assert [state.transaction_start_offset for state in states_there] == [0]
         assert admin.find_hanging_transactions(longer_than_ms=0) == []
 
         assert [row["state"] for row in ottla(peer, "list", "--pattern", pattern)] == states
@@ -133,7 +133,7 @@ def committed(peer: Peer, partition: TopicPartition) -> list[bytes]:
     async def body() -> list[bytes]:
         values: list[bytes] = []
         async with Consumer(peer.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-            await consumer.assign([partition])
+            consumer.assign([partition])
             end = (await consumer.end_offsets([partition]))[partition]
             assert end == 2, "the record and its marker"
             while await consumer.position(partition) < end:

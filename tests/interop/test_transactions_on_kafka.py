@@ -127,9 +127,9 @@ async def read(log: Log, level: Any, start: dict[TopicPartition, int] | None = N
     """What ottla's consumer gets up to the end that it is given."""
     seen: Seen = []
     async with Consumer(log.bootstrap, isolation_level=level, auto_offset_reset="earliest", **settings) as consumer:
-        await consumer.assign(log.partitions)
+        consumer.assign(log.partitions)
         for partition, offset in (start or {}).items():
-            await consumer.seek(partition, offset)
+            consumer.seek(partition, offset)
         ends = await consumer.end_offsets(log.partitions)
         while [partition for partition in log.partitions if await consumer.position(partition) < ends[partition]]:
             seen += [(record.partition, record.offset, record.value) for record in await consumer.poll(100)]
@@ -214,7 +214,7 @@ def test_what_an_open_transaction_holds_back_comes_when_it_ends(
 
     async def consume() -> None:
         async with Consumer(log.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-            await consumer.assign(log.partitions)
+            consumer.assign(log.partitions)
             assert [record.offset for record in await consumer.poll(WAIT_MS)] == [0]
             await asyncio.to_thread(second.end, commits=False)
             assert [record.offset for record in await consumer.poll(WAIT_MS)] == [2]

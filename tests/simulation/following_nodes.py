@@ -122,7 +122,7 @@ async def _produce(story: Story, number: int, client: SimClient) -> None:
 async def _read(story: Story, client: SimClient) -> None:
     fetch = FetchSettings(auto_offset_reset="earliest")
     consumer = Consumer(client.cluster(), ConsumerSettings(group_id="readers", enable_auto_commit=False, fetch=fetch))
-    await consumer.subscribe(["t"])
+    consumer.subscribe(["t"])
     result = story.result
 
     def is_done() -> bool:

@@ -20,12 +20,10 @@ from tests.simulation.replicated_work import ALL, REPLICATED, Work
 from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
 
 from ottla.broker.replicas.full_directories import has_full
-from ottla.client.admin import Admin, NewTopic
+from ottla.client.admin import Admin, Broker, NewTopic, Topic, UpgradeType
 from ottla.client.producer import ProducerSettings
-from ottla.controller.configs import Operation
-from ottla.controller.features import ELR_VERSION, MIN_ISR, UpgradeType
+from ottla.controller.features import ELR_VERSION, MIN_ISR
 from ottla.errors import KafkaError
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.ports import Connection
 from ottla.sim.cluster import PORT, SimClient, Simulation
 from ottla.sim.disk import VOLUME_BYTES, SimDisk
@@ -118,10 +116,10 @@ class HardWork(Work):
             try:
                 match rng.randrange(4 if self._is_in_quorum else 2):
                     case 0 | 1:
-                        await admin.alter_configs(RESOURCE_TOPIC, REPLICATED, [_min_isr(rng.choice(["1", "2", "3", None]))])
+                        await admin.alter_configs({Topic(REPLICATED): _min_isr(rng.choice(["1", "2", "3", None]))})
                         self._states["min.insync.replicas changed"] += 1
                     case 2:
-                        await admin.alter_configs(RESOURCE_BROKER, "", [_min_isr(rng.choice(["1", "2"]))])
+                        await admin.alter_configs({Broker(): _min_isr(rng.choice(["1", "2"]))})
                         self._states["min.insync.replicas of all changed"] += 1
                     case _:
                         level = rng.randrange(2)
@@ -132,7 +130,7 @@ class HardWork(Work):
                 continue
         for attempt in range(100):  # as it began: the judge waits for whole ISRs
             try:
-                await admin.alter_configs(RESOURCE_TOPIC, REPLICATED, [_min_isr(None)])
+                await admin.alter_configs({Topic(REPLICATED): _min_isr(None)})
                 break
             except KafkaError:
                 await asyncio.sleep(0.2 * attempt)
@@ -193,8 +191,8 @@ def _nonsense(kind: int, noise: bytes) -> bytes:
     return b""
 
 
-def _min_isr(value: str | None) -> tuple[str, int, str | None]:
-    return MIN_ISR, Operation.DELETE if value is None else Operation.SET, value
+def _min_isr(value: str | None) -> dict[str, str | None]:
+    return {MIN_ISR: value}
 
 
 def changes_values(seed: int) -> bool:

@@ -188,7 +188,7 @@ async def _produce(world: World, number: int) -> None:
 async def _consume(world: World) -> None:
     settings = ConsumerSettings(group_id="readers", fetch=FetchSettings(auto_offset_reset="earliest"))
     consumer = Consumer(world.client("consumer"), settings)
-    await consumer.subscribe(["t"])
+    consumer.subscribe(["t"])
     deadline = asyncio.get_running_loop().time() + WORK_SECONDS + HEAL_SECONDS
 
     def is_done() -> bool:

@@ -106,7 +106,7 @@ class Work:
 
     async def _read_all(self, client: SimClient) -> None:
         consumer = Consumer(client.cluster(), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-        await consumer.assign(ALL)
+        consumer.assign(ALL)
         while not self._is_over.is_set():
             try:
                 records = await consumer.poll(500)

@@ -31,7 +31,7 @@ def test_a_consumer_waits_for_a_leader_that_has_not_joined_again(monkeypatch: py
 
     async def read(cluster: Cluster) -> None:
         consumer = Consumer(cluster, ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-        await consumer.assign([TopicPartition("events", 0)])
+        consumer.assign([TopicPartition("events", 0)])
         while not await consumer.poll(100):
             pass
         node.kill(power_cut=False)

@@ -112,7 +112,7 @@ class Scene:
 
         async def poll(cluster: Cluster) -> list[tuple[int, bytes]]:
             consumer = Consumer(cluster, ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest")))
-            await consumer.assign([PARTITION])
+            consumer.assign([PARTITION])
             found: list[tuple[int, bytes]] = []
             while len(found) < count:
                 found += [(record.offset, record.value or b"") for record in await consumer.poll(1000)]

@@ -48,8 +48,8 @@ def leader(nodes: SimNodes, *, among: set[int] = ALL) -> int:
 async def read(cluster: Cluster, first: int, count: int) -> list[tuple[int, bytes | None]]:
     """So many records from that offset on, as a consumer gets them."""
     consumer = Consumer(cluster, ConsumerSettings(fetch=FetchSettings(auto_offset_reset="none")))
-    await consumer.assign([PARTITION])
-    await consumer.seek(PARTITION, first)
+    consumer.assign([PARTITION])
+    consumer.seek(PARTITION, first)
     found: list[tuple[int, bytes | None]] = []
     while len(found) < count:
         found += [(record.offset, record.value) for record in await consumer.poll(1000)]

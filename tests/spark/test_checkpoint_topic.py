@@ -20,7 +20,7 @@ from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.exactly_once import StopError
 from ottla.spark.writer import sink, to_topic
-from ottla.sync import Admin, Producer
+from ottla.sync import Admin, Producer, Topic
 
 STORE = "state/0/0"
 
@@ -133,7 +133,7 @@ def test_a_file_that_was_deleted_while_its_query_runs_is_not_deleted_in_the_topi
 def test_pieces_are_below_what_the_topic_takes_and_shrink_with_their_file(query: Mirrored):
     query.run(0, 1, [b"0"], begin=0)
     with Admin(query.topics.bootstrap) as admin:
-        admin.alter_configs(2, f"to-{query.options['topic']}-checkpoint", [("max.message.bytes", 0, "1000")])
+        admin.alter_configs({Topic(f"to-{query.options['topic']}-checkpoint"): {"max.message.bytes": 1000}})
     for number, size in ((1, 30_000), (2, 700), (3, 1_300)):
         query.write("sources/0/0", random.Random(number).randbytes(size))
         query.restart().run(number, number + 1, [b"%d" % number])
@@ -201,7 +201,7 @@ def test_the_topic_is_bounded_by_what_is_live_whatever_was_written(own_broker: C
     def size_bytes() -> int:
         with Admin(topics.bootstrap) as admin:
             [found] = admin.describe_log_dirs()[1]
-        return sum(partition.partition_size for topic in found.topics if topic.name == name for partition in topic.partitions)
+        return sum(replica.size_bytes for replica in found.replicas if replica.partition.topic == name)
 
     bound = 1.25 * live + 2 * SEGMENT_BYTES
     assert bound < 20_000_000 < 60_000_000

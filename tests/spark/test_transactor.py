@@ -14,8 +14,7 @@ from collections import Counter
 import pytest
 from tests.client.simulated import consumer_of, create, end_of
 
-from ottla.client.admin import Admin
-from ottla.client.admin.brokers import SAFE_DOWNGRADE
+from ottla.client.admin import Admin, UpgradeType
 from ottla.client.admin.groups import CommittedOffset
 from ottla.client.cluster import Cluster
 from ottla.client.producer import ProducerSettings
@@ -54,7 +53,7 @@ class Course:
         await create(self.broker, TARGET, PARTITION_COUNT)
         if level == 1:
             admin = Admin(self.broker.client("level"))
-            await admin.update_features({"transaction.version": 1}, upgrade_type=SAFE_DOWNGRADE)
+            await admin.update_features({"transaction.version": 1}, upgrade_type=UpgradeType.SAFE_DOWNGRADE)
             await admin.close()
         while self.done < BATCH_COUNT:
             await self._drive_and_disturb()
@@ -136,7 +135,7 @@ class Course:
         consumer = consumer_of(self.broker.client("judge"), isolation_level="read_committed")
         partitions = [TopicPartition(TARGET, index) for index in range(PARTITION_COUNT)]
         ends = {partition: await end_of(self.broker, partition) for partition in partitions}
-        await consumer.assign(partitions)
+        consumer.assign(partitions)
         found: dict[int, list[int]] = {partition.partition: [] for partition in partitions}
         while any([await consumer.position(partition) < end for partition, end in ends.items()]):
             for record in await consumer.poll(1000):

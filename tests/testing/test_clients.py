@@ -104,7 +104,7 @@ def test_ottla_aio(served: ThreadNodes, topic: str, judged: History) -> None:
             for value in EXPECTED[1:]:
                 await producer.send_and_wait(topic, value)
         async with judged.watch(aio.Consumer(served.bootstrap, group_id=topic, auto_offset_reset="earliest")) as consumer:
-            await consumer.subscribe([topic])
+            consumer.subscribe([topic])
             found: list[bytes] = []
             async for record in consumer:
                 found.append(record.value)

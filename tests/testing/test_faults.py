@@ -24,11 +24,11 @@ def topic(served: ThreadNodes) -> Iterator[str]:
     served.faults.clear()
 
 
-def stored(served: ThreadNodes, topic: str) -> list[bytes]:
+def stored(served: ThreadNodes, topic: str) -> list[bytes | None]:
     with Consumer(served.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         [end] = consumer.end_offsets([TopicPartition(topic, 0)]).values()
-        found: list[bytes] = []
+        found: list[bytes | None] = []
         while len(found) < end:
             found += [record.value for record in consumer.poll(1000)]
     return found

@@ -18,10 +18,10 @@ def send(served: Served, topic: str, *values: bytes) -> None:
             producer.send_and_wait(topic, value)
 
 
-def values(served: Served, topic: str, count: int) -> list[bytes]:
+def values(served: Served, topic: str, count: int) -> list[bytes | None]:
     with Consumer(served.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        found: list[bytes] = []
+        found: list[bytes | None] = []
         while len(found) < count:
             found += [record.value for record in consumer.poll(10_000)]
     return found

@@ -56,7 +56,7 @@ def test_thread(ottla_broker):
 """
 PROPERTIES = """
 import pytest
-from ottla.sync import Admin
+from ottla.sync import Admin, Broker
 
 @pytest.fixture(scope="session")
 def ottla_properties():
@@ -64,8 +64,8 @@ def ottla_properties():
 
 def test_it(ottla_broker, ottla_topic):
     with Admin(ottla_broker.bootstrap) as admin:
-        configs = {config.name: config.value for config in admin.describe_configs(4, "1")}
-    assert configs["num.partitions"] == "5"
+        configs = admin.describe_configs(Broker(1))
+    assert configs["num.partitions"].value == "5"
 """
 
 

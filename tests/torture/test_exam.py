@@ -28,7 +28,7 @@ from tests.torture.test_cut_links import CUTS
 from tests.waiting import eventually
 
 from ottla.errors import KafkaError
-from ottla.sync import Admin
+from ottla.sync import Admin, Topic
 
 SECONDS: Final = float(os.environ.get("OTTLA_SECONDS", "300"))
 SEED: Final = int(os.environ.get("OTTLA_SEED", "1"))
@@ -36,8 +36,6 @@ SENT_PER_TICK: Final = 8
 TICK_SECONDS: Final = 0.05
 ACKNOWLEDGED_AFTER: Final = 100
 TIMEOUTS: Final = {"broker_session_timeout_ms": "2000", "broker_heartbeat_interval_ms": "500", "replica_lag_time_max_ms": "3000"}
-RESOURCE_TOPIC: Final = 2
-SET, DELETE = 0, 1
 Mend = Callable[[], None]
 
 
@@ -98,7 +96,7 @@ class Troubles:
         return lambda: None
 
     def set_min_isr(self, value: str | None) -> None:
-        self._admin.alter_configs(RESOURCE_TOPIC, TOPIC, [("min.insync.replicas", DELETE if value is None else SET, value)])
+        self._admin.alter_configs({Topic(TOPIC): {"min.insync.replicas": value}})
 
     def _zookeeper(self, node: int) -> Mend:
         assert isinstance(self._cluster, TroubledZookeeperCluster)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import CLUSTER, OPERATIONS, Operation, PatternType, Permission, ResourceType
 
@@ -127,8 +127,7 @@ def _create(
         raise click.UsageError("no operation: give --operation" + (", --producer or --consumer" if permission is Permission.ALLOW else ""))
     if not yes:
         _show(output, "acl plan", wanted)
-        click.echo("add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan("nothing was changed")
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.create_acls(wanted)
     _show(output, "acl create", [one for one, error in results.items() if error is None])
@@ -156,8 +155,7 @@ def delete(
     with Admin(bootstrap, **client_settings()) as admin:
         if not yes:
             _show(output, "acl plan", sorted({one for wanted in filters for one in admin.describe_acls(wanted)}))
-            click.echo("add --yes to delete these", err=True)
-            sys.exit(1)
+            end_of_plan("would delete these")
         deleted = {one for found in admin.delete_acls(filters) for one in found}
     _show(output, "acl delete", sorted(deleted))
 

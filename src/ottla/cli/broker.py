@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Mapping
 
 import click
 
 from ottla.cli.admin_pages import admin_beside
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, override_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, override_option, print_rows, yes_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
@@ -91,10 +90,9 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
     rows = []
     for node_id, directories in found.items():
         for directory in directories:
-            replicas = [replica for topic in directory.topics for replica in topic.partitions]
-            size = sum(replica.partition_size for replica in replicas)
-            error = ErrorCode(directory.error_code).name if directory.error_code else None
-            rows.append((node_id, directory.log_dir, len(replicas), size, directory.usable_bytes, directory.total_bytes, error))
+            size = sum(replica.size_bytes for replica in directory.replicas)
+            error = None if directory.error is None else directory.error.code.name
+            rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
     columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
 
@@ -108,8 +106,7 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
     from ottla.sync import Admin
 
     if not yes:
-        click.echo(f"would remove broker {broker_id} from the cluster; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would remove broker {broker_id} from the cluster")
     with Admin(bootstrap, **client_settings()) as admin:
         admin.unregister_broker(broker_id)
     click.echo(f"removed broker {broker_id}", err=True)

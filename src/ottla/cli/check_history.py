@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import click
 
-from ottla.cli.output import print_json
+from ottla.cli.output import format_option, print_json
 from ottla.history.judge import KINDS, judge
 from ottla.history.operations import HistoryError, read_history
 
@@ -17,8 +17,8 @@ from ottla.history.operations import HistoryError, read_history
 @click.argument("file", type=click.File("rb"))
 @click.option("--allow", "allowed", multiple=True, type=click.Choice(KINDS), help="An anomaly that may be; it is counted, and not shown.")
 @click.option("--show", "shown_max", default=5, show_default=True, type=click.IntRange(0), help="So many of each kind are shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document with all anomalies.")
-def check_history(file: BinaryIO, allowed: tuple[str, ...], shown_max: int, as_json: bool) -> None:
+@format_option
+def check_history(file: BinaryIO, allowed: tuple[str, ...], shown_max: int, output: str) -> None:
     """Say which anomalies a history has: lost writes, duplicates, polls out of order, aborted reads, lost commits and others.
 
     FILE has one JSON object a line, - reads standard input; docs/history.md describes the format and the anomalies. Exit code 0
@@ -31,9 +31,9 @@ def check_history(file: BinaryIO, allowed: tuple[str, ...], shown_max: int, as_j
     counts = Counter(anomaly.kind for anomaly in verdict.anomalies)
     found = [anomaly for anomaly in verdict.anomalies if anomaly.kind not in allowed]
     word = "anomalies" if found else "unknown" if verdict.is_unknown else "valid"
-    if as_json:
+    if output == "json":
         events = {"sends": verdict.counts["send"], "polled_records": verdict.record_count, "commits": verdict.counts["commit"]}
-        print_json("check-history", {"verdict": word, "events": events, "counts": counts, "anomalies": found})
+        print_json("check-history", [{"verdict": word, "events": events, "counts": counts, "anomalies": found}])
     else:
         click.echo(f"{verdict.counts['send']:,} sends, {verdict.record_count:,} polled records, {verdict.counts['commit']:,} commits")
         for kind in KINDS:

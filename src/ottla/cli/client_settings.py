@@ -64,12 +64,15 @@ def _given() -> dict[str, str]:
     from ottla.client.fetcher import FetchSettings
     from ottla.client.membership import MembershipSettings
     from ottla.client.options import ClusterSettings
+    from ottla.client.other_settings import OTHER_SETTINGS
     from ottla.client.producer import ProducerSettings
     from ottla.client.settings import checks_of
 
     every: tuple[type[Settings], ...] = (ClusterSettings, ProducerSettings, ConsumerSettings, FetchSettings, MembershipSettings)
     known = {name.replace("_", ".") for kind in every for name in checks_of(kind)}
     for key in sorted(given.keys() - known - {BOOTSTRAP}):
+        if key.replace(".", "_") in OTHER_SETTINGS:
+            raise click.UsageError(f"ottla's clients have no {key}: {OTHER_SETTINGS[key.replace('.', '_')]}")
         near = difflib.get_close_matches(key, sorted(known), n=1)
         raise click.UsageError(f"unknown property of a client: {key[:100]}" + (f"; did you mean {near[0]}?" if near else ""))
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}

@@ -5,25 +5,25 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from ottla.cli.client_settings import client_options, client_settings
+from ottla.cli.client_settings import client_options
+from ottla.cli.cluster_health_command import health
+from ottla.cli.node_orders import data_option, order, place_of
 from ottla.cli.output import complain, format_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
     from ottla.cli.nodes.plan import NodePlan
-    from ottla.runtime.supervision.control import Answer
 
 NODES_MAX: Final = 100
 OWN: Final = "own"
 """For ``--zookeeper``: one beside the nodes."""
 ASK_TIMEOUT_MS: Final = 3_000
 OUTSIDE_TIMEOUT_MS: Final = 15_000
-HEALTH_TIMEOUT_MS: Final = 5_000
 STOP_SECONDS_MAX: Final = 120.0
 
 
@@ -32,12 +32,7 @@ def cluster() -> None:
     """Run several nodes on this machine: start, look at, stop and kill them, and add more."""
 
 
-def data_option(function: Any) -> Any:
-    return click.option(
-        "--data",
-        type=click.Path(file_okay=False),
-        help="The directory of the cluster, with all that its nodes have.  [default: ottla/cluster in the user's data directory]",
-    )(function)
+cluster.add_command(health)
 
 
 @cluster.command()
@@ -55,7 +50,7 @@ def data_option(function: Any) -> Any:
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
+@format_option
 @click.option("--detach", "is_detached", is_flag=True, help="Give the shell back once clients are served; `ottla cluster stop` ends it.")
 @data_option
 def start(
@@ -65,7 +60,7 @@ def start(
     overrides: tuple[str, ...],
     is_restarting: bool,
     log_level: str,
-    as_json: bool,
+    output: str,
     is_detached: bool,
     data: str | None,
 ) -> None:
@@ -107,7 +102,7 @@ def start(
             found,
             plans,
             manner,
-            on_served=lambda state: announce(state, place, found, as_json=as_json, waiting=waiting),
+            on_served=lambda state: announce(state, place, found, output=output, waiting=waiting),
             plan_another=lambda: another(place, found),
         )
 
@@ -117,14 +112,6 @@ def start(
         if server is not None:
             server.kill()
     complain("all nodes have stopped")
-
-
-def place_of(data: str | None) -> Place:
-    from ottla.cli.broker import default_data_folder
-    from ottla.cli.nodes.place import Place
-    from ottla.cli.nodes.plan import default_place
-
-    return Place(data if data is not None else default_place(default_data_folder(os.environ)))
 
 
 def described(
@@ -207,12 +194,12 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
     return plan
 
 
-def announce(state: PlaceState, place: Place, found: ClusterFile, *, as_json: bool, waiting: int | None) -> None:
+def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str, waiting: int | None) -> None:
     """On standard output, once all nodes serve, or where another command waits; a reader that has gone away stops no cluster."""
     from ottla.cli.nodes.detached import announce_detached
     from ottla.cli.nodes.plan import replication_of
 
-    if as_json:
+    if output == "json":
         line = {"bootstrap": state.bootstrap, "data": place.path, "cluster_id": state.cluster_id}
         lines = [msgspec.json.encode(line | {"nodes": {node.node_id: node.pid for node in state.nodes}}).decode()]
     else:
@@ -269,7 +256,7 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
         nodes = [dict(zip(columns, row, strict=True)) for row in rows]
         document = {"cluster_id": state.cluster_id, "bootstrap": state.bootstrap, "supervisor_pid": state.supervisor_pid}
         document["home"] = state.home
-        print_json("cluster status", document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes})
+        print_json("cluster status", [document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes}])
         return
     click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}  home {state.home}")
     print_rows(output, "cluster status", columns, rows)
@@ -287,7 +274,7 @@ def status_from_outside(bootstrap: str, output: str) -> None:
     if output == "json":
         nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]
         document = {"cluster_id": seen.cluster_id, "active_controller": seen.active_controller, "problem": seen.problem}
-        print_json("cluster status", document | {"nodes": nodes})
+        print_json("cluster status", [document | {"nodes": nodes}])
         return
     click.echo(f"cluster {seen.cluster_id}")
     print_rows(output, "cluster status", SEEN_COLUMNS, seen.rows)
@@ -295,41 +282,12 @@ def status_from_outside(bootstrap: str, output: str) -> None:
         complain(seen.problem)
 
 
-@cluster.command()
-@data_option
-@client_options
-@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for other programs.")
-def health(data: str | None, bootstrap: str | None, as_json: bool) -> None:
-    """Say what is wrong with the cluster, and what to do about it.
-
-    Exit code 0 when nothing is; 1 when something is, or when no broker answers.
-    """
-    from ottla.cli.cluster_health import findings, look, summary
-    from ottla.cli.nodes.place import PlaceState
-    from ottla.client.cluster import parse_bootstrap
-    from ottla.sync import Admin
-
-    servers = bootstrap or msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap
-    with wrong_call():
-        parse_bootstrap(servers)
-    with Admin(servers, **client_settings(request_timeout_ms=HEALTH_TIMEOUT_MS)) as admin:
-        seen = look(admin)
-    found = list(findings(seen))
-    if as_json:
-        print_json("cluster health", {"is_healthy": not found, "problems": found, "seen": seen})
-    else:
-        click.echo("\n".join(summary(seen, found)))
-    if found:
-        sys.exit(1)
-
-
 def report_stopped(place: Place, output: str) -> None:
     found = place.read()
     if found is None:
         complain(f"there is no cluster in {place.path}; `ottla cluster start` makes one")
     elif output == "json":
-        print_json("cluster status", {"cluster_id": found.cluster_id, "supervisor_pid": None, "nodes": []})
+        print_json("cluster status", [{"cluster_id": found.cluster_id, "supervisor_pid": None, "nodes": []}])
     else:
         was = place.state()
         ended = "" if was is None else f"; its supervisor {was.supervisor_pid} was killed, and the nodes stop by themselves"
@@ -387,13 +345,3 @@ def add(data: str | None) -> None:
 
     state = msgspec.json.decode(order(place_of(data), "add").state, type=PlaceState)
     click.echo(f"node {state.nodes[-1].node_id} has joined and serves at {state.nodes[-1].address}", err=True)
-
-
-def order(place: Place, command: str, node: int | None = None) -> Answer:
-    """What the supervisor did. ClickException with its words when it could not."""
-    from ottla.runtime.supervision.control import Order, ask_supervisor
-
-    answer = ask_supervisor(place.path, Order(command, node))
-    if answer.error is not None:
-        raise click.ClickException(answer.error)
-    return answer

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
-from ottla.client.admin import RESOURCE_BROKER
+from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.messages.describe_quorum import PartitionQuorum
-    from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
+    from ottla.client.admin import PartitionDescription, QuorumDescription
     from ottla.sync import Admin
 
 SILENT_MS_MAX: Final = 5_000
@@ -57,15 +56,15 @@ class PartitionStates:
     def add(
         self,
         key: TopicPartition,
-        partition: DescribeTopicPartitionsResponsePartition,
+        partition: PartitionDescription,
         *,
         min_isr: int,
         adding: Collection[int],
         serving: Collection[int],
     ) -> None:
-        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replica_nodes, partition.isr_nodes
-        eligible = partition.eligible_leader_replicas or []
-        is_offline = partition.leader_id not in serving
+        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
+        eligible = partition.eligible or ()
+        is_offline = partition.leader not in serving
         spare = len(in_sync) - min(min_isr, len(replicas))
         absent = [node for node in replicas if node not in in_sync and node not in adding]
         self.count += 1
@@ -78,7 +77,7 @@ class PartitionStates:
             (self.under_min_isr, not is_offline and spare < 0),
             (self.at_min_isr, not is_offline and spare == 0),
             (self.under_replicated, bool(absent)),
-            (self.without_preferred_leader, not is_offline and partition.leader_id != replicas[0]),
+            (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
             (self.eligible_in_use, bool(eligible)),
         ):
             if is_so:
@@ -134,7 +133,7 @@ def look(admin: Admin) -> Health:
     states = PartitionStates()
     for key, partition in sorted(partitions.items()):
         move = moving.get(key)
-        adding = () if move is None else move.adding_replicas
+        adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
     states.held = list(_held(admin, partitions, serving))
     log_dirs: list[tuple[int, str, bool]] = []
@@ -145,7 +144,7 @@ def look(admin: Admin) -> Health:
         except OttlaError:
             silent.append(broker)
         else:
-            log_dirs += [(broker, log_dir.log_dir, bool(log_dir.error_code)) for log_dir in found]
+            log_dirs += [(broker, log_dir.path, log_dir.error is not None) for log_dir in found]
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
@@ -162,31 +161,29 @@ def look(admin: Admin) -> Health:
     )
 
 
-def _held(
-    admin: Admin, partitions: Mapping[TopicPartition, DescribeTopicPartitionsResponsePartition], serving: Collection[int]
-) -> Iterator[str]:
+def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], serving: Collection[int]) -> Iterator[str]:
     """The partitions of which no broker has moved the stable offset for longer than a transaction may last, and ``LATE_TRANSACTION_MS``."""
     led: dict[int, list[TopicPartition]] = {}
     for key, partition in sorted(partitions.items()):
-        if partition.leader_id in serving:
-            led.setdefault(partition.leader_id, []).append(key)
+        if partition.leader in serving:
+            led.setdefault(partition.leader, []).append(key)
     for leader, keys in led.items():
         with contextlib.suppress(OttlaError):  # a broker that does not answer is a finding of its own
-            configs = {config.name: config.value for config in admin.describe_configs(RESOURCE_BROKER, str(leader))}
-            latest_ms = time.time() * 1000 - int(configs[MAX_TIMEOUT] or 0) - LATE_TRANSACTION_MS
+            configs = admin.describe_configs(Broker(leader))
+            latest_ms = time.time() * 1000 - int(configs[MAX_TIMEOUT].value or 0) - LATE_TRANSACTION_MS
             for key, producers in admin.describe_producers(keys).items():
                 states = () if isinstance(producers, KafkaError) else producers
-                if any(state.current_txn_start_offset >= 0 and state.last_timestamp <= latest_ms for state in states):
+                if any(state.transaction_start_offset >= 0 and state.last_timestamp_ms <= latest_ms for state in states):
                     yield f"{key.topic}-{key.partition}"
 
 
-def _voters(quorum: PartitionQuorum) -> Iterator[Voter]:
+def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
     """Times are those of the leader's clock, which has itself fetched just now."""
-    leader = next(voter for voter in quorum.current_voters if voter.replica_id == quorum.leader_id)
-    for voter in sorted(quorum.current_voters, key=lambda voter: voter.replica_id):
-        is_silent = leader.last_fetch_timestamp - voter.last_fetch_timestamp > SILENT_MS_MAX
-        lag = -1 if voter.log_end_offset < 0 else leader.log_end_offset - voter.log_end_offset
-        yield Voter(voter.replica_id, lag, is_silent or lag < 0)
+    leader = next(voter for voter in quorum.voters if voter.node_id == quorum.leader_id)
+    for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
+        is_silent = leader.last_fetch_ms - voter.last_fetch_ms > SILENT_MS_MAX
+        lag = -1 if voter.end_offset < 0 else leader.end_offset - voter.end_offset
+        yield Voter(voter.node_id, lag, is_silent or lag < 0)
 
 
 def findings(health: Health) -> Iterator[Finding]:

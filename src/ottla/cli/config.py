@@ -13,14 +13,13 @@ from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.client.admin import ConfigEntry
+    from ottla.client.admin.resources import ConfigResource
     from ottla.config import ConfigKey
 
-TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-SET, DELETE, APPEND, SUBTRACT = range(4)
 SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Resource = tuple[int, str]
 
 
 @click.group()
@@ -41,10 +40,17 @@ def resource_options(function: F) -> F:
     return function
 
 
-def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str | None, client_metrics: str | None) -> Resource:
+def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str | None, client_metrics: str | None) -> ConfigResource:
     """The one that was named."""
-    named = [(TOPIC, topic), (BROKER, broker), (BROKER, "" if brokers else None), (GROUP, group), (CLIENT_METRICS, client_metrics)]
-    found = [(kind, name) for kind, name in named if name is not None]
+    from ottla.sync import Broker, ClientMetrics, Group, Topic
+
+    if broker is not None and not broker.isdecimal():
+        raise click.UsageError(f"--broker {broker}: expected the id of a broker")
+    found: list[ConfigResource] = [] if topic is None else [Topic(topic)]
+    found += [] if broker is None else [Broker(int(broker))]
+    found += [Broker()] if brokers else []
+    found += [] if group is None else [Group(group)]
+    found += [] if client_metrics is None else [ClientMetrics(client_metrics)]
     if len(found) != 1:
         raise click.UsageError("name one of --topic, --broker, --brokers, --group and --client-metrics")
     return found[0]
@@ -58,19 +64,19 @@ def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str
 @format_option
 def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **resource: Any) -> None:
     """Print the values of KEYS, or all that are set, and the source of each."""
-    from ottla.config import ConfigSource
+    from ottla.sync import ConfigSource
 
     entries = [
         entry
         for entry in _described(bootstrap, resource_of(**resource))
-        if (entry.name in keys if keys else everything or entry.config_source != ConfigSource.DEFAULT)
+        if (entry.name in keys if keys else everything or entry.source is not ConfigSource.DEFAULT)
     ]
     missing = set(keys) - {entry.name for entry in entries}
     if missing:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"unknown key {min(missing)}; `ottla config explain {min(missing)}` suggests similar keys"
         )
-    rows = [(entry.name, _shown(entry), SOURCES[entry.config_source], not entry.read_only) for entry in entries]
+    rows = [(entry.name, _shown(entry), SOURCES[entry.source], not entry.is_read_only) for entry in entries]
     print_rows(output, "config get", ("name", "value", "source", "can_change"), rows)
 
 
@@ -95,21 +101,25 @@ def set_values(
 ) -> None:
     """Change values: all of them, or none."""
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
-    from ottla.sync import Admin
+    from ottla.sync import Admin, Append, Broker, Subtract
 
-    changes: list[tuple[str, int, str | None]] = [(key, DELETE, None) for key in deleted]
-    for operation, texts in ((SET, pairs), (APPEND, appended), (SUBTRACT, subtracted)):
-        changes += [(key, operation, value) for key, value in map(key_and_value, texts)]
+    asked: list[tuple[str, str | Append | Subtract | None]] = [(key, None) for key in deleted]
+    asked += map(key_and_value, pairs)
+    asked += [(key, Append(item)) for key, item in map(key_and_value, appended)]
+    asked += [(key, Subtract(item)) for key, item in map(key_and_value, subtracted)]
+    changes = dict(asked)
     if not changes:
         raise click.UsageError("nothing to change; try KEY=VALUE")
-    kind, name = resource_of(**resource)
-    for key, *_ in changes if kind == BROKER else ():
+    if len(changes) != len(asked):
+        raise click.UsageError("a key is changed once by one command")
+    target = resource_of(**resource)
+    for key in changes if isinstance(target, Broker) else ():
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
             hint = nearest(key, BROKER_KEYS)
             click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
     with Admin(bootstrap, **client_settings()) as admin:
-        admin.alter_configs(kind, name, changes, validate_only=dry_run)
-    click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(key for key, *_ in changes)}", err=True)
+        admin.alter_configs({target: changes}, validate_only=dry_run)
+    click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(changes)}", err=True)
 
 
 @config.command()
@@ -118,15 +128,17 @@ def set_values(
 @format_option
 def diff(bootstrap: str, output: str, **resource: Any) -> None:
     """Print the values that differ from the default, with the default."""
-    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigSource
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+    from ottla.sync import ClientMetrics, ConfigSource, Group, Topic
 
     rows = []
-    kind, name = resource_of(**resource)
-    keys = {TOPIC: TOPIC_KEYS, GROUP: GROUP_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS}.get(kind, BROKER_KEYS)
-    for entry in _described(bootstrap, (kind, name)):
+    target = resource_of(**resource)
+    tables: dict[type[Any], Mapping[str, ConfigKey]] = {Topic: TOPIC_KEYS, Group: GROUP_KEYS, ClientMetrics: CLIENT_METRICS_KEYS}
+    keys = tables.get(type(target), BROKER_KEYS)
+    for entry in _described(bootstrap, target):
         default = _default_of(entry, keys)
-        if entry.config_source != ConfigSource.DEFAULT and (entry.is_sensitive or entry.value != default):
-            rows.append((entry.name, _shown(entry), default, SOURCES[entry.config_source]))
+        if entry.source is not ConfigSource.DEFAULT and (entry.is_sensitive or entry.value != default):
+            rows.append((entry.name, _shown(entry), default, SOURCES[entry.source]))
     print_rows(output, "config diff", ("name", "value", "default", "source"), rows)
 
 
@@ -179,26 +191,26 @@ def key_and_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _described(bootstrap: str, resource: Resource) -> list[Any]:
+def _described(bootstrap: str, resource: ConfigResource) -> list[ConfigEntry]:
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
-        return admin.describe_configs(*resource)
+        return list(admin.describe_configs(resource).values())
 
 
-def _default_of(entry: Any, keys: Mapping[str, ConfigKey]) -> str | None:
+def _default_of(entry: ConfigEntry, keys: Mapping[str, ConfigKey]) -> str | None:
     """The broker's answer, if it has one for this key; a coarser key (hours for milliseconds) says nothing."""
     key = keys.get(entry.name)
     names = {entry.name, key and key.broker_key}
-    from ottla.config import ConfigSource
+    from ottla.sync import ConfigSource
 
     told: list[str | None] = [
-        synonym.value for synonym in entry.synonyms if synonym.source == ConfigSource.DEFAULT and synonym.name in names
+        synonym.value for synonym in entry.synonyms if synonym.source is ConfigSource.DEFAULT and synonym.name in names
     ]
     return told[0] if told or key is None else key.format(key.default)
 
 
-def _shown(entry: Any) -> str | None:
+def _shown(entry: ConfigEntry) -> str | None:
     return "[hidden]" if entry.is_sensitive else entry.value
 
 

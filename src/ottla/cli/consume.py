@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.names import GROUPS, TOPICS
 from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -16,23 +19,31 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.cli.offsets import OffsetRange, Place
     from ottla.cli.record_format import Marks, RecordFormat
+    from ottla.client.buffer import AnyRecord
     from ottla.client.options import ConsumerOptions
     from ottla.sync import Consumer
 
 POLL_MS = 200
+Matcher = Callable[["AnyRecord"], bool]
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1, required=True, shell_complete=TOPICS)
 @click.option(
-    "-f", "--record-format", "layout", default="%v\\n", show_default=True, help="The output format of records: %k %v %p %o ..., or json."
+    "-f",
+    "--record-format",
+    "layout",
+    default="%v\\n",
+    show_default=True,
+    help="The output format of records: %k %v %p %o ..., or json; see `ottla help format`.",
 )
 @click.option(
     "-o", "--offset", "offset", default="start", show_default=True, help="start, end, :end, N, N:M, +N, -N, @TIME, @T1:T2 (-1h, ISO, now)."
 )
 @click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
+@click.option("-e", "--regex", "regex", help="Only records that have it in the key, the value or a header; a regular expression of Python.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only these partitions.")
-@click.option("-g", "--group", "group_id", help="Consume as a member of this group, and commit.")
+@click.option("-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit.")
 @click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the current end of each partition (same as :end).")
 @click.option("--read-committed", is_flag=True, help="Only records of committed transactions.")
 @bootstrap_option
@@ -41,6 +52,7 @@ def consume(
     layout: str,
     offset: str,
     count: int | None,
+    regex: str | None,
     partitions: tuple[int, ...],
     group_id: str | None,
     exit_at_end: bool,
@@ -58,6 +70,7 @@ def consume(
     with wrong_call():
         record_format = RecordFormat(layout)
         asked = parse_offsets(offset, time.time_ns() // 1_000_000)
+    matches = matcher_of(regex)
     settings: ConsumerOptions = client_settings(ConsumerSettings, FetchSettings, MembershipSettings, on_connectivity=say_connectivity)
     settings["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
     if group_id is not None:
@@ -68,12 +81,28 @@ def consume(
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
         with Consumer(bootstrap, **settings) as consumer:
             consumer.subscribe(topics)
-            _print_group(consumer, record_format, count)
+            _print_group(consumer, record_format, count, matches)
         return
     with Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, partitions)
         ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
-        _print_assigned(consumer, record_format, count, ends, marks)
+        _print_assigned(consumer, record_format, count, ends, marks, matches)
+
+
+def matcher_of(regex: str | None) -> Matcher:
+    """Whether a record has the expression anywhere; every record without one."""
+    if regex is None:
+        return lambda record: True
+    try:
+        pattern = re.compile(regex.encode())
+    except re.error as error:
+        raise click.UsageError(f"-e {regex}: {error}") from None
+
+    def matches(record: AnyRecord) -> bool:
+        texts = (record.key, record.value, *(text for name, value in record.headers for text in (name.encode(), value)))
+        return any(text is not None and pattern.search(text) is not None for text in texts)
+
+    return matches
 
 
 def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) -> list[TopicPartition]:
@@ -91,7 +120,7 @@ def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) 
 
 
 def _seek(
-    consumer: Consumer, wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
+    consumer: Consumer[bytes | None, bytes | None], wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
 ) -> tuple[dict[TopicPartition, int] | None, dict[TopicPartition, Marks]]:
     """Where to stop in each partition (None: nowhere), and each partition's marks."""
     from ottla.cli.record_format import Marks
@@ -110,7 +139,7 @@ def _seek(
 
 
 def _resolve(
-    consumer: Consumer, place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+    consumer: Consumer[bytes | None, bytes | None], place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     from ottla.cli.offsets import Base
 
@@ -124,24 +153,25 @@ def _resolve(
     return {partition: last[partition] if offset < 0 else offset for partition, (offset, _, _) in found.items()}
 
 
-def _print_group(consumer: Consumer, record_format: RecordFormat, count: int | None) -> None:
+def _print_group(consumer: Consumer[bytes | None, bytes | None], record_format: RecordFormat, count: int | None, matches: Matcher) -> None:
     from ottla.cli.record_format import Marks
 
     printed = 0
     while count is None or printed < count:
         records = consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed))
-        for record in records:
+        for record in filter(matches, records):
             sys.stdout.buffer.write(record_format.render(record, Marks()))
-        printed += len(records)
+            printed += 1
         sys.stdout.buffer.flush()
 
 
 def _print_assigned(
-    consumer: Consumer,
+    consumer: Consumer[bytes | None, bytes | None],
     record_format: RecordFormat,
     count: int | None,
     ends: dict[TopicPartition, int] | None,
     marks: dict[TopicPartition, Marks],
+    matches: Matcher,
 ) -> None:
     printed = 0
     while count is None or printed < count:
@@ -149,7 +179,7 @@ def _print_assigned(
             return
         for record in consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed)):
             key = TopicPartition(record.topic, record.partition)
-            if ends is None or record.offset < ends[key]:
+            if (ends is None or record.offset < ends[key]) and matches(record):
                 sys.stdout.buffer.write(record_format.render(record, marks[key]))
                 printed += 1
         sys.stdout.buffer.flush()

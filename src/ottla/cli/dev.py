@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from ottla.cli.output import format_option
+
 DEV_PROFILE: Final = {
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
@@ -26,8 +28,8 @@ DEV_PROFILE: Final = {
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line when clients are served, for other programs.")
-def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, as_json: bool) -> None:
+@format_option
+def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, output: str) -> None:
     """Start a broker on this machine with relaxed settings."""
     gc.disable()  # as broker start does
     import msgspec
@@ -46,13 +48,15 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
 
     def announce(broker: Broker) -> None:
         host, bound = next(iter(broker.addresses.values()))
-        if as_json:
+        if output == "json":
             click.echo(msgspec.json.encode({"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}).decode())
             return
         click.echo(f"ottla dev: serving Kafka clients at {host}:{bound}")
         click.echo(f"  data      {folder}" + ("" if data else "  (temporary, removed at the end)"))
         click.echo(f"  settings  {', '.join(f'{key}={value}' for key, value in DEV_PROFILE.items())}")
-        click.echo("  try       ottla produce hello   |   ottla consume hello -o start")
+        at = "" if bound == 9092 else f" -B {host}:{bound}"
+        click.echo(f"  try       ottla produce hello{at}")
+        click.echo(f"            ottla consume hello -o start{at}")
         click.echo("Press Ctrl-C to stop it.")
 
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ottla.cli.log_records import Kind, described, kind_of, line_of
 from ottla.cli.output import format_option, print_json
 
 
@@ -18,26 +19,44 @@ from ottla.cli.output import format_option, print_json
 @click.option("--show-secrets", is_flag=True, help="Show credentials and passwords in records of the metadata log.")
 @format_option
 def dump_log(files: tuple[str, ...], with_records: bool, show_secrets: bool, output: str) -> None:
-    """Show the batches of .log files and the entries of .index, .timeindex and .txnindex files."""
-    from ottla.storage.dump import Damage
+    """Show the batches of .log files and the entries of .index, .timeindex and .txnindex files.
+
+    With --records, a record is a line: text, or base64 where it is named so. Records of __cluster_metadata, __consumer_offsets and
+    __transaction_state are decoded.
+    """
+    from ottla.storage.dump import BatchDump, Damage
 
     damaged = False
     documents = []
     for path in files:
-        entries = list(_entries(path, with_records))
-        if with_records and not show_secrets and _is_of_metadata(path):
-            _redact(entries)
-        damaged = damaged or any(isinstance(entry, Damage) for entry in entries)
-        if output == "json":
-            documents.append({"file": path, "entries": [msgspec.to_builtins(entry) for entry in entries]})
-            continue
-        click.echo(f"{path}")
-        for entry in entries:
-            click.echo("  " + _line(entry))
+        kind = kind_of(path)
+        if output == "text":
+            click.echo(path)
+        entries = []
+        for entry in _entries(path, with_records):
+            damaged = damaged or isinstance(entry, Damage)
+            item, records = _item(entry, kind, show_secrets)
+            if output == "json":
+                entries.append(item | {"records": records} if isinstance(entry, BatchDump) and isinstance(item, dict) else item)
+                continue
+            click.echo("  " + (" ".join(f"{name}={value}" for name, value in item.items()) if isinstance(item, dict) else str(item)))
+            for record in records:
+                click.echo("    " + line_of(record))
+        documents.append({"file": path, "entries": entries})
     if output == "json":
         print_json("dump-log", documents)
     if damaged:
         sys.exit(1)
+
+
+def _item(entry: Any, kind: Kind, show_secrets: bool) -> tuple[Any, list[dict[str, Any]]]:
+    """What is said of an entry, and of its records."""
+    if not isinstance(entry, msgspec.Struct):
+        return entry, []
+    records = getattr(entry, "records", [])
+    own = Kind.APPLICATION if getattr(entry, "is_control", False) else kind  # markers are not the topic's
+    item = {name: getattr(entry, name) for name in entry.__struct_fields__ if name != "records"}
+    return item, [described(record, own, show_secrets=show_secrets) for record in records]
 
 
 def _entries(path: str, with_records: bool) -> Any:
@@ -57,27 +76,3 @@ def _entries(path: str, with_records: bool) -> Any:
         return dump.dump_time_index(data, int(name))
     log_size = os.path.getsize(f"{stem}.log") if os.path.exists(f"{stem}.log") else 2**31 - 1
     return dump.dump_offset_index(data, int(name), log_size=log_size)
-
-
-def _is_of_metadata(path: str) -> bool:
-    from ottla.types import CLUSTER_METADATA_TOPIC
-
-    return os.path.basename(os.path.dirname(os.path.abspath(path))).startswith(CLUSTER_METADATA_TOPIC) or path.endswith(".checkpoint")
-
-
-def _redact(entries: list[Any]) -> None:
-    """Values of records that hold something secret are replaced."""
-    from ottla.metadata.redaction import shown
-    from ottla.storage.dump import BatchDump
-
-    for entry in entries:
-        if isinstance(entry, BatchDump) and not entry.is_control:
-            for record in entry.records:
-                record.value = None if record.value is None else shown(bytes(record.value))
-
-
-def _line(entry: Any) -> str:
-    if isinstance(entry, msgspec.Struct):
-        items = msgspec.to_builtins(entry)
-        return " ".join(f"{name}={value}" for name, value in items.items() if name != "records" or value)
-    return str(entry)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import key_and_value
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 
 @click.group()
@@ -37,18 +35,16 @@ def list_features(bootstrap: str, output: str) -> None:
 @bootstrap_option
 def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool, bootstrap: str) -> None:
     """Set the levels of features, all of them or none."""
-    from ottla.client.admin.brokers import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-    from ottla.sync import Admin
+    from ottla.sync import Admin, UpgradeType
 
     wanted: dict[str, int] = {}
     for name, text in map(key_and_value, levels):
         if not text.isdecimal():
             raise click.UsageError(f"{name}={text}: expected the number of a level")
         wanted[name] = int(text)
-    kind = UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE if downgrade else UPGRADE
+    kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
     with Admin(bootstrap, **client_settings()) as admin:
         admin.update_features(wanted, upgrade_type=kind, validate_only=not yes)
     if not yes:
-        click.echo(f"would set {', '.join(levels)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would set {', '.join(levels)}")
     click.echo(f"set {', '.join(levels)}", err=True)

@@ -25,7 +25,7 @@ def grafana_dashboard(name: str) -> None:
 
 @generate.command("alert-rules")
 def alert_rules() -> None:
-    """Alert rules for Prometheus as YAML."""
+    """Alert rules for Prometheus, as JSON: a form of YAML that Prometheus reads."""
     from ottla.cli.templates import prometheus
 
     _print_yaml(prometheus.alert_rules())
@@ -34,7 +34,7 @@ def alert_rules() -> None:
 @generate.command("prometheus-config")
 @click.argument("targets", nargs=-1, required=True, metavar="HOST:PORT...")
 def prometheus_config(targets: tuple[str, ...]) -> None:
-    """Scrape jobs for Prometheus as YAML; HOST:PORT are the brokers' ottla.admin.listener."""
+    """Scrape jobs for Prometheus, as JSON: a form of YAML that Prometheus reads. HOST:PORT are the brokers' ottla.admin.listener."""
     from ottla.cli.templates import prometheus
 
     _print_yaml(prometheus.scrape_config(list(targets)))

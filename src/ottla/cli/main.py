@@ -1,7 +1,8 @@
 """``ottla``: the table of commands.
 
 A command's module is imported when the command is asked for, so that ``ottla topic list`` does not pay for Spark. Exit codes:
-0 done, 1 something failed (an error names its cause and a way out, on stderr), 2 the call itself was wrong.
+0 done, 1 something failed (an error names its cause and a way out, on stderr) or a plan was shown and not applied, 2 the call itself was
+wrong.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ COMMANDS: Final = {
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
     "feature": ("ottla.cli.feature:feature", "List features and set their levels."),
     "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
-    "group": ("ottla.cli.group:group", "List, describe, seek and delete consumer groups."),
+    "group": ("ottla.cli.group:group", "List, describe, seek, export and delete consumer groups."),
+    "help": ("ottla.cli.help:help_command", "Print the help of a command, or of the record formats."),
     "partition": ("ottla.cli.partition:partition", "Elect leaders of partitions, and move their replicas."),
     "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
+    "producer": ("ottla.cli.producer:producer", "List the producers that partitions remember."),
     "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
     "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
     "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
@@ -82,13 +85,12 @@ def main() -> None:
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except OttlaError as error:
-        click.echo(f"ottla: {error}", err=True)
-        sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)
-    except OSError as error:
-        click.echo(f"ottla: {error}", err=True)
+    except (OttlaError, OSError) as error:
+        from ottla.cli.output import way_out
+
+        click.echo(f"ottla: {error}{way_out(error)}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

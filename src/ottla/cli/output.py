@@ -6,24 +6,42 @@ With ``--format json`` standard output holds one JSON document and nothing else;
 from __future__ import annotations
 
 import contextlib
+import errno
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 import msgspec
 
 from ottla.cli.client_settings import client_options
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
+LOCAL: Final = "localhost:9092"
+
+
+_JSON: Final = "ottla.json"
 
 
 def format_option(function: F) -> F:
-    """``--format text|json``."""
+    """``--format text|json``, which every command has that says something; ``--json`` is short for it, and in no help."""
     option = click.option(
-        "--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The output format."
+        "--format",
+        "output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        callback=lambda context, _, value: "json" if context.meta.get(_JSON) else value,
+        help="The output format.",
     )
-    return option(function)
+    alias = click.option("--json", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_note_json)
+    return alias(option(function))
+
+
+def _note_json(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        context.meta[_JSON] = True
 
 
 def override_option(function: F) -> F:
@@ -46,7 +64,8 @@ def bootstrap_option(function: F) -> F:
         "--bootstrap-server",
         "bootstrap",
         envvar="OTTLA_BOOTSTRAP",
-        default="localhost:9092",
+        show_envvar=True,
+        default=LOCAL,
         show_default=True,
         callback=_checked,
         help="Bootstrap servers: host:port, comma-separated.",
@@ -84,6 +103,21 @@ def complain(text: str) -> None:
     click.echo(f"ottla: {text}", err=True)
 
 
+def end_of_plan(text: str) -> NoReturn:
+    """A plan was shown, and nothing was done: exit code 1, for every command that has ``--yes``."""
+    click.echo(f"{text}; add --yes to apply it", err=True)
+    sys.exit(1)
+
+
+def way_out(error: BaseException) -> str:
+    """What to try next, as the end of the error's sentence; empty where the error says it itself."""
+    if isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
+        return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"
+    return ""
+
+
 def yes_option(function: F) -> F:
     """``--yes`` for what cannot be undone."""
     return click.option("-y", "--yes", is_flag=True, help="Apply the change; without it, only the plan is printed.")(function)
@@ -100,7 +134,8 @@ def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def print_json(command: str, items: Any) -> None:
+def print_json(command: str, items: Sequence[Any]) -> None:
+    """One document; ``items`` is a list, of one item where a command is about one thing."""
     document = {"_command": command, "_version": 1, "items": items}
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
@@ -39,8 +39,7 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
     if not yes:
         what = "all partitions" if wanted is None else ", ".join(f"{key.topic}:{key.partition}" for key in wanted)
         kind = "a leader, in sync or not," if unclean else "the preferred leaders"
-        click.echo(f"would elect {kind} of {what}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would elect {kind} of {what}")
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.elect_leaders(wanted, unclean=unclean)
     _report(output, "partition elect", results, "elected")
@@ -55,7 +54,7 @@ def moves(bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.list_partition_reassignments()
-    rows = [(key.topic, key.partition, move.replicas, move.adding_replicas, move.removing_replicas) for key, move in sorted(found.items())]
+    rows = [(key.topic, key.partition, list(move.replicas), list(move.adding), list(move.removing)) for key, move in sorted(found.items())]
     print_rows(output, "partition moves", ("topic", "partition", "replicas", "adding", "removing"), rows)
 
 
@@ -82,8 +81,7 @@ def reassign(wanted: tuple[str, ...], yes: bool, bootstrap: str, output: str) ->
                 found = described[key.topic].partitions.get(key.partition)
                 rows.append((key.topic, key.partition, None if found is None else found.replicas, ids))
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
-            click.echo("add --yes to apply it", err=True)
-            sys.exit(1)
+            end_of_plan("nothing was changed")
         results = admin.alter_partition_reassignments(replicas)
     _report(output, "partition reassign", results, "begun")
 
@@ -99,8 +97,7 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
 
     wanted = [_partition(text) for text in partitions]
     if not yes:
-        click.echo(f"would take back the moves of {', '.join(partitions)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would take back the moves of {', '.join(partitions)}")
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
     _report(output, "partition cancel", results, "taken back")

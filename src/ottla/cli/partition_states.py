@@ -45,9 +45,9 @@ class PartitionState:
         return any(found[state] for state in states)
 
 
-def rows_in_states(admin: Admin, name: str | None, states: Collection[str]) -> list[tuple[object, ...]]:
-    """One row of ``COLUMNS`` for each partition of the topic, or of all, that is in one of the states."""
-    topics: Mapping[str, TopicMetadata] = admin.list_topics() if name is None else {name: admin.describe_topic(name)}
+def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]) -> list[tuple[object, ...]]:
+    """One row of ``COLUMNS`` for each partition of the topics, or of all without any, that is in one of the states."""
+    topics: Mapping[str, TopicMetadata] = {name: admin.describe_topic(name) for name in names} if names else admin.list_topics()
     moving = admin.list_partition_reassignments()
     serving = {node.node_id for node in admin.describe_cluster().nodes}
     min_isrs = min_isr_of(admin, topics) if {UNDER_MIN_ISR, AT_MIN_ISR} & set(states) else {}
@@ -56,7 +56,7 @@ def rows_in_states(admin: Admin, name: str | None, states: Collection[str]) -> l
         min_isr = min_isrs.get(topic, 1)
         for index, partition in sorted(found.partitions.items()):
             move = moving.get(TopicPartition(topic, index))
-            state = PartitionState(partition, min_isr, serving, 0 if move is None else len(move.adding_replicas))
+            state = PartitionState(partition, min_isr, serving, 0 if move is None else len(move.adding))
             if state.is_any(states):
                 leader = partition.leader if partition.leader >= 0 else None
                 rows.append((topic, index, leader, partition.leader_epoch, partition.replicas, partition.in_sync))

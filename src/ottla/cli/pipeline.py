@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 if TYPE_CHECKING:
     from ottla.spark.marker import Committed
@@ -202,8 +202,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         if not yes:
             also = "".join(f", topic {topic}" for topic in topics.values())
             offsets = f"the offsets of {', '.join(groups) or 'no query'}"
-            click.echo(f"would delete {offsets}{also}, and {folder}; add --yes to apply it", err=True)
-            sys.exit(1)
+            end_of_plan(f"would delete {offsets}{also}, and {folder}")
         with held(folder):
             for group, problem in admin.delete_groups(groups).items():
                 if problem is not None:
@@ -243,8 +242,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         raise click.ClickException(f"there is no topic with a checkpoint of application {app!r}")
     replaced = [str(folder / name) for name in topics if (folder / name).exists()]
     if replaced and not yes:
-        click.echo(f"would replace {', '.join(replaced)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would replace {', '.join(replaced)}")
     settings = {"kafka.bootstrap.servers": bootstrap, "kafka.client.id": "ottla-cli"}
     with held(folder):
         for name, topic in topics.items():

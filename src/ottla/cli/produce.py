@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, say_connectivity, wrong_call
 from ottla.errors import KafkaError
 
@@ -19,14 +20,14 @@ REFUSALS_SAID_MAX: Final = 10
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=TOPICS)
 @click.option(
     "-f",
     "--record-format",
     "layout",
     default="%v\\n",
     show_default=True,
-    help="How the input is split into records: %k %v\\n, %K{big32}%k...",
+    help="How the input is split into records: %k %v\\n, %K{big32}%k..., or json; see `ottla help format`.",
 )
 @click.option("-k", "--key", help="A key for every record.")
 @click.option("-p", "--partition", type=int, help="A partition for every record.")
@@ -49,13 +50,13 @@ def produce(
     output: str,
 ) -> None:
     """Write records from standard input to TOPIC, one per line unless -f is given."""
-    from ottla.cli.record_parser import RecordParser
+    from ottla.cli.record_parser import parser_of
     from ottla.client.producer import ProducerSettings
     from ottla.sync import Producer
 
     with wrong_call():
-        parser = RecordParser(layout)
-    if topic is None and "%t" not in layout:
+        parser = parser_of(layout, keeps_place=topic is None)
+    if topic is None and "%t" not in layout and layout != "json":
         raise click.UsageError("name a TOPIC, or have %t in the format")
     fixed_headers = [_header(text) for text in headers]
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
@@ -64,6 +65,7 @@ def produce(
     with Producer(bootstrap, **settings) as producer:
         for record in parser.parse(sys.stdin.buffer):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
+            tally.has_some = True
             producer.send(
                 record.topic or topic or "",
                 None if tombstone and not record.value else record.value,
@@ -73,7 +75,17 @@ def produce(
                 timestamp_ms=record.timestamp_ms,
                 on_delivery=tally.note,
             )
+        if not tally.has_some:  # nothing was to be sent, and so no broker was looked for
+            check_reachable(bootstrap)
     tally.report(output)
+
+
+def check_reachable(bootstrap: str) -> None:
+    """KafkaError when no broker answers."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        admin.describe_cluster()
 
 
 class Tally:
@@ -82,6 +94,7 @@ class Tally:
     def __init__(self) -> None:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused = 0
+        self.has_some = False  # records were sent
 
     def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
         """A record is done. The first few refusals are reported at once, each on a line."""

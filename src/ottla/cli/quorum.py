@@ -17,12 +17,12 @@ def quorum(bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_quorum()
-    end = max([state.log_end_offset for state in found.current_voters], default=0)
+    end = max([state.end_offset for state in found.voters], default=0)
     rows = []
-    for role, states in (("voter", found.current_voters), ("observer", found.observers)):
+    for role, states in (("voter", found.voters), ("observer", found.observers)):
         for state in states:
-            name = "leader" if state.replica_id == found.leader_id and role == "voter" else role
-            lag = end - state.log_end_offset
-            behind_ms = state.last_fetch_timestamp - state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None
-            rows.append((state.replica_id, name, state.log_end_offset, lag, behind_ms, found.leader_epoch))
+            name = "leader" if state.node_id == found.leader_id and role == "voter" else role
+            lag = end - state.end_offset
+            behind_ms = state.last_fetch_ms - state.last_caught_up_ms if state.last_caught_up_ms >= 0 else None
+            rows.append((state.node_id, name, state.end_offset, lag, behind_ms, found.leader_epoch))
     print_rows(output, "quorum", ("node", "role", "end_offset", "lag", "behind_ms", "leader_epoch"), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -10,7 +9,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import key_and_value
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT: Final = "<default>"
@@ -82,8 +81,7 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
         raise click.UsageError("nothing to change; try producer_byte_rate=1048576")
     if not yes:
         plan = ", ".join(f"remove {key}" if value is None else f"set {key}={value:g}" for key, value in changes.items())
-        click.echo(f"would {plan} of {_shown(entity)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would {plan} of {_shown(entity)}")
     with Admin(bootstrap, **client_settings()) as admin:
         [error] = admin.alter_client_quotas({entity: changes}).values()
     if error is not None:

@@ -1,20 +1,4 @@
-"""The ``%`` language of ``ottla consume -f`` and ``ottla produce -f``, as rpk and kcl have it.
-
-=======  ==========================================  ======  =====================================
-%t       topic                                       %T      its length
-%k       key                                         %K      its length
-%v       value                                       %V      its length
-%h{...}  headers, each by the format in the braces   %H      their count (inside: %k %v, %K %V)
-%p       partition                                   %e      leader epoch
-%o       offset                                      %d      timestamp, milliseconds
-%x %y    producer id, epoch (-1: unknown)           %a      timestamp type
-%%       a percent sign                              %{ %}   braces
-%[       the partition's start offset                %]      its high watermark (%| the same)
-=======  ==========================================  ======  =====================================
-
-Modifiers in braces: ``%v{hex}``, ``%v{base64}``, ``%v{json}``; for numbers ``%p{big32}``, ``{little64}``, ``{ascii}`` (the
-default), ``{hex16}``; ``%d{strftime[%F %T]}``; ``%v{unpack[>I]}``. Escapes: \\n \\t \\r \\\\ \\0 \\xHH.
-"""
+"""The ``%`` language of ``ottla consume -f`` and ``ottla produce -f``, as rpk and kcl have it; ``LANGUAGE`` is its reference."""
 
 from __future__ import annotations
 
@@ -24,12 +8,42 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from ottla.client.buffer import ConsumerRecord
+from ottla.client.buffer import AnyRecord, ConsumerRecord
 from ottla.errors import ErrorCode, KafkaError
+
+LANGUAGE: Final = """\
+The language of -f, which prints records (consume) and reads them (produce).
+
+%t       topic                                       %T      its length
+%k       key                                         %K      its length
+%v       value                                       %V      its length
+%h{...}  headers, each by the format in the braces   %H      their count (inside: %k %v, %K %V)
+%p       partition                                   %e      leader epoch
+%o       offset                                      %d      timestamp, milliseconds
+%x %y    producer id, epoch (-1: unknown)            %a      timestamp type
+%[       the partition's start offset                %]      its high watermark (%| the same)
+%%       a percent sign                              %{ %}   braces
+
+Modifiers follow in braces:
+  of texts    %v{hex} %v{base64} %v{json} %v{unpack[>I]}
+  of numbers  %p{big32} %p{little64} %p{hex16} %p{ascii}, which is the default
+  of times    %d{strftime[%F %T]}
+Escapes: \\n \\t \\r \\\\ \\0 \\xHH
+
+produce reads %t %k %v %p %d %h %H and lengths %T %K %V, which come before what they measure:
+a field ends after as many bytes as its length said, else where the text after it begins.
+
+json: one object a line, with topic, partition, offset, timestamp_ms, key, value and headers; bytes that
+are no text are key_base64 and value_base64. produce -f json reads what consume -f json writes: without a
+TOPIC each record goes to the topic and the partition that it came from, with one to that topic, by its key.
+
+  ottla consume orders -f '%p %o %k=%v %d{strftime[%F]}\\n'
+  ottla consume orders -f json --exit | ottla produce orders-again -f json
+"""
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 _NUMBER = re.compile(r"(big|little|hex)(8|16|32|64)")
@@ -44,7 +58,7 @@ class Marks:
     high_watermark: int = -1
 
 
-Piece = Callable[[ConsumerRecord, Marks], bytes]
+Piece = Callable[[AnyRecord, Marks], bytes]
 
 
 def _bytes_modifier(name: str) -> Callable[[bytes], bytes]:
@@ -83,15 +97,15 @@ def _time_modifier(name: str) -> Callable[[int], bytes]:
 
 
 def _bad(what: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"record format: {what} is not known; see `ottla consume --help`")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"record format: {what} is not known; `ottla help format` lists what there is")
 
 
-_TEXTS: dict[str, Callable[[ConsumerRecord], bytes]] = {
+_TEXTS: dict[str, Callable[[AnyRecord], bytes]] = {
     "t": lambda record: record.topic.encode(),
     "k": lambda record: record.key or b"",
     "v": lambda record: record.value or b"",
 }
-_NUMBERS: dict[str, Callable[[ConsumerRecord, Marks], int]] = {
+_NUMBERS: dict[str, Callable[[AnyRecord, Marks], int]] = {
     "T": lambda record, _: len(record.topic.encode()),
     "K": lambda record, _: len(record.key or b""),
     "V": lambda record, _: len(record.value or b""),
@@ -118,7 +132,7 @@ class RecordFormat:
         else:
             self._compile(text)
 
-    def render(self, record: ConsumerRecord, marks: Marks) -> bytes:
+    def render(self, record: AnyRecord, marks: Marks) -> bytes:
         return b"".join(piece(record, marks) for piece in self._pieces)
 
     def _compile(self, text: str) -> None:
@@ -168,7 +182,7 @@ def _piece(name: str, modifier: str) -> Piece:
     raise _bad(f"%{name}")
 
 
-def _header(record: ConsumerRecord, key: str, value: bytes | None) -> ConsumerRecord:
+def _header(record: AnyRecord, key: str, value: bytes | None) -> AnyRecord:
     """A header dressed as a record, so that %k, %v, %K and %V mean its parts."""
     return ConsumerRecord(
         record.topic, record.partition, record.offset, record.timestamp_ms, 0, key.encode(), value, (), record.leader_epoch
@@ -198,7 +212,7 @@ def read_braces(text: str, position: int) -> tuple[str, int]:
     raise _bad("an open {")
 
 
-def as_json(record: ConsumerRecord) -> bytes:
+def as_json(record: AnyRecord) -> bytes:
     """One object: text where the bytes are UTF-8, else base64 under ``key_base64`` and ``value_base64``."""
     item: dict[str, Any] = {
         "topic": record.topic,

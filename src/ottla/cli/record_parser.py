@@ -1,4 +1,4 @@
-"""Reading records by the same ``%`` language in which they are printed.
+"""Reading records by the same ``%`` language in which they are printed, or from JSON.
 
 A field ends where the literal after it begins, or after as many bytes as a length field before it said (``%K %V`` with a
 modifier such as ``{big32}`` or ``{ascii}``). ``%t %k %v %p %d`` and headers ``%h{%k=%v}`` (as many as ``%H`` said, else one)
@@ -12,13 +12,16 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
+
+import msgspec
 
 from ottla.cli.record_format import read_braces, read_escape
 from ottla.errors import ErrorCode, KafkaError
 
 _NUMBER = re.compile(r"(big|little)(8|16|32|64)")
 _STRUCT_CODES = {"8": "B", "16": "H", "32": "I", "64": "Q"}
+_JSON_KEYS: Final = frozenset({"topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers"})
 _TEXT_FIELDS = "tkv"
 _LENGTH_FIELDS = "TKV"
 _NUMBER_FIELDS = "pdH"
@@ -34,7 +37,7 @@ class ParsedRecord:
     value: bytes | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,51 @@ class RecordParser:
                 following = None if is_last else self._steps[index + 1].literal
                 _take(step, following, reader, record, lengths, may_be_missing=is_last)
             yield record
+
+
+class JsonParser:
+    """A parser of what ``consume -f json`` writes. With ``keeps_place`` records go where they came from."""
+
+    def __init__(self, *, keeps_place: bool) -> None:
+        self._keeps_place = keeps_place
+
+    def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
+        """A record for each line; INVALID_REQUEST, with the line's number, for one that is none."""
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                try:
+                    yield self._record(msgspec.json.decode(line, type=dict[str, Any]))
+                except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"line {number} is no record as `consume -f json` prints it: {error}"
+                    ) from None
+
+    def _record(self, item: dict[str, Any]) -> ParsedRecord:
+        strange = item.keys() - _JSON_KEYS
+        if strange:
+            raise ValueError(f"it has {min(strange)!r}")
+        place = {"topic": item.get("topic"), "partition": item.get("partition")} if self._keeps_place else {}
+        if self._keeps_place and not isinstance(place["topic"], str):
+            raise ValueError("it names no topic, and the command neither")
+        headers = [(str(header["key"]), _json_bytes(header, "value")) for header in item.get("headers", ())]
+        return ParsedRecord(
+            key=_json_bytes(item, "key"), value=_json_bytes(item, "value"), timestamp_ms=item.get("timestamp_ms"), headers=headers, **place
+        )
+
+
+def _json_bytes(item: dict[str, Any], name: str) -> bytes | None:
+    encoded = item.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded, validate=True)
+    text = item.get(name)
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"{name} is no string")
+    return None if text is None else text.encode()
+
+
+def parser_of(layout: str, *, keeps_place: bool) -> RecordParser | JsonParser:
+    """What reads the format."""
+    return JsonParser(keeps_place=keeps_place) if layout == "json" else RecordParser(layout)
 
 
 class _Reader:
@@ -128,7 +176,7 @@ def _compile(text: str) -> list[_Step]:
             if text[position : position + 1] == "{":
                 modifier, position = read_braces(text, position)
             if name not in (*_TEXT_FIELDS, *_LENGTH_FIELDS, *_NUMBER_FIELDS, "h"):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: %{name} cannot be read")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: %{name} cannot be read; `ottla help format` lists what can")
             steps.append(_Step(name, modifier=modifier))
         else:
             position += text[position] == "%"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import time
 from collections.abc import Mapping
@@ -9,11 +10,12 @@ from collections.abc import Mapping
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import DELETE, SET, TOPIC, key_and_value
+from ottla.cli.config import key_and_value
+from ottla.cli.names import TOPICS
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import bootstrap_option, format_option, print_json, print_rows, wrong_call, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
 
@@ -58,21 +60,20 @@ def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tupl
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=TOPICS)
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
 @click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to remove.")
 @bootstrap_option
 def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap: str) -> None:
     """Change a topic's configuration; `ottla config set --topic` can do more."""
-    from ottla.sync import Admin
+    from ottla.sync import Admin, Topic
 
-    changes: list[tuple[str, int, str | None]] = [(key, SET, value) for key, value in map(key_and_value, configs)]
-    changes += [(key, DELETE, None) for key in deleted]
+    changes: dict[str, str | None] = {**dict(map(key_and_value, configs)), **dict.fromkeys(deleted)}
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
     with Admin(bootstrap, **client_settings()) as admin:
-        admin.alter_configs(TOPIC, name, changes)
-    click.echo(f"changed {', '.join(key for key, *_ in changes)}", err=True)
+        admin.alter_configs({Topic(name): changes})
+    click.echo(f"changed {', '.join(changes)}", err=True)
 
 
 @topic.command("add-partitions")
@@ -95,7 +96,7 @@ def add_partitions(names: tuple[str, ...], added: int | None, total: int | None,
 
 
 @topic.command("delete-records")
-@click.argument("name")
+@click.argument("name", shell_complete=TOPICS)
 @click.option("-o", "--offset", type=int, help="The first offset to keep; without it, all current records are deleted.")
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these partitions.")
 @yes_option
@@ -109,8 +110,7 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
         indexes = partitions or tuple(sorted(admin.describe_topic(name).partitions))
         if not yes:
             what = "all records" if offset is None else f"the records before offset {offset}"
-            click.echo(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}; add --yes to apply it", err=True)
-            sys.exit(1)
+            end_of_plan(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}")
         results = admin.delete_records({TopicPartition(name, index): -1 if offset is None else offset for index in indexes})
     failed = {key: result for key, result in results.items() if isinstance(result, KafkaError)}
     rows = [
@@ -123,7 +123,7 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=TOPICS)
 @yes_option
 @bootstrap_option
 @format_option
@@ -131,57 +131,77 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> No
     """Delete topics and all their data."""
     from ottla.sync import Admin
 
+    with Admin(bootstrap, **client_settings()) as admin:
+        known = admin.list_topics()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; {hint}")
     if not yes:
-        click.echo(f"would delete {', '.join(names)} with all data; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would delete {', '.join(names)} with all data")
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.delete_topics(names)
     report(output, "topic delete", results, "deleted")
 
 
 @topic.command()
-@click.argument("name", required=False)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=TOPICS)
 @click.option("--under-replicated", "states", flag_value=UNDER_REPLICATED, multiple=True, help="Only partitions with replicas out of sync.")
 @click.option("--under-min-isr", "states", flag_value=UNDER_MIN_ISR, multiple=True, help="Only those with too few in sync for acks=all.")
 @click.option("--at-min-isr", "states", flag_value=AT_MIN_ISR, multiple=True, help="Only those with no replica in sync to spare.")
 @click.option("--unavailable", "states", flag_value=UNAVAILABLE, multiple=True, help="Only those without a leader.")
 @bootstrap_option
 @format_option
-def describe(name: str | None, states: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """Describe a topic's partitions: leader, replicas, in-sync replicas, offsets.
+def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Describe topics: their own configuration, and of each partition leader, replicas, in-sync replicas, offsets.
 
-    With a filter, list the partitions that it describes: of the topic, or of all topics when NAME is absent.
+    With a filter, list the partitions that it describes: of these topics, or of all when NAME is absent.
     """
     from ottla.sync import Admin
 
     if states:
         with Admin(bootstrap, **client_settings()) as admin:
-            print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, name, states))
+            print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, names, states))
         return
-    if name is None:
+    if not names:
         raise click.UsageError("NAME is missing; only --under-replicated and the other filters describe all topics")
+    documents = []
+    for index, name in enumerate(names):
+        if index and output == "text":
+            click.echo()
+        documents.append(_described(name, bootstrap, output))
+    if output == "json":
+        print_json("topic describe", documents)
+
+
+def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
+    """One topic, as an item; as text it is printed."""
+    from ottla.sync import Admin, ConfigSource, Topic
+
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
         led = [key for key in keys if found.partitions[key.partition].leader >= 0]  # no other broker knows the offsets
         starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
         ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
+        configs = {key: entry.value for key, entry in admin.describe_configs(Topic(name)).items() if entry.source is ConfigSource.TOPIC}
     columns = ("partition", "leader", "epoch", "replicas", "in_sync", "start_offset", "end_offset")
     rows = []
     for key in keys:
         partition = found.partitions[key.partition]
         leader, (start, end) = (partition.leader, (starts[key][0], ends[key][0])) if key in starts else (None, (None, None))
         rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
-    if output == "json":
-        items = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_json("topic describe", {"name": name, "topic_id": uuid_text(found.topic_id), "partitions": items})
-        return
-    click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partitions")
-    print_rows(output, "topic describe", columns, rows)
+    if output == "text":
+        overrides = "".join(f"  {key}={value}" for key, value in sorted(configs.items()))
+        click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partitions{overrides}")
+        print_rows(output, "topic describe", columns, rows)
+    items = [dict(zip(columns, row, strict=True)) for row in rows]
+    return {"name": name, "topic_id": uuid_text(found.topic_id), "configs": configs, "partitions": items}
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=TOPICS)
 @click.option(
     "--at", "times", multiple=True, metavar="TIME", help="Also the first offset that is not older: an ISO time, -1h, now; may be repeated."
 )

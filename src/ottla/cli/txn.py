@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 MINUTE_MS = 60_000
 HANGING = ("topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_record", "transactional_id", "outcome")
-
-
-def _json_option(function: F) -> F:
-    """``--json``, short for ``--format json``."""
-    return click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(function)
-
-
-def _output(output: str, as_json: bool) -> str:
-    return "json" if as_json else output
 
 
 @click.group()
@@ -44,7 +35,6 @@ def txn() -> None:
 @click.option("--pattern", help="Only transactional ids that match this regular expression entirely.")
 @bootstrap_option
 @format_option
-@_json_option
 def list_transactions(
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
@@ -52,7 +42,6 @@ def list_transactions(
     pattern: str | None,
     bootstrap: str,
     output: str,
-    as_json: bool,
 ) -> None:
     """List transactional ids, with the states of their transactions."""
     from ottla.sync import Admin
@@ -62,15 +51,14 @@ def list_transactions(
         found = admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
     columns = ("transactional_id", "producer_id", "state", "coordinator")
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator_id) for each in found]
-    print_rows(_output(output, as_json), "txn list", columns, rows)
+    print_rows(output, "txn list", columns, rows)
 
 
 @txn.command()
 @click.argument("transactional_ids", nargs=-1, required=True)
 @bootstrap_option
 @format_option
-@_json_option
-def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str, as_json: bool) -> None:
+def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) -> None:
     """Describe transactional ids: producer, state, timeout, and the partitions of an open transaction."""
     from ottla.sync import Admin
 
@@ -83,7 +71,7 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str, as
         ids = (known.producer_id, known.producer_epoch)
         started = _time(known.started_ms)
         rows.append((known.transactional_id, known.coordinator_id, known.state, *ids, known.timeout_ms, started, partitions))
-    print_rows(_output(output, as_json), "txn describe", columns, rows)
+    print_rows(output, "txn describe", columns, rows)
     _end_for(found)
 
 
@@ -92,18 +80,16 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str, as
 @yes_option
 @bootstrap_option
 @format_option
-@_json_option
-def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str, as_json: bool) -> None:
+def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
     """Fence the producers of transactional ids: what they left open is aborted, and they cannot write any more."""
     from ottla.sync import Admin
 
     if not yes:
-        click.echo(f"would fence the producers of {', '.join(transactional_ids)}; add --yes to apply it", err=True)
-        sys.exit(1)
+        end_of_plan(f"would fence the producers of {', '.join(transactional_ids)}")
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.fence_producers(transactional_ids)
     rows = [(name, now.producer_id, now.producer_epoch) for name, now in _good(found).items()]
-    print_rows(_output(output, as_json), "txn fence", ("transactional_id", "producer_id", "producer_epoch"), rows)
+    print_rows(output, "txn fence", ("transactional_id", "producer_id", "producer_epoch"), rows)
     _end_for(found)
 
 
@@ -116,10 +102,7 @@ def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output:
 @yes_option
 @bootstrap_option
 @format_option
-@_json_option
-def find_hanging(
-    topics: tuple[str, ...], indexes: tuple[int, ...], minutes: float, yes: bool, bootstrap: str, output: str, as_json: bool
-) -> None:
+def find_hanging(topics: tuple[str, ...], indexes: tuple[int, ...], minutes: float, yes: bool, bootstrap: str, output: str) -> None:
     """Find transactions that are open in a partition and at no coordinator.
 
     "outcome" is what the coordinator has decided: --yes writes its marker again, a commit as a commit. Of those with outcome "unknown"
@@ -130,10 +113,10 @@ def find_hanging(
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.find_hanging_transactions(_partitions(admin, topics, indexes), longer_than_ms=int(minutes * MINUTE_MS))
-        print_rows(_output(output, as_json), "txn find-hanging", HANGING, [_row(hanging) for hanging in found])
+        print_rows(output, "txn find-hanging", HANGING, [_row(hanging) for hanging in found])
         known = [hanging for hanging in found if hanging.outcome is not Outcome.UNKNOWN]
         if known and not yes:
-            click.echo("nothing was changed; add --yes to write the markers whose outcome is known", err=True)
+            end_of_plan("nothing was changed: the markers whose outcome is known would be written")
         for hanging in known if yes else []:
             admin.end_hanging_transaction(hanging)
             click.echo(f"{hanging.outcome.value} marker written in {hanging.partition.topic}-{hanging.partition.partition}", err=True)
@@ -146,8 +129,7 @@ def find_hanging(
 @yes_option
 @bootstrap_option
 @format_option
-@_json_option
-def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootstrap: str, output: str, as_json: bool) -> None:
+def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootstrap: str, output: str) -> None:
     """Abort a hanging transaction of a partition.
 
     Only one that no coordinator has open, and that none has committed: `ottla txn fence` ends an open one, `ottla txn find-hanging --yes`
@@ -171,10 +153,9 @@ def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootst
             way_out = f"`ottla txn find-hanging --topic {topic} --yes` repeats that here"
             text = f"the coordinator of {hanging.transactional_id!r} has committed it; {way_out}"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
-        print_rows(_output(output, as_json), "txn abort", HANGING, [_row(hanging)])
+        print_rows(output, "txn abort", HANGING, [_row(hanging)])
         if not yes:
-            click.echo("nothing was changed; add --yes to abort it", err=True)
-            return
+            end_of_plan("nothing was changed")
         if hanging.outcome is Outcome.ABORT:
             admin.end_hanging_transaction(hanging)
             return

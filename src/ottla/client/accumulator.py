@@ -152,6 +152,13 @@ class PartitionQueue:
             return False
         return self.batches[-1].builder.size_bytes + RECORD_OVERHEAD_BYTES + size_bytes <= batch_bytes_max
 
+    def wait_ms(self, now_ms: int, *, linger_ms: int) -> int:
+        """How long the head batch waits before it may go."""
+        batch = self.batches[0]
+        if batch.not_before_ms > now_ms:
+            return batch.not_before_ms - now_ms
+        return 0 if batch.is_closed else max(0, batch.created_ms + linger_ms - now_ms)
+
     def add(
         self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int, now_ms: int, delivery_timeout_ms: int
     ) -> tuple[ProducerBatch | None, int]:

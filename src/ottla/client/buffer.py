@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,12 +17,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import NO_EPOCH, Headers, TopicPartition
 
 Deserializer = Callable[[bytes | None], Any]
+K = TypeVar("K")
+V = TypeVar("V")
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
 
 
-class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
+class ConsumerRecord(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False):
     """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime.
 
-    ``key`` and ``value`` are bytes or None, or what the deserializers make of them.
+    ``key`` and ``value`` are bytes or None, or what the deserializers make of them; a type checker knows which.
     """
 
     topic: str
@@ -30,16 +34,20 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
     offset: int
     timestamp_ms: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K_co
+    value: V_co
     headers: Headers
     leader_epoch: int
+
+
+AnyRecord = ConsumerRecord[Any, Any]
+Bytes = bytes | None  # what a consumer without a deserializer hands out
 
 
 class DeserializationError(KafkaError):
     """A deserializer failed for the record at ``offset``, where the position stays: ``seek`` past it to go on."""
 
-    def __init__(self, record: ConsumerRecord, problem: Exception) -> None:
+    def __init__(self, record: AnyRecord, problem: Exception) -> None:
         self.partition: Final = TopicPartition(record.topic, record.partition)
         self.offset: Final = record.offset
         text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to continue"
@@ -51,7 +59,7 @@ class Fetched:
 
     __slots__ = ("at", "last_epoch", "next_offset", "partition", "records", "version")
 
-    def __init__(self, partition: TopicPartition, version: int, records: list[ConsumerRecord], next_offset: int, last_epoch: int) -> None:
+    def __init__(self, partition: TopicPartition, version: int, records: list[AnyRecord], next_offset: int, last_epoch: int) -> None:
         self.partition = partition
         self.version = version  # of the position it was fetched for
         self.records = records
@@ -82,9 +90,9 @@ class FetchBuffer:
         """Whether ``take`` would get something now."""
         return any(self._is_current(fetched) and not self._positions.of(fetched.partition).is_paused for fetched in self._fetched)
 
-    def take(self, count_max: int) -> list[ConsumerRecord]:
+    def take(self, count_max: int) -> list[AnyRecord]:
         """Up to ``count_max`` records; their partitions' positions are after them. DeserializationError when the first cannot be read."""
-        taken: list[ConsumerRecord] = []
+        taken: list[AnyRecord] = []
         paused: list[Fetched] = []
         self._last = []
         while self._fetched and len(taken) < count_max:
@@ -150,10 +158,10 @@ class FetchBuffer:
         self._fetched.appendleft(fetched)
         self._counts[fetched.partition] += 1
 
-    def _deserialized(self, records: list[ConsumerRecord]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
+    def _deserialized(self, records: list[AnyRecord]) -> tuple[list[AnyRecord], DeserializationError | None]:
         """The records up to the first that cannot be read, and why that cannot."""
         keys, values = self._key_deserializer, self._value_deserializer
-        done: list[ConsumerRecord] = []
+        done: list[AnyRecord] = []
         for record in records:
             try:
                 key = record.key if keys is None else keys(record.key)

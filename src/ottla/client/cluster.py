@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from ottla.client.backoff import Backoff
 from ottla.client.connection import ClientConnection
 from ottla.client.security import ClientSecurity
-from ottla.client.watch import OnConnectivity, watch
+from ottla.client.watch import OnConnectivity, Outage, watch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
@@ -76,7 +76,13 @@ class NodeEndpoint(Protocol):
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     """``host:port`` texts, or one text with commas; the port defaults to 9092."""
-    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f'the brokers\' addresses come first, as "host:port" or a list of such, and not as {type(servers).__name__}; settings are '
+            'keyword arguments with _ for .: Producer("localhost:9092", linger_ms=5)',
+        )
     addresses = []
     for text in texts:
         host, colon, port = text.strip().rpartition(":")
@@ -109,6 +115,7 @@ class Cluster:
         self.backoff = Backoff()
         self._connect_timeout_ms = connect_timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._outage = Outage(world.clock, ",".join(f"{host}:{port}" for host, port in self._bootstrap))
         self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
         self._retired: list[ClientConnection] = []  # others were made in their place, before their sessions end
         self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}
@@ -127,6 +134,7 @@ class Cluster:
 
     def watch(self, on_connectivity: OnConnectivity) -> None:
         """It is called when no broker can be reached any more, and when one can again."""
+        self._outage.is_watched = True
         self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
 
     async def close(self) -> None:
@@ -187,6 +195,10 @@ class Cluster:
         for (_, lane), connection in self._connections.items():
             if lane == MAIN_LANE and not connection.is_retired:
                 return connection
+        with self._outage.attempt():
+            return await self._reach()
+
+    async def _reach(self) -> ClientConnection:
         problem: KafkaError | None = None
         for node_id in sorted(self.nodes):
             try:

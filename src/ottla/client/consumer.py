@@ -2,7 +2,7 @@
 
 Partitions are either assigned by hand (``assign``) or by a group (``subscribe``). Everything happens on the caller's loop:
 heartbeats and fetches run beside ``poll``, positions move only inside it. Offsets are committed by hand or, with
-auto-commit, those of records that were handed out before the present ``poll``.
+auto-commit, those of records that were handed out before the present ``poll``. What asks no broker is no coroutine.
 
 Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative rebalancing).
 """
@@ -10,17 +10,20 @@ Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from ottla.client.buffer import ConsumerRecord, FetchBuffer
+from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
+from ottla.client.commits import Commits, Committable
 from ottla.client.consumer_settings import ConsumerSettings, Rebalanced, call_rebalanced
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher, offsets_for_times
+from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
 from ottla.client.membership import GroupMembership
-from ottla.client.positions import PartitionPosition, Positions
+from ottla.client.meters import ConsumerMetrics
+from ottla.client.offset_lookup import FoundOffset, offsets_for_times
+from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, partition_of
 from ottla.client.subscription import Subscription
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -47,14 +50,16 @@ class Consumer:
         self._on_assigned: Rebalanced | None = None
         self._on_revoked: Rebalanced | None = None
         self._handout = Handout()
-        self._committed_ms = cluster.world.clock.monotonic_ms()
+        meters, handout = self._fetcher.meters, self._handout
+        self._commits = Commits(self._clock, settings, self._positions, handout, meters, self._coordinator, self._membership)
+        self._is_assigned = False  # by hand
         self._joining: asyncio.Task[list[TopicPartition]] | None = None
         self._is_polling = False
         self._is_closed = False
 
     # What is read
 
-    async def subscribe(
+    def subscribe(
         self,
         topics: Sequence[str] = (),
         *,
@@ -62,7 +67,7 @@ class Consumer:
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """The group divides the partitions of these topics among its members; ``poll`` joins it.
+        """The group divides the partitions of these topics among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
         ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
@@ -71,11 +76,10 @@ class Consumer:
         if self._positions and self._subscription is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; assign no partitions first")
         may_create = self._settings.allow_auto_create_topics
-        subscription = Subscription(self._cluster, membership, self._fetcher.wake, may_create=may_create)
-        await subscription.begin(topics, pattern)
+        subscription = Subscription(self._cluster, membership, self._fetcher.wake, topics, pattern, may_create=may_create)
         if self._subscription is not None:
-            await self._subscription.end()
-        self._subscription = subscription
+            self._subscription.end()
+        self._subscription, self._is_assigned = subscription, False
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
 
     async def unsubscribe(self) -> None:
@@ -85,20 +89,27 @@ class Consumer:
             if self._joining is not None:
                 self._joining.cancel()
                 self._joining = None
-            await self._subscription.end()
-            await self._commit_if_automatic()
+            self._subscription.end()
+            await self._commits.commit_if_automatic()
             await self._revoke(list(self._positions))
             await self._membership.leave()
         self._subscription = None
         self._assign(())
+        self._is_assigned = False
 
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
         """Exactly these partitions are read; no group has a say in it. Those that were assigned before keep their positions."""
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
+        wanted = [partition_of(given) for given in partitions]
         self._give_back()
-        self._assign(partitions)
+        self._assign(wanted)
+        self._is_assigned = bool(wanted)
         self._cluster.retain({partition.topic for partition in self._positions})
+
+    def subscription(self) -> list[str]:
+        """The topics that this consumer asks its group for: those of ``subscribe``, or those that its pattern has matched so far."""
+        return [] if self._subscription is None else self._subscription.topics()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read at present."""
@@ -120,16 +131,16 @@ class Consumer:
 
     # Records
 
-    async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
-
-        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on.
-        """
-        await self.fetch(timeout_ms, max_records=max_records)
+    async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[AnyRecord]:
+        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``."""
+        await self._fetch(timeout_ms, max_records=max_records)
         return self._handout.rest()
 
-    async def fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
-        """``next_record`` has the records that a poll would return."""
+    async def _fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
+        """``_next_record`` has the records that a poll would return."""
+        if self._subscription is None and not self._is_assigned:
+            text = "the consumer has nothing to read: call subscribe([topic]) or assign([(topic, partition)]) before it polls"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if self._is_polling:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "another poll of this consumer is in progress; only one may run at a time")
         self._is_polling = True
@@ -139,20 +150,20 @@ class Consumer:
         finally:
             self._is_polling = False
 
-    def next_record(self) -> ConsumerRecord | None:
-        """The next record of an iteration, consumed by this; None when ``fetch`` must come first."""
+    def _next_record(self) -> AnyRecord | None:
+        """The next record of an iteration, consumed by this; None when ``_fetch`` must come first."""
         membership = self._membership
         if membership is not None and self._subscription is not None:
             membership.on_poll()
-            if membership.needs_rejoin or self._is_commit_due():
+            if membership.needs_rejoin or self._commits.is_due:
                 return None
         return self._handout.next_record()
 
-    def rest(self) -> list[ConsumerRecord]:
-        """All that ``fetch`` brought and ``next_record`` did not hand out yet, consumed by this."""
+    def _rest(self) -> list[AnyRecord]:
+        """All that ``_fetch`` brought and ``_next_record`` did not hand out yet, consumed by this."""
         return self._handout.rest()
 
-    async def _poll(self, timeout_ms: int, limit: int) -> list[ConsumerRecord]:
+    async def _poll(self, timeout_ms: int, limit: int) -> list[AnyRecord]:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             await self._drive(deadline_ms)
@@ -169,6 +180,7 @@ class Consumer:
         count = self._handout.drop()
         if count:
             self._buffer.give_back(count)
+            self._fetcher.meters.records -= count
 
     async def _drive(self, deadline_ms: int) -> None:
         membership = self._membership
@@ -178,14 +190,14 @@ class Consumer:
             while membership.needs_rejoin or self._joining is not None:
                 if not await self._rebalance(membership, deadline_ms):
                     return
-            if self._is_commit_due():
-                await self._commit_if_automatic()
+            if self._commits.is_due:
+                await self._commits.commit_if_automatic()
         await self._find_positions()
 
     async def _rebalance(self, membership: GroupMembership, deadline_ms: int) -> bool:
         """One round: give up what must be given up, join, take what was assigned. False when the join outlasts the poll."""
         if self._joining is None:
-            await self._commit_if_automatic()
+            await self._commits.commit_if_automatic()
             given_up = membership.revoked_before_join(list(self._positions))
             if given_up:
                 await self._revoke(given_up)
@@ -203,6 +215,7 @@ class Consumer:
         owned = list(self._positions)
         lost = [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if partition not in owned]
+        self._fetcher.meters.rebalances += 1
         try:
             await self._revoke(lost)
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
@@ -221,7 +234,9 @@ class Consumer:
             self._assign(partition for partition in self._positions if partition not in gone)
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        before = list(self._positions)
         self._positions.assign(partitions)
+        self._commits.forget(partition for partition in before if partition not in self._positions)
         self._buffer.forget()
 
     async def _find_positions(self) -> None:
@@ -254,28 +269,29 @@ class Consumer:
 
     # Positions
 
-    async def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: PartitionLike, offset: int) -> None:
         """The next record of the partition is the one at ``offset``."""
         self._give_back()
         self._assigned(partition).seek(offset)
         self._buffer.forget()
 
-    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+    def seek_to_beginning(self, partitions: Iterable[PartitionLike] = ()) -> None:
         """The next record of each of the partitions, or of all, is its first."""
         self._seek_to(partitions, EARLIEST_TIMESTAMP)
 
-    async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+    def seek_to_end(self, partitions: Iterable[PartitionLike] = ()) -> None:
         """The next record of each of the partitions, or of all, is the first that comes from now on."""
         self._seek_to(partitions, LATEST_TIMESTAMP)
 
-    def _seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+    def _seek_to(self, partitions: Iterable[PartitionLike], timestamp: int) -> None:
         self._give_back()
         for partition in list(partitions) or list(self._positions):
             self._assigned(partition).seek_to(timestamp)
         self._buffer.forget()
 
-    async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
+    async def position(self, partition: PartitionLike, *, timeout_ms: int | None = None) -> int:
         """The offset of the next record. REQUEST_TIMED_OUT when it cannot be found out in time."""
+        partition = partition_of(partition)
         unread = self._handout.first_unread().get(partition)
         if unread is not None:
             return unread
@@ -290,13 +306,13 @@ class Consumer:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the position of {partition} is not known")
             await self._fetcher.wait(left_ms)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """No records of these until ``resume``; positions stay."""
         self._give_back()
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[PartitionLike]) -> None:
         """Records of these are handed out again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
@@ -306,67 +322,51 @@ class Consumer:
         """The partitions that are paused."""
         return [partition for partition in self._positions if self._positions.of(partition).is_paused]
 
-    async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Offset, timestamp and leader epoch of the first record not older than each time; offset -1 when there is none."""
+    async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
+        """The first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
         isolation_level = self._settings.fetch.isolation_level_number
-        return await offsets_for_times(self._cluster, dict(times), isolation_level=isolation_level)
+        wanted = {partition_of(partition): time for partition, time in times.items()}
+        return await offsets_for_times(self._cluster, wanted, isolation_level=isolation_level)
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """The offset of each partition's first record."""
-        found = await offsets_for_times(self._cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
-        return {partition: offset for partition, (offset, _, _) in found.items()}
+        found = await offsets_for_times(self._cluster, dict.fromkeys(map(partition_of, partitions), EARLIEST_TIMESTAMP))
+        return {partition: at.offset for partition, at in found.items()}
 
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """The offset after each partition's last record; with read_committed, after the last that such a consumer may read."""
-        found = await self.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP))
-        return {partition: offset for partition, (offset, _, _) in found.items()}
+        found = await self.offsets_for_times(dict.fromkeys(map(partition_of, partitions), LATEST_TIMESTAMP))
+        return {partition: at.offset for partition, at in found.items()}
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
+        deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
+        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
+
+    def metrics(self) -> ConsumerMetrics:
+        """What this consumer has done so far, and how far it is behind."""
+        return self._fetcher.meters.reading(self._positions, self._handout.first_unread())
 
     # Commits
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """The offsets, or the positions after all that was handed out, are stored in the group.
+    async def commit(self, offsets: Committable | None = None) -> None:
+        """The offsets are stored in the group; a record stands for the one after it. Without any, those after all that was handed out.
 
-        KafkaError when the group has moved on: ILLEGAL_GENERATION for a subscribed consumer that is no member at present.
+        With enable.auto.offset.store=false, those of ``store_offsets``. ILLEGAL_GENERATION when this consumer is no member at present.
         """
-        coordinator, membership = self._group()
-        wanted = self._consumed() if offsets is None else {partition: (offset, -1) for partition, offset in offsets.items()}
-        if self._subscription is None:
-            if wanted:
-                await coordinator.commit(wanted)
-        elif membership.generation_id < 0:
-            # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
-            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
-        elif wanted:
-            await membership.commit(wanted)
-        self._committed_ms = self._clock.monotonic_ms()
+        self._group()
+        await self._commits.commit(offsets, is_subscribed=self._subscription is not None)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def store_offsets(self, offsets: Committable) -> None:
+        """The next commit that names no offsets, automatic or not, covers these. Needs enable.auto.offset.store=false."""
+        self._group()
+        self._commits.store(offsets)
+
+    async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """What the group has committed; partitions without a commit are left out. Waits for open transactions that have commits of them."""
         coordinator, _ = self._group()
-        found = await coordinator.committed(list(partitions))
+        found = await coordinator.committed([partition_of(given) for given in partitions])
         return {partition: offset for partition, (offset, _) in found.items()}
-
-    def _consumed(self) -> dict[TopicPartition, tuple[int, int]]:
-        unread = self._handout.first_unread()
-        consumed = self._positions.consumed()
-        return {partition: (unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
-
-    def _is_commit_due(self) -> bool:
-        is_over = self._clock.monotonic_ms() - self._committed_ms >= self._settings.auto_commit_interval_ms
-        return self._settings.enable_auto_commit and is_over
-
-    async def _commit_if_automatic(self) -> None:
-        membership = self._membership
-        if membership is None or not self._settings.enable_auto_commit or membership.generation_id < 0:
-            return
-        self._committed_ms = self._clock.monotonic_ms()
-        consumed = self._consumed()
-        try:
-            if consumed:
-                await membership.commit(consumed)
-        except KafkaError:
-            return  # a rebalance or a fenced member; the next one to own the partitions reads again
 
     async def close(self) -> None:
         """Offsets are committed when that is automatic, the group is left, connections are closed. A second call does nothing."""
@@ -389,7 +389,8 @@ class Consumer:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id")
         return self._coordinator, self._membership
 
-    def _assigned(self, partition: TopicPartition) -> PartitionPosition:
+    def _assigned(self, given: PartitionLike) -> PartitionPosition:
+        partition = partition_of(given)
         state = self._positions.get(partition)
         if state is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer")

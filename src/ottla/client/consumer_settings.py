@@ -23,6 +23,7 @@ class ConsumerSettings(Settings):
     group_id: str | None = text(None)
     enable_auto_commit: bool = boolean(True)
     auto_commit_interval_ms: int = integer(5000)
+    enable_auto_offset_store: bool = boolean(True)
     max_poll_records: int = integer(500, low=1)
     default_api_timeout_ms: int = integer(60_000)
     allow_auto_create_topics: bool = boolean(True)

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from ottla.client.buffer import ConsumerRecord, FetchBuffer, Fetched
+from ottla.client.buffer import AnyRecord, ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
+from ottla.client.meters import ConsumerMeters
+from ottla.client.offset_lookup import Found, ask_leaders
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer, text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
-from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
@@ -61,6 +62,7 @@ class Fetcher:
         self._positions = positions
         self._settings = settings
         self._buffer = buffer
+        self.meters = ConsumerMeters()
         self._in_flight: dict[int, asyncio.Task[None]] = {}  # by the broker that is asked
         self._resetting: asyncio.Task[None] | None = None
         self._look_up_failures = 0  # one after the other
@@ -73,12 +75,14 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def take(self, count_max: int) -> list[ConsumerRecord]:
+    def take(self, count_max: int) -> list[AnyRecord]:
         """Up to ``count_max`` records that are here already; their partitions' positions are after them."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
-        return self._buffer.take(count_max)
+        taken = self._buffer.take(count_max)
+        self.meters.records += len(taken)
+        return taken
 
     def wake(self) -> None:
         self._news.set()
@@ -155,8 +159,10 @@ class Fetcher:
             if response.error_code:
                 raise KafkaError(response.error_code, "fetch")
         except KafkaError as error:
+            self.meters.failed += 1
             await self._recover(dict.fromkeys(versions, error), sent)
             return
+        self.meters.fetches += 1
         self._cluster.take_endpoints(response.node_endpoints)
         problems: dict[TopicPartition, KafkaError] = {}
         for partition, data in by_partition(request, response):
@@ -214,7 +220,8 @@ class Fetcher:
         if view is None or not len(view):
             return
         assert isinstance(view, (bytes, memoryview)), "a response's records are bytes"
-        records: list[ConsumerRecord] = []
+        self.meters.bytes += len(view)
+        records: list[AnyRecord] = []
         next_offset, last_epoch = start, NO_EPOCH
         # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
         aborted = AbortedTransactions(data.aborted_transactions or ())
@@ -317,7 +324,7 @@ class Fetcher:
                 found: Found = {}
                 if due:
                     isolation_level = self._settings.isolation_level_number
-                    found, failed = await _ask_leaders(self._cluster, dict.fromkeys(due, timestamp), isolation_level)
+                    found, failed = await ask_leaders(self._cluster, dict.fromkeys(due, timestamp), isolation_level)
                     problems += failed.values()
                 for partition, (offset, _, _) in found.items():
                     state = self._positions.get(partition)
@@ -330,61 +337,3 @@ class Fetcher:
         for problem in problems:
             if not problem.is_transient:
                 raise problem
-
-
-async def offsets_for_times(
-    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
-) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Offset, timestamp and leader epoch of the first record not older than each time; offset -1 when there is none.
-
-    -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
-    """
-    found, problems = await _ask_leaders(cluster, times, isolation_level)
-    for problem in problems.values():
-        raise problem
-    return found
-
-
-Found = dict[TopicPartition, tuple[int, int, int]]
-
-
-async def _ask_leaders(
-    cluster: Cluster, times: dict[TopicPartition, int], isolation_level: int
-) -> tuple[Found, dict[TopicPartition, KafkaError]]:
-    """What was found, and why the others were not: a partition without a leader keeps no other one back."""
-    await cluster.refresh({partition.topic for partition in times})
-    found: Found = {}
-    problems: dict[TopicPartition, KafkaError] = {}
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
-    for partition, timestamp in times.items():
-        leader = cluster.leader(partition)
-        if leader is None:
-            known = cluster.topics.get(partition.topic)
-            is_unknown = known is None or partition.partition not in known.partitions
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
-            problems[partition] = KafkaError(code, str(partition))
-        else:
-            by_leader.setdefault(leader, {})[partition] = timestamp
-
-    async def ask(leader: int, wanted: dict[TopicPartition, int]) -> None:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for partition, timestamp in wanted.items():
-            topic = topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic))
-            epoch = cluster.leader_epoch(partition)
-            topic.partitions.append(ListOffsetsPartition(partition.partition, current_leader_epoch=epoch, timestamp=timestamp))
-        request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
-        try:
-            response = await cluster.ask(leader, request, ListOffsetsResponse)
-        except KafkaError as error:
-            problems.update(dict.fromkeys(wanted, error))
-            return
-        for answer in response.topics:
-            for result in answer.partitions:
-                partition = TopicPartition(answer.name, result.partition_index)
-                if result.error_code:
-                    problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
-                else:
-                    found[partition] = (result.offset, result.timestamp, result.leader_epoch)
-
-    await asyncio.gather(*(ask(leader, wanted) for leader, wanted in by_leader.items()))
-    return found, problems

@@ -6,7 +6,7 @@ another thread than the loop's, while nothing else of the consumer is used.
 
 from __future__ import annotations
 
-from ottla.client.buffer import ConsumerRecord
+from ottla.client.buffer import AnyRecord
 from ottla.types import TopicPartition
 
 
@@ -14,10 +14,10 @@ class Handout:
     __slots__ = ("_at", "_records")
 
     def __init__(self) -> None:
-        self._records: list[ConsumerRecord] = []
+        self._records: list[AnyRecord] = []
         self._at = 0
 
-    def fill(self, records: list[ConsumerRecord]) -> None:
+    def fill(self, records: list[AnyRecord]) -> None:
         assert not self.unread, "what was taken before has been handed out or given back"
         self._records, self._at = records, 0
 
@@ -26,7 +26,7 @@ class Handout:
         """How many records are still to be handed out."""
         return len(self._records) - self._at
 
-    def next_record(self) -> ConsumerRecord | None:
+    def next_record(self) -> AnyRecord | None:
         """The next record, which counts as consumed; None when there is none."""
         at = self._at
         if at >= len(self._records):
@@ -34,7 +34,7 @@ class Handout:
         self._at = at + 1
         return self._records[at]
 
-    def rest(self) -> list[ConsumerRecord]:
+    def rest(self) -> list[AnyRecord]:
         """All that is left; it counts as consumed."""
         records = self._records if self._at == 0 else self._records[self._at :]
         self._records, self._at = [], 0

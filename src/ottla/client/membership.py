@@ -90,6 +90,11 @@ class GroupMembership:
             self._topics = topics
             self.needs_rejoin = True
 
+    @property
+    def topics(self) -> list[str]:
+        """Those that were last subscribed to."""
+        return list(self._topics)
+
     def on_metadata(self) -> None:
         """Metadata is newer: the group divides its partitions again when topics were created, grown or deleted since it last did."""
         if self.generation_id >= 0 and self._counts != self._partition_counts(self._counts):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from ottla.client.buffer import Deserializer
 from ottla.client.cluster import METADATA_MAX_AGE_MS
 from ottla.client.outgoing import Serializer
+from ottla.client.partitioner import Partitioner
 from ottla.client.security import SecuritySettings
 from ottla.client.settings import function, integer, text
 from ottla.client.watch import OnConnectivity
@@ -68,21 +68,21 @@ class ProducerOptions(ClusterOptions, total=False):
     metadata_max_idle_ms: int
     key_serializer: Serializer | None
     value_serializer: Serializer | None
+    partitioner: Partitioner | None
     transactional_id: str | None
     transaction_timeout_ms: int
 
 
 class ConsumerOptions(ClusterOptions, total=False):
-    """The options of ``ConsumerSettings``, ``FetchSettings`` and ``MembershipSettings``."""
+    """The options of a consumer's three kinds of settings; deserializers are apart, as they type the records."""
 
     group_id: str | None
     enable_auto_commit: bool
     auto_commit_interval_ms: int
+    enable_auto_offset_store: bool
     max_poll_records: int
     default_api_timeout_ms: int
     allow_auto_create_topics: bool
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int

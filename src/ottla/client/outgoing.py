@@ -66,7 +66,8 @@ def prepare(
 def _as_bytes(what: str, content: object) -> bytes:
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
-    raise TypeError(f"the {what} is of type {type(content).__name__}: give bytes or None, or set {what}_serializer")
+    way_out = "encode it: headers have no serializer" if what == "header" else f"set {what}_serializer"
+    raise TypeError(f"the {what} is of type {type(content).__name__}: give bytes or None, or {way_out}")
 
 
 def _as_pairs(headers: HeadersLike) -> Headers:

@@ -7,9 +7,14 @@ random other one, which spreads evenly and keeps batches full. Source: KIP-480, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Random
+
+Partitioner = Callable[[str, bytes | None, int], int | None]
+"""An application's own: topic, key and number of partitions in, a partition out, or None for the choice that is made without it."""
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -32,6 +37,18 @@ def murmur2(data: bytes) -> int:
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def chosen_by(partitioner: Partitioner, topic: str, key: bytes | None, partition_count: int) -> int | None:
+    """The partition that the application's function says. INVALID_REQUEST when there is none such, or the function fails."""
+    try:
+        chosen: object = partitioner(topic, key, partition_count)
+    except Exception as error:  # the application's code
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the partitioner failed for a record of topic {topic!r}: {error!r}") from error
+    if chosen is None or (isinstance(chosen, int) and 0 <= chosen < partition_count):
+        return chosen
+    text = f"the partitioner returned {chosen!r} for a record of topic {topic!r}, which has {partition_count} partitions, from 0 on"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 class StickyPartitioner:

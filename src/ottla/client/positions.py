@@ -7,12 +7,26 @@ the reset policy).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from ottla.types import NO_EPOCH, TopicPartition
 
+PartitionLike = TopicPartition | tuple[str, int]
+"""A partition as an application may give it: ``("orders", 0)`` will do."""
 NOWHERE: Final = (-1, 0)
+T = TypeVar("T")
+ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
+
+
+def partition_of(given: PartitionLike) -> TopicPartition:
+    """The partition. TypeError for what is none."""
+    if isinstance(given, TopicPartition):
+        return given
+    match given:
+        case (str() as topic, int() as index):
+            return TopicPartition(topic, index)
+    raise TypeError(f'{given!r} is no partition: give (topic, number), such as ("orders", 0), or a TopicPartition')
 
 
 class PartitionPosition:

@@ -19,8 +19,9 @@ from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMeta
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
+from ottla.client.meters import ProducerMetrics
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
-from ottla.client.partitioner import StickyPartitioner, partition_for_key
+from ottla.client.partitioner import Partitioner, StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.sender import Sender
 from ottla.client.settings import Settings, boolean, choice, function, integer, text
 from ottla.client.transaction_errors import of_produce
@@ -51,6 +52,7 @@ class ProducerSettings(Settings):
     metadata_max_idle_ms: int = integer(300_000, low=5000)
     key_serializer: Serializer | None = function()
     value_serializer: Serializer | None = function()
+    partitioner: Partitioner | None = function()
     transactional_id: str | None = text(None)
     transaction_timeout_ms: int = integer(60_000, low=1)
 
@@ -119,13 +121,13 @@ class Producer:
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
-        record = self.prepare(topic, value, key, partition, headers, timestamp_ms)
-        if not self.is_admitted(record):
-            await self.admit(record)
+        record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
+        if not self._is_admitted(record):
+            await self._admit(record)
         future = SentRecord(loop=asyncio.get_running_loop())
         if on_delivery is not None:
             future.add_done_callback(lambda done: report(done, on_delivery))
-        self.add(record, future)
+        self._add(record, future)
         return future
 
     async def send_and_wait(
@@ -144,6 +146,16 @@ class Producer:
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
         """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
         return [await self.send(topic, value, key=key[0] if key else None) for topic, value, *key in records]
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
+        deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
+        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
+
+    def metrics(self) -> ProducerMetrics:
+        """What this producer has done so far, and what it holds at the moment."""
+        sender = self._sender
+        return sender.meters.reading(used_bytes=sender.room.used_bytes, limit_bytes=self._settings.buffer_memory)
 
     async def flush(self) -> None:
         """Every record sent before the call is acknowledged or has failed.
@@ -211,10 +223,10 @@ class Producer:
             yield self
             await self.commit_transaction()
         except BaseException as error:
-            await self.abort_after(error)
+            await self._abort_after(error)
             raise
 
-    async def abort_after(self, error: BaseException) -> None:
+    async def _abort_after(self, error: BaseException) -> None:
         """The transaction is aborted, where it can be; why that failed becomes a note of the error, which says more."""
         if self._states is not None and self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
             try:
@@ -229,7 +241,7 @@ class Producer:
 
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.
 
-    def prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
+    def _prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
         """The record as it is sent. Touches nothing that belongs to the loop."""
         return prepare(
             topic,
@@ -243,8 +255,8 @@ class Producer:
             size_bytes_max=self._settings.max_request_size,
         )
 
-    def is_admitted(self, record: Outgoing) -> bool:
-        """Whether ``add`` may be called at once: the topic and the partition are known, and there is room."""
+    def _is_admitted(self, record: Outgoing) -> bool:
+        """Whether ``_add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         if self._states is not None:
@@ -254,10 +266,10 @@ class Producer:
             return False
         return record.partition is None or record.partition in found.partitions
 
-    async def admit(self, record: Outgoing) -> None:
-        """``add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
+    async def _admit(self, record: Outgoing) -> None:
+        """``_add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
-        while not self.is_admitted(record):
+        while not self._is_admitted(record):
             found = await self._cluster.topic(record.topic, deadline_ms=deadline_ms, allow_create=True)
             if record.partition is not None and record.partition not in found.partitions:
                 await self._cluster.refresh([record.topic])  # it may have been added
@@ -266,7 +278,7 @@ class Producer:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
             await self._sender.room.wait(self._settings.buffer_memory, deadline_ms)
 
-    def add(self, record: Outgoing, future: Acknowledgement) -> None:
+    def _add(self, record: Outgoing, future: Acknowledgement) -> None:
         """The record is in its partition's open batch."""
         queues = self._queues_of.setdefault(record.topic, {})
         partition = self._partition_of(record, queues)
@@ -285,7 +297,7 @@ class Producer:
         if batch is not None:
             self._sender.on_batch(batch)
 
-    def refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
+    def _refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
         """The record, whose ``send`` has returned, has failed."""
         if self._states is not None and self._states.takes_batches:
             self._states.fail(of_produce(error))
@@ -296,6 +308,10 @@ class Producer:
         if record.partition is not None:
             return record.partition
         count = len(self._cluster.topics[record.topic].partitions)
+        if self._settings.partitioner is not None:
+            chosen = chosen_by(self._settings.partitioner, record.topic, record.key, count)
+            if chosen is not None:
+                return chosen
         if record.key is not None:
             return partition_for_key(record.key, count)
         # The topic's current partition, or another one where its batch is full or sent.

@@ -21,6 +21,7 @@ from ottla.client.connection import ClientConnection
 from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
+from ottla.client.meters import ProducerMeters
 from ottla.client.room import Room
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -73,6 +74,7 @@ class Sender:
         self._expiry_ms = NEVER_MS  # no batch's deadline is earlier
         self.room = Room(self._clock)
         self.failures = Failures()
+        self.meters = ProducerMeters()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
 
     def on_batch(self, batch: ProducerBatch) -> None:
@@ -153,7 +155,7 @@ class Sender:
                 continue
             if self._transaction is not None and not self._transaction.may_send(queue.partition):
                 continue
-            wait_ms = self._wait_ms(queue, now_ms)
+            wait_ms = queue.wait_ms(now_ms, linger_ms=0 if self._is_urgent else self._linger_ms)
             if wait_ms > 0:
                 due_ms.append(wait_ms)
                 continue
@@ -189,14 +191,6 @@ class Sender:
         if not self._is_idempotent:
             return True
         return queue.may_number(self._producer_id) and queue.may_follow(self._producer_id) and queue.is_known_again
-
-    def _wait_ms(self, queue: PartitionQueue, now_ms: int) -> int:
-        batch = queue.batches[0]
-        if batch.not_before_ms > now_ms:
-            return batch.not_before_ms - now_ms
-        if batch.is_closed or self._is_urgent:
-            return 0
-        return max(0, batch.created_ms + self._linger_ms - now_ms)
 
     def _take(self, queues: list[PartitionQueue], connection: ClientConnection) -> list[tuple[PartitionQueue, ProducerBatch]]:
         """One batch of each partition, as many as a request holds; they are in flight from now on."""
@@ -303,6 +297,7 @@ class Sender:
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response does not list the partition")
         batches = [batch for _, batch in taken]
+        began_ms = self.meters.on_sent(self._clock.monotonic_ms())
         try:
             answers = await exchange(
                 self._cluster,
@@ -319,6 +314,7 @@ class Sender:
                 self._transaction.on_lost()
         finally:
             self._requests[node_id] -= 1
+            self.meters.on_answered(self._clock.monotonic_ms() - began_ms)
         unanswered = PartitionProduceResponse(error_code=problem.code, error_message=problem.message)
         for queue, batch in taken:
             self._settle(queue, batch, answers.get(queue.partition, unanswered))
@@ -330,6 +326,7 @@ class Sender:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._release(batch)
+            self.meters.on_acknowledged(batch.count, batch.builder.size_bytes - HEADER_SIZE)
             queue.acknowledged(batch)
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
@@ -338,6 +335,7 @@ class Sender:
         if not (is_out_of_sequence or problem.is_transient) or self._clock.monotonic_ms() >= batch.deadline_ms:
             self._give_up(batch, problem)
             return
+        self.meters.retried += 1
         self._delay(batch, problem)
         follows_a_failure = queue.resumes_at_zero_in_flight
         queue.take_back(batch)
@@ -390,6 +388,7 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
         for future in batch.fail(error):
+            self.meters.failed += 1
             self.failures.add(batch.partition, error, future)
         if self._transaction is not None:
             self._transaction.on_failed_batch(error, is_numbered=batch.base_sequence >= 0)

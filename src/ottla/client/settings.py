@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ottla.client.other_settings import OTHER_SETTINGS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import Secret
 
@@ -133,11 +134,13 @@ class Settings:
 
 
 def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
-    """The settings as one object of each kind. INVALID_CONFIG, with the nearest name, for one that no kind has."""
+    """The settings as one object of each kind. INVALID_CONFIG for one that no kind has: with the reason, or the nearest name."""
     known = sorted({name for kind in kinds for name in checks_of(kind)})
     for name in given:
         if name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}" + _hint(name.replace(".", "_"), known))
+            plain = name.replace(".", "_").replace("-", "_")
+            text = f"no setting {name!r}: {OTHER_SETTINGS[plain]}" if plain in OTHER_SETTINGS else f"unknown setting {name!r}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else _hint(plain, known)))
     return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
 
 

@@ -21,40 +21,55 @@ MISSING_REFRESH_MS: Final = 1_000
 class Subscription:
     """A subscription, made on a running loop, for one ``subscribe``."""
 
-    def __init__(self, cluster: Cluster, membership: GroupMembership, wake: Callable[[], None], *, may_create: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        membership: GroupMembership,
+        wake: Callable[[], None],
+        topics: Sequence[str],
+        pattern: str | None,
+        *,
+        may_create: bool,
+    ) -> None:
+        """The membership asks for the topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._membership = membership
         self._wake = wake
-        self._may_create = may_create
         self._pattern: re.Pattern[str] | None = None
-        self._looked_ms = 0
+        self._is_matched = True  # the pattern, with the topics that there were
+        self._has_looked = False
+        self._problem: KafkaError | None = None  # why it could not be, for the next poll to raise
+        self._looked_ms = self._clock.monotonic_ms()
         self._looking: asyncio.Task[None] | None = None
-
-    async def begin(self, topics: Sequence[str], pattern: str | None) -> None:
-        """The membership asks for these topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
         if isinstance(topics, str) or bool(topics) == (pattern is not None):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
-        self._looked_ms = self._clock.monotonic_ms()
         if pattern is None:
-            self._membership.subscribe(list(topics), may_create=self._may_create)
+            membership.subscribe(list(topics), may_create=may_create)
             return
         try:
-            self._pattern = re.compile(pattern)
+            self._pattern, self._is_matched = re.compile(pattern), False
         except re.error as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"pattern={pattern!r} is not a valid regular expression: {error}") from None
-        await self._match()
+
+    def topics(self) -> list[str]:
+        """Those that the group is asked for."""
+        return self._membership.topics if self._is_matched else []
 
     def look(self) -> None:
-        """Called with each poll: metadata that has reached its age is being asked for."""
+        """Called with each poll: metadata that has reached its age is being asked for. KafkaError when a pattern cannot be matched."""
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
         since_ms = self._clock.monotonic_ms() - self._looked_ms
         is_due = (
             self._cluster.age_left_ms() == 0
             or (self._membership.lacks_topics and since_ms >= MISSING_REFRESH_MS)
-            or (self._pattern is not None and since_ms >= PATTERN_REFRESH_MS)
+            or (self._pattern is not None and since_ms >= (PATTERN_REFRESH_MS if self._is_matched else MISSING_REFRESH_MS))
         )
-        if is_due and self._looking is None and since_ms >= self._cluster.backoff.last_ms:
-            self._looked_ms = self._clock.monotonic_ms()
+        is_first = not self._is_matched and not self._has_looked
+        if self._looking is None and (is_first or (is_due and since_ms >= self._cluster.backoff.last_ms)):
+            self._looked_ms, self._has_looked = self._clock.monotonic_ms(), True
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:
@@ -63,11 +78,13 @@ class Subscription:
                 await self._match()
             await self._cluster.refresh()
             self._membership.on_metadata()
-        except KafkaError:
-            pass  # the next look asks again
+        except KafkaError as error:
+            if not self._is_matched and not error.is_transient:
+                self._problem = error
+            # else the next look asks again
         finally:
             self._looking = None
-        if self._membership.needs_rejoin:
+        if self._membership.needs_rejoin or self._problem is not None:
             self._wake()
 
     async def _match(self) -> None:
@@ -75,9 +92,9 @@ class Subscription:
         found = await self._cluster.all_topics()
         matching = sorted(name for name, topic in found.items() if not topic.is_internal and self._pattern.fullmatch(name))
         self._membership.subscribe(matching, may_create=False)
+        self._is_matched = True
 
-    async def end(self) -> None:
+    def end(self) -> None:
         """Nothing is looked for any more."""
         if self._looking is not None:
             self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)

@@ -1,18 +1,26 @@
-"""Whether any broker can be reached, for applications that want to say so.
+"""Whether any broker can be reached, for applications that want to say so, and for those that do not ask.
 
 The client sends requests again while no broker answers; without a watch no application would see it. The watch looks twice a second,
-and reconnects while nothing is to be sent.
+and reconnects while nothing is to be sent. Where the application has set no watch, an outage is a warning of Python's logging.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ottla.errors import KafkaError
+from ottla.ports import Clock
+
+# The standard library's: an application that has set up no logging sees warnings of it on standard error.
+log = logging.getLogger("ottla.client")
 
 WATCH_MS: Final = 500
+WARNING_MS: Final = 1000
+"""For so long no broker was reached when it is said. The next try comes at most 1.2 s after the last one."""
 OnConnectivity = Callable[[KafkaError | None], object]
 """Called with why when no broker can be reached any more, and with None when one can again."""
 
@@ -32,3 +40,66 @@ async def watch(reach: Callable[[], Awaitable[object]], on_connectivity: OnConne
                 on_connectivity(None)
             is_reachable = True
         await asyncio.sleep(WATCH_MS / 1000)
+
+
+class Outage:
+    """The time in which the client tries to reach a broker and reaches none. It is logged once, and so is its end."""
+
+    def __init__(self, clock: Clock, addresses: str) -> None:
+        self._clock = clock
+        self._addresses = addresses
+        self._since_ms: int | None = None
+        self._attempts = 0  # under way
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_logged = False
+        self._problem: KafkaError | None = None
+        self.is_watched = False  # the application says so itself
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """An attempt to reach a broker, which raises KafkaError when there is none."""
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        self._attempts += 1
+        if self._timer is None and not self._is_logged:
+            # A machine that is switched off refuses nothing: the attempt itself may take longer than anybody waits for a word.
+            left_ms = max(0, self._since_ms + WARNING_MS - now_ms)
+            self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._on_silence)
+        try:
+            yield
+        except KafkaError as error:
+            self._on_failure(error)
+            raise
+        else:
+            self._end()
+        finally:
+            self._attempts -= 1
+            if self._attempts == 0:
+                self._stop_timer()
+
+    def _on_failure(self, error: KafkaError) -> None:
+        self._problem = error
+        if self._since_ms is not None and self._clock.monotonic_ms() - self._since_ms >= WARNING_MS:
+            self._say()
+
+    def _on_silence(self) -> None:
+        self._timer = None
+        self._say()
+
+    def _say(self) -> None:
+        if self._is_logged or self.is_watched:
+            return
+        self._is_logged = True
+        why = "no answer" if self._problem is None else str(self._problem)
+        log.warning("no broker can be reached at %s, and the client keeps trying: %s", self._addresses, why)
+
+    def _end(self) -> None:
+        if self._is_logged:
+            log.warning("a broker can be reached again at %s", self._addresses)
+        self._is_logged, self._since_ms, self._problem = False, None, None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -89,7 +89,7 @@ def _note(history: History, done: asyncio.Future[object], value: bytes, partitio
 async def commit_up(history: History, cluster: Cluster, group_id: str, partition: TopicPartition, *, commits: int) -> None:
     """Commits 1, 2, 3 ... as a consumer without a group membership does; what is refused is tried again."""
     consumer = Consumer(cluster, ConsumerSettings(group_id=group_id, enable_auto_commit=False))
-    await consumer.assign([partition])
+    consumer.assign([partition])
     for offset in range(1, commits + 1):
         for attempt in range(ATTEMPTS_MAX):
             try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from ottla.client.fetcher import offsets_for_times
+from ottla.client.offset_lookup import offsets_for_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.ends import news_after
 from ottla.spark.link import Link, link_for

@@ -84,6 +84,6 @@ class TransactionalDelivery:
                 of_row: Headers = rows.headers[row] if rows.headers is not None else ()
                 size = len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in of_row)
                 record = Outgoing(topic, partition, key, value, of_row, rows.timestamp_ms, size)
-                if not producer.is_admitted(record):
-                    await producer.admit(record)
-                producer.add(record, _UNASKED)
+                if not producer._is_admitted(record):
+                    await producer._admit(record)
+                producer._add(record, _UNASKED)

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack, overload
 
 from ottla import aio
 from ottla.aio import ConsumerRecord
+from ottla.client.buffer import Bytes, K, V
 from ottla.client.consumer_settings import Rebalanced
 from ottla.client.options import ConsumerOptions
 from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
 from ottla.types import TopicPartition
 
 
-class Consumer(Blocking[aio.Consumer]):
-    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings."""
+class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
+    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings.
 
-    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ConsumerOptions]) -> None:
+    ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[Bytes, Bytes], bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ConsumerOptions]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[Bytes, V],
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        value_deserializer: Callable[[Bytes], V],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, Bytes],
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        key_deserializer: Callable[[Bytes], K],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        key_deserializer: Callable[[Bytes], K],
+        value_deserializer: Callable[[Bytes], V],
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
     def subscribe(
@@ -27,48 +64,53 @@ class Consumer(Blocking[aio.Consumer]):
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """The group divides the partitions of these topics among its members; ``poll`` joins it.
+        """The group divides the partitions of these topics among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
         ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
         """
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked)}
-        self._run(self._inner.subscribe(topics, pattern=pattern, **callbacks))
+        self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, **callbacks))
 
-    def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on. When the
-        caller is interrupted, what had come by then comes with the next poll.
+        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
+        INVALID_REQUEST where it neither subscribes nor is assigned. When the caller is interrupted, what had come by then comes with
+        the next poll.
         """
-        self._run(self._inner.fetch(timeout_ms, max_records=max_records))
-        return self._inner.rest()
+        self._run(self._inner._fetch(timeout_ms, max_records=max_records))
+        return self._inner._rest()
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Records for ever, each one consumed as it is handed out."""
         while True:
-            record = self._inner.next_record()
+            record = self._inner._next_record()
             if record is None:
-                self._run(self._inner.fetch(aio.ITERATION_POLL_MS))
+                self._run(self._inner._fetch(aio.ITERATION_POLL_MS))
             else:
                 yield record
 
     unsubscribe = blocking(aio.Consumer.unsubscribe)
-    assign = blocking(aio.Consumer.assign)
+    assign = on_loop(aio.Consumer.assign)
     assignment = on_loop(aio.Consumer.assignment)
+    subscription = on_loop(aio.Consumer.subscription)
     group_metadata = on_loop(aio.Consumer.group_metadata)
     commit = blocking(aio.Consumer.commit)
+    store_offsets = on_loop(aio.Consumer.store_offsets)
     committed = blocking(aio.Consumer.committed)
     position = blocking(aio.Consumer.position)
-    seek = blocking(aio.Consumer.seek)
-    seek_to_beginning = blocking(aio.Consumer.seek_to_beginning)
-    seek_to_end = blocking(aio.Consumer.seek_to_end)
+    seek = on_loop(aio.Consumer.seek)
+    seek_to_beginning = on_loop(aio.Consumer.seek_to_beginning)
+    seek_to_end = on_loop(aio.Consumer.seek_to_end)
     pause = on_loop(aio.Consumer.pause)
     resume = on_loop(aio.Consumer.resume)
     paused = on_loop(aio.Consumer.paused)
     offsets_for_times = blocking(aio.Consumer.offsets_for_times)
     beginning_offsets = blocking(aio.Consumer.beginning_offsets)
     end_offsets = blocking(aio.Consumer.end_offsets)
+    metrics = on_loop(aio.Consumer.metrics)
+    partitions_for = blocking(aio.Consumer.partitions_for)
 
     @property
     def member_id(self) -> str:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 X = TypeVar("X")
-Inner = TypeVar("Inner", aio.Producer, aio.Consumer, aio.Admin)
+Inner = TypeVar("Inner", aio.Producer, "aio.Consumer[Any, Any]", aio.Admin)
 
 _Call = tuple[Callable[..., object], tuple[Any, ...], "asyncio.Future[object]"]
 _caller: contextvars.ContextVar[SimpleQueue[Any]] = contextvars.ContextVar("caller")
@@ -76,6 +76,14 @@ class LoopThread:
         result: T = outcome.result()
         return result
 
+    def call(self, function: Callable[[], T]) -> T:
+        """What the function returns, called on the loop."""
+
+        async def run() -> T:
+            return function()
+
+        return self.run(run())
+
     def _answer(self, call: _Call) -> None:
         function, arguments, done = call
         try:
@@ -101,12 +109,8 @@ class Blocking(Generic[Inner]):
 
     def __init__(self, make: Callable[[], Inner]) -> None:
         self._thread = LoopThread()
-
-        async def build() -> Inner:
-            return make()
-
         try:
-            self._inner: Inner = self._thread.run(build())
+            self._inner: Inner = self._thread.call(make)
         except BaseException:
             self._thread.stop()
             raise
@@ -155,10 +159,7 @@ def on_loop(method: Callable[Concatenate[X, P], R]) -> Callable[Concatenate[Any,
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
-        async def run() -> R:
-            return method(self._inner, *arguments, **options)
-
-        result: R = self._run(run())
+        result: R = self._thread.call(lambda: method(self._inner, *arguments, **options))
         return result
 
     return call

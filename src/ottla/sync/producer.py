@@ -20,7 +20,7 @@ from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.producer import OnDelivery, report
-from ottla.sync.loop_thread import Blocking, blocking
+from ottla.sync.loop_thread import Blocking, blocking, on_loop
 from ottla.sync.sent_record import SentRecord
 
 WAITING_BYTES_MAX: Final = 1 << 20
@@ -56,7 +56,7 @@ class Producer(Blocking[aio.Producer]):
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
-        future = self._put(self._inner.prepare(topic, value, key, partition, headers, timestamp_ms))
+        future = self._put(self._inner._prepare(topic, value, key, partition, headers, timestamp_ms))
         if on_delivery is not None:
             future.add_done_callback(lambda done: report(done, on_delivery))
         if not self._is_moving:
@@ -120,9 +120,11 @@ class Producer(Blocking[aio.Producer]):
             yield self
             self.commit_transaction()
         except BaseException as error:
-            self._run(self._after_moved(functools.partial(self._inner.abort_after, error)))
+            self._run(self._after_moved(functools.partial(self._inner._abort_after, error)))
             raise
 
+    metrics = on_loop(aio.Producer.metrics)
+    partitions_for = blocking(aio.Producer.partitions_for)
     init_transactions = blocking(aio.Producer.init_transactions)
     begin_transaction = blocking(aio.Producer.begin_transaction)
     send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
@@ -135,7 +137,7 @@ class Producer(Blocking[aio.Producer]):
 
     def _put(self, record: Outgoing) -> SentRecord:
         is_full = self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX or len(self._waiting) > WAITING_COUNT_MAX
-        if is_full or not self._inner.is_admitted(record):
+        if is_full or not self._inner._is_admitted(record):
             self._run(self._admit(record))
         future = SentRecord()
         self._put_bytes += record.size_bytes
@@ -148,17 +150,17 @@ class Producer(Blocking[aio.Producer]):
         await self._moved()
         inner = self._inner
         for topic, value, *key in records:
-            record = inner.prepare(topic, value, key[0] if key else None, None, (), None)
-            if not inner.is_admitted(record):
-                await inner.admit(record)
+            record = inner._prepare(topic, value, key[0] if key else None, None, (), None)
+            if not inner._is_admitted(record):
+                await inner._admit(record)
             future = SentRecord()
-            inner.add(record, future)
+            inner._add(record, future)
             futures.append(future)
 
     async def _admit(self, record: Outgoing) -> None:
         """What was put before has been moved, and this record may follow."""
         await self._moved()
-        await self._inner.admit(record)
+        await self._inner._admit(record)
 
     async def _after_moved(self, end: Callable[[], Awaitable[None]]) -> None:
         """The transaction has ended, with all that was put before."""
@@ -179,12 +181,12 @@ class Producer(Blocking[aio.Producer]):
             while waiting:
                 record, future = waiting[0]
                 try:
-                    if not inner.is_admitted(record):
+                    if not inner._is_admitted(record):
                         self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move())
                         return
-                    inner.add(record, future)
+                    inner._add(record, future)
                 except KafkaError as error:
-                    inner.refuse(record, future, error)
+                    inner._refuse(record, future, error)
                 waiting.popleft()
                 self._moved_bytes += record.size_bytes
             self._is_moving = False
@@ -195,9 +197,9 @@ class Producer(Blocking[aio.Producer]):
     async def _wait_and_move(self) -> None:
         record, future = self._waiting[0]
         try:
-            await self._inner.admit(record)
+            await self._inner._admit(record)
         except KafkaError as error:
-            self._inner.refuse(record, future, error)
+            self._inner._refuse(record, future, error)
             self._waiting.popleft()
             self._moved_bytes += record.size_bytes
         self._is_held_up = None

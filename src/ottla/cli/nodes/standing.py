@@ -58,7 +58,7 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     except OttlaError as error:
         what = "the cluster does not answer" if brokers is None else "no controller is active"
         return Standing(brokers, None, frozenset(), f"{what}: {error}")
-    voters = frozenset(voter.replica_id for voter in quorum.current_voters)
+    voters = frozenset(voter.node_id for voter in quorum.voters)
     return Standing(brokers, quorum.leader_id, voters, None)
 
 
@@ -89,14 +89,14 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
                 return _seen_in_zookeeper(described)
             alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None) for node in brokers.values()]
             return SeenCluster(described.cluster_id, None, [*alive], f"no controller is active: {error}")
-    voters = {voter.replica_id: voter for voter in quorum.current_voters}
-    replicas = {observer.replica_id: observer for observer in quorum.observers} | voters
-    end_offset = voters[quorum.leader_id].log_end_offset
+    voters = {voter.node_id: voter for voter in quorum.voters}
+    replicas = {observer.node_id: observer for observer in quorum.observers} | voters
+    end_offset = voters[quorum.leader_id].end_offset
     rows: list[tuple[object, ...]] = []
     for node_id in sorted(brokers.keys() | replicas.keys()):
         node, replica = brokers.get(node_id), replicas.get(node_id)
         controller = None if node_id not in voters else "active" if node_id == quorum.leader_id else "follower"
-        lag = None if replica is None or replica.log_end_offset < 0 else end_offset - replica.log_end_offset
+        lag = None if replica is None or replica.end_offset < 0 else end_offset - replica.end_offset
         address = None if node is None else f"{node.host}:{node.port}"
         rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)

@@ -84,11 +84,12 @@ def alert_rules() -> dict[str, Any]:
 
 
 def scrape_config(targets: list[str]) -> dict[str, Any]:
-    """Jobs for the brokers and, less often, for the lag of groups."""
+    """Jobs for the brokers and, less often, for their partitions and for the lag of groups."""
     static = [{"targets": targets}]
     return {
         "scrape_configs": [
             {"job_name": "ottla", "scrape_interval": "10s", "static_configs": static},
+            {"job_name": "ottla-partitions", "metrics_path": "/metrics/partitions", "scrape_interval": "30s", "static_configs": static},
             {"job_name": "ottla-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", "static_configs": static},
         ]
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ottla import __version__
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica, UpgradeType
 from ottla.client.cluster import Node
 from ottla.client.connection import SOFTWARE_NAME
 from ottla.errors import KafkaError
@@ -21,7 +22,6 @@ from ottla.messages.update_features import FeatureUpdateKey, UpdateFeaturesReque
 from ottla.types import TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,15 @@ class BrokerAdmin(AdminBase):
         fenced = frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced)
         return ClusterDescription(response.cluster_id, response.controller_id, nodes, fenced)
 
-    async def describe_log_dirs(
-        self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True
-    ) -> dict[int, list[DescribeLogDirsResult]]:
+    async def describe_log_dirs(self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True) -> dict[int, list[LogDir]]:
         """The log directories of each broker, or of these, with their replicas, sizes and space."""
         await self._cluster.refresh()
         request = DescribeLogDirsRequest(None if with_replicas else [])
-        results: dict[int, list[DescribeLogDirsResult]] = {}
+        results: dict[int, list[LogDir]] = {}
         for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids):
             response = await self._cluster.ask(node_id, request, DescribeLogDirsResponse)
             raise_for(response.error_code, None)
-            results[node_id] = response.results
+            results[node_id] = [_log_dir(found) for found in response.results]
         return results
 
     async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
@@ -86,14 +84,15 @@ class BrokerAdmin(AdminBase):
             for found in topic.partitions
         }
 
-    async def describe_quorum(self) -> quorum.PartitionQuorum:
+    async def describe_quorum(self) -> QuorumDescription:
         """Leader, voters and observers of the metadata log."""
         request = quorum.DescribeQuorumRequest([quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])])
         response = await self._cluster.ask(None, request, quorum.DescribeQuorumResponse)
         raise_for(response.error_code, response.error_message)
         found = response.topics[0].partitions[0]
         raise_for(found.error_code, found.error_message)
-        return found
+        voters, observers = (tuple(map(_quorum_replica, replicas)) for replicas in (found.current_voters, found.observers))
+        return QuorumDescription(found.leader_id, found.leader_epoch, found.high_watermark, voters, observers)
 
     async def describe_features(self) -> list[Feature]:
         """By name: the level that each has in the cluster, and those that the broker supports."""
@@ -112,25 +111,45 @@ class BrokerAdmin(AdminBase):
         self,
         levels: Mapping[str, int],
         *,
-        upgrade_type: int = UPGRADE,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
         """All the features are at these levels, or none was moved: KafkaError."""
-        updates = [FeatureUpdateKey(name, level, upgrade_type != UPGRADE, upgrade_type) for name, level in levels.items()]
+        updates = [FeatureUpdateKey(name, level, upgrade_type is not UpgradeType.UPGRADE, upgrade_type) for name, level in levels.items()]
         response = await self._cluster.ask(None, UpdateFeaturesRequest(timeout_ms, updates, validate_only), UpdateFeaturesResponse)
         raise_for(response.error_code, response.error_message)
 
-    async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, list[producers.ProducerState] | KafkaError]:
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
         """The producers that each partition's leader remembers."""
         leaders, orphans = await self._by_leader(partitions)
-        results: dict[TopicPartition, list[producers.ProducerState] | KafkaError] = {key: without_leader(key) for key in orphans}
+        results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, led in leaders.items():
             request = producers.DescribeProducersRequest([producers.TopicRequest(*item) for item in by_topic(led).items()])
             for topic in (await self._cluster.ask(leader, request, producers.DescribeProducersResponse)).topics:
                 for found in topic.partitions:
                     key = TopicPartition(topic.name, found.partition_index)
-                    results[key] = error_of(found.error_code, found.error_message) or found.active_producers
+                    results[key] = error_of(found.error_code, found.error_message) or list(map(_producer, found.active_producers))
         return results
+
+
+def _log_dir(found: DescribeLogDirsResult) -> LogDir:
+    replicas = tuple(
+        DirectoryReplica(TopicPartition(topic.name, one.partition_index), one.partition_size, one.offset_lag, one.is_future_key)
+        for topic in found.topics
+        for one in topic.partitions
+    )
+    return LogDir(found.log_dir, error_of(found.error_code, found.log_dir), found.total_bytes, found.usable_bytes, replicas)
+
+
+def _quorum_replica(found: quorum.ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        found.replica_id, found.replica_directory_id, found.log_end_offset, found.last_fetch_timestamp, found.last_caught_up_timestamp
+    )
+
+
+def _producer(found: producers.ProducerState) -> ActiveProducer:
+    return ActiveProducer(
+        found.producer_id, found.producer_epoch, found.last_sequence, found.last_timestamp, found.coordinator_epoch,
+        found.current_txn_start_offset,
+    )  # fmt: skip

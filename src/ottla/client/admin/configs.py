@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
-from ottla.errors import ErrorCode
+from ottla.client.admin.descriptions import QuotaMatch
+from ottla.client.admin.resources import (
+    Broker,
+    BrokerLoggers,
+    ConfigChanges,
+    ConfigEntry,
+    ConfigKind,
+    ConfigResource,
+    alterable,
+    entry_of,
+    resource_of,
+    wire_of,
+)
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages import alter_configs as replacing
 from ottla.messages import incremental_alter_configs as changing
@@ -14,36 +27,30 @@ from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQ
 from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
 from ottla.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.wire.schema import Request, Response
 
-RESOURCE_TOPIC = 2
-RESOURCE_BROKER = 4
-RESOURCE_CLIENT_METRICS = 16
-RESOURCE_GROUP = 32
-
 RESOURCES_MAX = 1_000
 """Of one request."""
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-EXACT, DEFAULT, ANY = range(3)
+_EXACT = 0
 
 R = TypeVar("R", bound=Response)
+C = TypeVar("C", bound=ConfigResource)
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Pairs of type (user, client-id, ip) and name; a name of None is the default of its type."""
 
 
 class ConfigAdmin(AdminBase):
-    async def describe_configs(self, resource_type: int, name: str) -> list[DescribeConfigsResourceResult]:
-        """Every key of a topic (2), broker (4), subscription (16) or group (32), with source, synonyms and documentation."""
-        request = DescribeConfigsRequest([DescribeConfigsResource(resource_type, name, None)], True, True)
-        [result] = (await self._ask(resource_type, name, request, DescribeConfigsResponse)).results
+    async def describe_configs(self, resource: ConfigResource) -> dict[str, ConfigEntry]:
+        """Every key of the resource, by name: its value, where that comes from, synonyms and documentation."""
+        kind, name = wire_of(resource)
+        request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], True, True)
+        [result] = (await self._ask(resource, request, DescribeConfigsResponse)).results
         raise_for(result.error_code, result.error_message)
-        return result.configs
+        return {found.name: entry_of(found) for found in result.configs}
 
     async def describe_config_of_topics(self, names: Iterable[str], key: str) -> dict[str, str | None]:
         """The value of one key for each of these topics; those that no longer exist are left out."""
@@ -51,7 +58,7 @@ class ConfigAdmin(AdminBase):
         left = list(names)
         while left:
             part, left = left[:RESOURCES_MAX], left[RESOURCES_MAX:]
-            request = DescribeConfigsRequest([DescribeConfigsResource(RESOURCE_TOPIC, name, [key]) for name in part])
+            request = DescribeConfigsRequest([DescribeConfigsResource(ConfigKind.TOPIC.value, name, [key]) for name in part])
             for result in (await self._cluster.ask(None, request, DescribeConfigsResponse)).results:
                 if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     raise_for(result.error_code, result.error_message)
@@ -59,34 +66,51 @@ class ConfigAdmin(AdminBase):
                     values[result.resource_name] = config.value
         return values
 
-    async def alter_configs(
-        self, resource_type: int, name: str, changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
-    ) -> None:
-        """Single values are changed: (key, SET | DELETE | APPEND | SUBTRACT, value). All of them, or none: KafkaError."""
-        configs = [changing.AlterableConfig(*change) for change in changes]
-        request = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(resource_type, name, configs)], validate_only)
-        [result] = (await self._ask(resource_type, name, request, changing.IncrementalAlterConfigsResponse)).responses
-        raise_for(result.error_code, result.error_message)
+    async def alter_configs(self, changes: Mapping[C, ConfigChanges], *, validate_only: bool = False) -> None:
+        """The keys have these values; the others of the resources are as they were. Of a resource all are changed, or none.
 
-    async def replace_configs(self, resource_type: int, name: str, values: Mapping[str, str], *, validate_only: bool = False) -> None:
+        ``{Topic("orders"): {"retention.ms": 3_600_000, "cleanup.policy": Append("compact"), "flush.ms": None}}``; None removes a value.
+        KafkaError when a resource is refused, with the others that were as notes; the rest is changed.
+        """
+        problems: list[KafkaError] = []
+        for resource, values in changes.items():
+            kind, name = wire_of(resource)
+            configs = [alterable(key, value) for key, value in values.items()]
+            request = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(kind, name, configs)], validate_only)
+            try:
+                [result] = (await self._ask(resource, request, changing.IncrementalAlterConfigsResponse)).responses
+                raise_for(result.error_code, result.error_message)
+            except KafkaError as error:
+                problems.append(error)
+        for other in problems[1:]:
+            problems[0].add_note(f"and: {other}")
+        if problems:
+            raise problems[0]
+
+    async def replace_configs(self, resource: ConfigResource, values: Mapping[str, str], *, validate_only: bool = False) -> None:
         """The resource has exactly these values of its own, and loses its others. KafkaError when one of them cannot be."""
+        kind, name = wire_of(resource)
         configs = [replacing.AlterableConfig(*value) for value in values.items()]
-        request = replacing.AlterConfigsRequest([replacing.AlterConfigsResource(resource_type, name, configs)], validate_only)
-        [result] = (await self._ask(resource_type, name, request, replacing.AlterConfigsResponse)).responses
+        request = replacing.AlterConfigsRequest([replacing.AlterConfigsResource(kind, name, configs)], validate_only)
+        [result] = (await self._ask(resource, request, replacing.AlterConfigsResponse)).responses
         raise_for(result.error_code, result.error_message)
 
-    async def list_config_resources(self, resource_types: Iterable[int] = ()) -> list[tuple[int, str]]:
-        """Type and name of each resource that has, or may have, a configuration; of all types when none is named."""
-        request = ListConfigResourcesRequest(list(resource_types))
+    async def list_config_resources(self, kinds: Iterable[ConfigKind] = ()) -> list[ConfigResource]:
+        """Each resource that has, or may have, a configuration: of these kinds, or of all."""
+        request = ListConfigResourcesRequest([kind.value for kind in kinds])
         response = await self._cluster.ask(None, request, ListConfigResourcesResponse)
         raise_for(response.error_code, None)
-        return [(found.resource_type, found.resource_name) for found in response.config_resources]
+        return [resource_of(found.resource_type, found.resource_name) for found in response.config_resources]
 
     async def describe_client_quotas(
-        self, components: Sequence[tuple[str, int, str | None]] = (), *, strict: bool = False
+        self, wanted: Mapping[str, str | QuotaMatch] | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Quotas whose entity fits every component: (type, EXACT | DEFAULT | ANY, name); with ``strict`` those of no further type."""
-        request = DescribeClientQuotasRequest([ComponentData(*component) for component in components], strict)
+        """Quotas whose entity fits: ``{"user": "alice", "client-id": QuotaMatch.ANY}``; with ``strict`` those of no further type."""
+        components = [
+            ComponentData(kind, name.value, None) if isinstance(name, QuotaMatch) else ComponentData(kind, _EXACT, name)
+            for kind, name in (wanted or {}).items()
+        ]
+        request = DescribeClientQuotasRequest(components, strict)
         response = await self._cluster.ask(None, request, DescribeClientQuotasResponse)
         raise_for(response.error_code, response.error_message)
         return {
@@ -112,9 +136,9 @@ class ConfigAdmin(AdminBase):
             for result in response.entries
         }
 
-    async def _ask(self, resource_type: int, name: str, request: Request, response_type: type[R]) -> R:
+    async def _ask(self, resource: ConfigResource, request: Request, response_type: type[R]) -> R:
         """A broker knows its own values; the others are known to all."""
-        if resource_type != RESOURCE_BROKER or not name.isdigit():
+        if not isinstance(resource, Broker | BrokerLoggers) or resource.node_id is None:
             return await self._cluster.ask(None, request, response_type)
         await self._cluster.refresh()
-        return await self._cluster.ask(int(name), request, response_type)
+        return await self._cluster.ask(resource.node_id, request, response_type)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.client.admin.base import NOT_YET, AdminBase, Outcome, by_topic, error_of, raise_for
-from ottla.errors import ErrorCode, KafkaError
+from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
+from ottla.client.consumer_protocol import decode_assignment
+from ottla.client.membership import PROTOCOL_TYPE
+from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,10 +45,10 @@ class CommittedOffset:
 class GroupAdmin(AdminBase):
     """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them."""
 
-    async def list_groups(self) -> list[ListedGroup]:
+    async def list_groups(self) -> list[GroupListing]:
         """The groups of every broker."""
         await self._cluster.refresh()
-        groups: list[ListedGroup] = []
+        groups: list[GroupListing] = []
         for node_id in sorted(self._cluster.nodes):
 
             async def ask(node_id: int = node_id) -> ListGroupsResponse:
@@ -52,10 +56,11 @@ class GroupAdmin(AdminBase):
                 raise_for(response.error_code, None)
                 return response
 
-            groups += (await self._until_loaded(ask)).groups
+            found = (await self._until_loaded(ask)).groups
+            groups += [GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type) for each in found]
         return groups
 
-    async def describe_group(self, group_id: str) -> DescribedGroup:
+    async def describe_group(self, group_id: str) -> GroupDescription:
         """State "Dead" when the group is not known."""
 
         async def ask() -> DescribedGroup:
@@ -68,7 +73,9 @@ class GroupAdmin(AdminBase):
                 raise_for(group.error_code, group.error_message)
             return group
 
-        return await self._until_loaded(ask)
+        found = await self._until_loaded(ask)
+        members = tuple(_member(member, found.protocol_type) for member in found.members)
+        return GroupDescription(group_id, found.group_state, found.protocol_type, found.protocol_data, members)
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """None for each group that was deleted with its offsets, else why not: NON_EMPTY_GROUP while it has members."""
@@ -164,3 +171,12 @@ class GroupAdmin(AdminBase):
             for topic in response.topics
             for result in topic.partitions
         }
+
+
+def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:
+    """Partitions are in an assignment of consumers; other programs have groups, too (Kafka Connect), with bytes of their own."""
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == PROTOCOL_TYPE:
+        with contextlib.suppress(DecodeError):  # what a member was assigned is its group's leader's to write
+            assignment = tuple(decode_assignment(found.member_assignment))
+    return GroupMember(found.member_id, found.group_instance_id, found.client_id, found.client_host, assignment)

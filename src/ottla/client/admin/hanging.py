@@ -14,11 +14,11 @@ from enum import Enum
 from typing import Final
 
 from ottla.client.admin.brokers import BrokerAdmin
+from ottla.client.admin.descriptions import ActiveProducer
 from ottla.client.admin.topics import TopicAdmin
 from ottla.client.admin.transactions import TransactionAdmin, TransactionDescription
 from ottla.client.transactions import FEATURE
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.describe_producers import ProducerState
 from ottla.messages.write_txn_markers import WritableTxnMarker
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
@@ -93,7 +93,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         for partition, states in (await self.describe_producers(partitions)).items():
             if isinstance(states, KafkaError):
                 raise states
-            found += [_suspect(partition, state) for state in states if state.current_txn_start_offset >= 0]
+            found += [_suspect(partition, state) for state in states if state.transaction_start_offset >= 0]
         return found
 
     async def _judged(self, suspect: HangingTransaction) -> HangingTransaction | None:
@@ -126,14 +126,14 @@ def judge(suspect: HangingTransaction, known: TransactionDescription, *, level: 
     return replace(named, outcome=outcome, ended_epoch=known.producer_epoch)
 
 
-def _suspect(partition: TopicPartition, state: ProducerState) -> HangingTransaction:
+def _suspect(partition: TopicPartition, state: ActiveProducer) -> HangingTransaction:
     return HangingTransaction(
         partition,
         state.producer_id,
         state.producer_epoch,
         max(0, state.coordinator_epoch),
-        state.current_txn_start_offset,
-        state.last_timestamp,
+        state.transaction_start_offset,
+        state.last_timestamp_ms,
     )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.descriptions import PartitionDescription, Reassignment
 from ottla.client.cluster import TopicMetadata
-from ottla.client.fetcher import offsets_for_times
+from ottla.client.offset_lookup import FoundOffset, offsets_for_times
+from ottla.client.positions import ByPartition, partition_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
@@ -27,12 +30,8 @@ from ottla.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from ottla.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-)
-from ottla.types import TopicPartition
+from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 PARTITIONS_MAX = 2_000
 """Of one page."""
@@ -47,6 +46,13 @@ class NewTopic:
     replication_factor: int = -1
     configs: Mapping[str, str] | None = None
     assignments: Mapping[int, Sequence[int]] | None = None
+
+
+class OffsetSpec(IntEnum):
+    """The start or the end of a partition, in place of a time."""
+
+    EARLIEST = EARLIEST_TIMESTAMP
+    LATEST = LATEST_TIMESTAMP
 
 
 class TopicAdmin(AdminBase):
@@ -76,22 +82,24 @@ class TopicAdmin(AdminBase):
             raise KafkaError(self._cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name!r}")
         return found
 
-    async def describe_partitions(self) -> dict[TopicPartition, describing.DescribeTopicPartitionsResponsePartition]:
+    async def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
         """All partitions of all topics, as far as they have been read in pages, with their eligible leader replicas (KIP-966)."""
-        found: dict[TopicPartition, describing.DescribeTopicPartitionsResponsePartition] = {}
+        found: dict[TopicPartition, PartitionDescription] = {}
         cursor: describing.Cursor | None = None
         while True:
             request = describing.DescribeTopicPartitionsRequest([], PARTITIONS_MAX, cursor)
             response = await self._cluster.ask(None, request, describing.DescribeTopicPartitionsResponse)
             for topic in response.topics:
-                found |= {TopicPartition(topic.name or "", partition.partition_index): partition for partition in topic.partitions}
+                found |= {
+                    TopicPartition(topic.name or "", partition.partition_index): _description(partition) for partition in topic.partitions
+                }
             if response.next_cursor is None:
                 return found
             cursor = describing.Cursor(response.next_cursor.topic_name, response.next_cursor.partition_index)
 
-    async def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Offset, timestamp and leader epoch of the first record not older than each time; -1 the end, -2 the start."""
-        return await offsets_for_times(self._cluster, dict(times))
+    async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
+        """The first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
+        return await offsets_for_times(self._cluster, {partition_of(partition): int(time) for partition, time in times.items()})
 
     async def create_partitions(
         self,
@@ -164,17 +172,34 @@ class TopicAdmin(AdminBase):
             for result in found.partitions
         }
 
-    async def list_partition_reassignments(
-        self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> dict[TopicPartition, OngoingPartitionReassignment]:
+    async def list_partition_reassignments(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[TopicPartition, Reassignment]:
         """The moves that are under way."""
         request = ListPartitionReassignmentsRequest(timeout_ms)
         response = await self._cluster.ask(None, request, ListPartitionReassignmentsResponse)
         raise_for(response.error_code, response.error_message)
-        return {TopicPartition(topic.name, found.partition_index): found for topic in response.topics for found in topic.partitions}
+        return {
+            TopicPartition(topic.name, found.partition_index): Reassignment(
+                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+            )
+            for topic in response.topics
+            for found in topic.partitions
+        }
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
     assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
     configs = [CreatableTopicConfig(name, value) for name, value in (topic.configs or {}).items()]
     return CreatableTopic(topic.name, topic.partition_count, topic.replication_factor, assignments, configs)
+
+
+def _description(found: describing.DescribeTopicPartitionsResponsePartition) -> PartitionDescription:
+    return PartitionDescription(
+        found.leader_id,
+        found.leader_epoch,
+        tuple(found.replica_nodes),
+        tuple(found.isr_nodes),
+        None if found.eligible_leader_replicas is None else tuple(found.eligible_leader_replicas),
+        None if found.last_known_elr is None else tuple(found.last_known_elr),
+        tuple(found.offline_replicas),
+        error_of(found.error_code, None),
+    )

@@ -81,7 +81,7 @@ async def _read_from_the_beginning(known: Knowledge, name: str) -> None:
         known.client(name), ConsumerSettings(fetch=FetchSettings(auto_offset_reset="earliest", max_partition_fetch_bytes=400))
     )
     partition = TopicPartition(KEPT, known.random(name).randrange(PARTITIONS))
-    await consumer.assign([partition])
+    consumer.assign([partition])
     expected = 0
     for _ in range(known.random(name).randrange(3, 30)):
         for record in await consumer.poll(50):
@@ -131,7 +131,7 @@ async def _take_part(known: Knowledge, name: str) -> None:
         known.client(name),
         ConsumerSettings(group_id="group", fetch=FetchSettings(auto_offset_reset="earliest")),
     )
-    await consumer.subscribe([KEPT, AGED])
+    consumer.subscribe([KEPT, AGED])
     for _ in range(known.random(name).randrange(2, 20)):
         await consumer.poll(50)
     await consumer.close()
@@ -141,7 +141,7 @@ async def _commit(known: Knowledge, name: str) -> None:
     """Commits of a group without members go up, and are kept."""
     consumer = Consumer(known.client(name), ConsumerSettings(group_id="alone", enable_auto_commit=False))
     partition = TopicPartition(KEPT, 0)
-    await consumer.assign([partition])
+    consumer.assign([partition])
     for _ in range(5):
         offset = known.committed.get(partition, 0) + 1
         await consumer.commit({partition: offset})

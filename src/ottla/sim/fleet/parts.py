@@ -93,7 +93,7 @@ class Unit(SimBroker):
             cluster = client.cluster()
             consumer = Consumer(cluster, settings)
             try:
-                await consumer.subscribe([TOPIC])
+                consumer.subscribe([TOPIC])
                 for _ in range(10 + cluster.world.random.randrange(50)):
                     for record in await consumer.poll(100):
                         self._note(TopicPartition(record.topic, record.partition), record.offset, record.value or b"")

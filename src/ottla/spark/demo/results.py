@@ -42,7 +42,7 @@ class Results:
     record_count: int = 0  # with the results that later ones have replaced
     latencies_ms: list[int] = field(default_factory=list)  # newest flight sent to result written, of flights of this run
     longest: dict[str, Delay] = field(default_factory=dict)  # by carrier, the state of the processor
-    unreadable: list[ConsumerRecord] = field(default_factory=list)
+    unreadable: list[ConsumerRecord[bytes | None, bytes | None]] = field(default_factory=list)
 
     @property
     def flight_count(self) -> int:
@@ -65,7 +65,7 @@ def read_results(bootstrap: str, *, since_ms: int) -> Results:
     return results
 
 
-def committed(bootstrap: str, topic: str) -> Iterator[ConsumerRecord]:
+def committed(bootstrap: str, topic: str) -> Iterator[ConsumerRecord[bytes | None, bytes | None]]:
     """The topic's records, up to its end as it is now; none of a topic that is not there."""
     with Admin(bootstrap, client_id="ottla-demo") as admin:
         count = len(admin.describe_topic(topic).partitions) if topic in admin.list_topics() else 0

@@ -1,0 +1,75 @@
+"""``ottla cluster health``: once, or again and again until the cluster is well."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Final
+
+import click
+
+from ottla.cli.client_settings import client_options, client_settings
+from ottla.cli.node_orders import data_option, order, place_of
+from ottla.cli.output import complain, format_option, print_json, wrong_call
+from ottla.errors import OttlaError
+
+TIMEOUT_MS: Final = 5_000
+WATCH_SECONDS: Final = 2.0
+
+
+@click.command()
+@data_option
+@client_options
+@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
+@click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+@click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
+@format_option
+def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: bool, output: str) -> None:
+    """Say what is wrong with the cluster, and what to do about it.
+
+    Exit code 0 when nothing is; 1 when something is, or when no broker answers. With --until-healthy it waits for 0; without --watch it
+    then prints the last look alone.
+    """
+    is_repeated = watch or until_healthy
+    while True:
+        try:
+            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy)
+        except OttlaError as error:
+            if not is_repeated:
+                raise
+            is_well = False
+            complain(str(error))
+        if not is_repeated or (until_healthy and is_well):
+            break
+        time.sleep(WATCH_SECONDS)
+    if not is_well:
+        sys.exit(1)
+
+
+def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool) -> bool:
+    """Whether the cluster is well. What was seen is printed where that is wanted, and where it is well."""
+    from ottla.cli.cluster_health import findings, look, summary
+    from ottla.client.cluster import parse_bootstrap
+    from ottla.sync import Admin
+
+    servers = bootstrap or _servers_of(data)
+    with wrong_call():
+        parse_bootstrap(servers)
+    with Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
+        seen = look(admin)
+    found = list(findings(seen))
+    if is_shown or not found:
+        if output == "json":
+            item: dict[str, Any] = {"is_healthy": not found, "problems": found, "seen": seen}
+            print_json("cluster health", [item])
+        else:
+            click.echo("\n".join(summary(seen, found)))
+    return not found
+
+
+def _servers_of(data: str | None) -> str:
+    import msgspec
+
+    from ottla.cli.nodes.place import PlaceState
+
+    return msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap

@@ -1,0 +1,169 @@
+"""The offsets of a group: moved, deleted, written to a file and read from one.
+
+The file is that of kafka-consumer-groups: ``topic,partition,offset`` a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TextIO
+
+import click
+
+from ottla.cli.client_settings import client_settings
+from ottla.cli.names import GROUPS, TOPICS
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, wrong_call, yes_option
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin import CommittedOffset
+    from ottla.sync import Admin
+
+PLAN = ("topic", "partition", "from", "to")
+
+
+@click.command()
+@click.argument("group_id", shell_complete=GROUPS)
+@click.option("--to", "target", help="start, end, an offset, or @TIME (@-1h, @2024-05-01).")
+@click.option("--by", "shift", type=int, help="So many records on from what is committed; back when it is negative.")
+@click.option("--topic", "topics", multiple=True, shell_complete=TOPICS, help="Only these topics; else every one with committed offsets.")
+@yes_option
+@bootstrap_option
+@format_option
+def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Set an empty group's offsets. Prints the plan; --yes applies it."""
+    from ottla.sync import Admin
+
+    if (target is None) == (shift is None):
+        raise click.UsageError("give --to or --by")
+    with Admin(bootstrap, **client_settings()) as admin:
+        committed = admin.committed_offsets(group_id)
+        keys = [key for key in committed if not topics or key.topic in topics]
+        for topic in topics if target is not None else ():
+            found = admin.describe_topic(topic)
+            keys += [key for index in found.partitions if (key := TopicPartition(topic, index)) not in keys]
+        if not keys:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing; name topics with --topic and --to")
+        plan = _shifted(admin, committed, keys, shift) if target is None else _placed(admin, sorted(keys), target)
+        _apply(admin, group_id, committed, plan, yes=yes, output=output, command="group seek")
+
+
+def _apply(
+    admin: Admin,
+    group_id: str,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    plan: Mapping[TopicPartition, int],
+    *,
+    yes: bool,
+    output: str,
+    command: str,
+) -> None:
+    rows = [(key.topic, key.partition, committed[key].offset if key in committed else None, to) for key, to in sorted(plan.items())]
+    print_rows(output, command, PLAN, rows)
+    if not yes:
+        end_of_plan("nothing was changed")
+    admin.set_offsets(group_id, plan)
+
+
+def _bounds(admin: Admin, keys: Sequence[TopicPartition]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    first = {key: found.offset for key, found in admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP)).items()}
+    last = {key: found.offset for key, found in admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP)).items()}
+    return first, last
+
+
+def _shifted(
+    admin: Admin, committed: Mapping[TopicPartition, CommittedOffset], keys: Sequence[TopicPartition], shift: int | None
+) -> dict[TopicPartition, int]:
+    """Within the partitions: nothing is before their first record nor after their end."""
+    assert shift is not None, "one of --to and --by was given"
+    first, last = _bounds(admin, keys)
+    return {key: max(first[key], min(committed[key].offset + shift, last[key])) for key in keys}
+
+
+def _placed(admin: Admin, keys: Sequence[TopicPartition], target: str) -> dict[TopicPartition, int]:
+    from ottla.cli.offsets import Base, parse_offsets
+
+    with wrong_call():
+        place = parse_offsets(target, time.time_ns() // 1_000_000).start
+    first, last = _bounds(admin, keys)
+    if place.base is Base.TIME:
+        found = admin.offsets_for_times(dict.fromkeys(keys, place.value))
+        return {key: last[key] if found[key].offset < 0 else found[key].offset for key in keys}
+    if place.base is Base.OFFSET:
+        return {key: max(first[key], min(place.value, last[key])) for key in keys}
+    base = first if place.base is Base.START else last
+    return {key: max(first[key], min(base[key] + place.value, last[key])) for key in keys}
+
+
+@click.command("delete-offsets")
+@click.argument("group_id", shell_complete=GROUPS)
+@click.option("--topic", "topics", multiple=True, required=True, shell_complete=TOPICS, help="A topic that is no longer read.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these partitions.")
+@yes_option
+@bootstrap_option
+@format_option
+def delete_offsets(group_id: str, topics: tuple[str, ...], partitions: tuple[int, ...], yes: bool, bootstrap: str, output: str) -> None:
+    """Delete what a group has committed for topics that none of its members subscribes to."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        committed = admin.committed_offsets(group_id)
+        keys = sorted(key for key in committed if key.topic in topics and (not partitions or key.partition in partitions))
+        if not keys:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing of {', '.join(topics)}")
+        if not yes:
+            print_rows(output, "group delete-offsets", ("topic", "partition", "offset"), _rows({key: committed[key] for key in keys}))
+            end_of_plan("would delete these offsets")
+        results = admin.delete_offsets(group_id, keys)
+    rows = [(key.topic, key.partition, "failed" if error else "deleted", error and str(error)) for key, error in sorted(results.items())]
+    print_rows(output, "group delete-offsets", ("topic", "partition", "result", "error"), rows)
+    if any(results.values()):
+        sys.exit(1)
+
+
+def _rows(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[str, int, int]]:
+    return [(key.topic, key.partition, found.offset) for key, found in sorted(offsets.items())]
+
+
+@click.command()
+@click.argument("group_id", shell_complete=GROUPS)
+@bootstrap_option
+def export(group_id: str, bootstrap: str) -> None:
+    """Print a group's committed offsets, topic,partition,offset a line, for `ottla group import` and kafka-consumer-groups."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        committed = admin.committed_offsets(group_id)
+    if not committed:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing")
+    csv.writer(sys.stdout, lineterminator="\n").writerows(_rows(committed))
+
+
+@click.command("import")
+@click.argument("group_id", shell_complete=GROUPS)
+@click.argument("file", type=click.File("r"))
+@yes_option
+@bootstrap_option
+@format_option
+def import_offsets(group_id: str, file: TextIO, yes: bool, bootstrap: str, output: str) -> None:
+    """Set an empty group's offsets to those of FILE, as `ottla group export` prints them. Prints the plan; --yes applies it."""
+    from ottla.sync import Admin
+
+    plan: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(file), 1):
+        match row:
+            case [topic, partition, offset] if topic and partition.isdecimal() and offset.isdecimal():
+                plan[TopicPartition(topic, int(partition))] = int(offset)
+            case _:
+                raise click.UsageError(f"{file.name}, line {number}: expected topic,partition,offset")
+    if not plan:
+        raise click.UsageError(f"{file.name} has no offsets")
+    with Admin(bootstrap, **client_settings()) as admin:
+        _apply(admin, group_id, admin.committed_offsets(group_id), plan, yes=yes, output=output, command="group import")
+
+
+COMMANDS: Final = (seek, delete_offsets, export, import_offsets)

@@ -1,0 +1,53 @@
+"""Names that a shell completes: topics and groups of the cluster that the command is about.
+
+The cluster is asked while a person waits for a key to have an effect: nothing is completed where it does not answer at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from ottla.cli.client_settings import client_settings
+from ottla.cli.output import LOCAL
+
+if TYPE_CHECKING:
+    from ottla.aio import Admin
+
+SECONDS_MAX: Final = 1.5
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completer(ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Completer:
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+        from ottla.aio import Admin
+
+        async def names() -> Iterable[str]:
+            servers = context.params.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or LOCAL
+            async with asyncio.timeout(SECONDS_MAX), Admin(servers, **client_settings()) as admin:
+                return await ask(admin)
+
+        try:
+            found = asyncio.run(names())
+        except Exception:  # noqa: BLE001 - a shell shows no errors while it completes
+            return []
+        return [CompletionItem(name) for name in sorted(found) if name.startswith(begun)]
+
+    return complete
+
+
+async def _topics(admin: Admin) -> Iterable[str]:
+    return [name for name, topic in (await admin.list_topics()).items() if not topic.is_internal]
+
+
+async def _groups(admin: Admin) -> Iterable[str]:
+    return [group.group_id for group in await admin.list_groups()]
+
+
+TOPICS: Final = _completer(_topics)
+GROUPS: Final = _completer(_groups)

@@ -1,0 +1,38 @@
+"""Which cluster of this machine a command is about, and what its supervisor is asked to do."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.cli.nodes.place import Place
+    from ottla.runtime.supervision.control import Answer
+
+
+def data_option(function: Any) -> Any:
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False),
+        help="The directory of the cluster, with all that its nodes have.  [default: ottla/cluster in the user's data directory]",
+    )(function)
+
+
+def place_of(data: str | None) -> Place:
+    from ottla.cli.broker import default_data_folder
+    from ottla.cli.nodes.place import Place
+    from ottla.cli.nodes.plan import default_place
+
+    return Place(data if data is not None else default_place(default_data_folder(os.environ)))
+
+
+def order(place: Place, command: str, node: int | None = None) -> Answer:
+    """What the supervisor did. ClickException with its words when it could not."""
+    from ottla.runtime.supervision.control import Order, ask_supervisor
+
+    answer = ask_supervisor(place.path, Order(command, node))
+    if answer.error is not None:
+        raise click.ClickException(answer.error)
+    return answer

@@ -1,0 +1,134 @@
+"""What administration finds: brokers' directories, the metadata log, groups, partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.errors import KafkaError
+from ottla.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReplica:
+    """A replica in a log directory. A future one is on its way there, and ``offset_lag`` is what it still lacks."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker. ``error`` says why it is offline; space is -1 where the broker does not say it."""
+
+    path: str
+    error: KafkaError | None
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[DirectoryReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A node that holds the metadata log, or follows it. Times are of the leader's clock, -1 where there is none."""
+
+    node_id: int
+    directory_id: bytes
+    end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The metadata log."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+class UpgradeType(IntEnum):
+    """The kind of change of a feature's level: a downgrade says whether metadata may be lost by it."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that a partition remembers. ``transaction_start_offset`` is -1 while it has no transaction open there."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition: -1 leads where no replica does; what is eligible is None where the cluster does not say it (KIP-966)."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...] | None = None
+    last_known_eligible: tuple[int, ...] | None = None
+    offline: tuple[int, ...] = ()
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A move of replicas that is under way."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group. ``state`` is Kafka's word (Stable, Empty, PreparingRebalance, ...), and so is ``type`` (classic, ...)."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group, and the partitions that it was assigned last."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members. ``state`` is Dead where the coordinator does not know it; ``assignor`` divides its partitions."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+class QuotaMatch(IntEnum):
+    """The names of an entity's type that a question is about, where it names none."""
+
+    DEFAULT = 1
+    ANY = 2

@@ -1,0 +1,203 @@
+"""What has a configuration, what is said of its values, and how they are changed.
+
+A resource is an object (``Topic("orders")``, ``Broker(1)``); numbers of the wire are this module's alone.
+Source: KIP-226, KIP-339, KIP-412, KIP-714, KIP-1043.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.describe_configs import DescribeConfigsResourceResult
+from ottla.messages.incremental_alter_configs import AlterableConfig
+
+
+class ConfigResource:
+    """A thing with a configuration: one of the five below."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(ConfigResource):
+    """A topic."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broker(ConfigResource):
+    """One broker; without an id, all of them: what they have where none of their own is set."""
+
+    node_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoggers(ConfigResource):
+    """The levels of one broker's loggers, by their names."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group(ConfigResource):
+    """A group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetrics(ConfigResource):
+    """A subscription to the metrics of clients."""
+
+    name: str
+
+
+class ConfigKind(Enum):
+    """The kinds of resources that have a configuration."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGERS = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """The source of a value, the nearest first. One that this client does not know is UNKNOWN."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    FILE = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigType(IntEnum):
+    """The type of a value. One that this client does not know is UNKNOWN."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A value that is, or would be, in force under another key or from another source."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A key and the value in force, which is None for a secret and where there is none. ``synonyms`` begin with the one in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """An item that a list has from now on."""
+
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subtract:
+    """An item that a list does not have from now on."""
+
+    item: str
+
+
+ConfigChange = str | int | float | Append | Subtract | None
+"""A value, or a change of a list; with None the key has no value of this resource's own any more."""
+ConfigChanges = Mapping[str, ConfigChange]
+
+
+def wire_of(resource: ConfigResource) -> tuple[int, str]:
+    """The resource as requests name it. TypeError for what is none."""
+    match resource:
+        case Topic(name):
+            return ConfigKind.TOPIC.value, name
+        case Broker(node_id):
+            return ConfigKind.BROKER.value, "" if node_id is None else str(node_id)
+        case BrokerLoggers(node_id):
+            return ConfigKind.BROKER_LOGGERS.value, str(node_id)
+        case Group(group_id):
+            return ConfigKind.GROUP.value, group_id
+        case ClientMetrics(name):
+            return ConfigKind.CLIENT_METRICS.value, name
+    raise TypeError(f'{resource!r} has no configuration: give Topic("orders"), Broker(1), Group("g") or ClientMetrics("s")')
+
+
+def resource_of(kind: int, name: str) -> ConfigResource:
+    """The resource that an answer names. UNSUPPORTED_VERSION for a kind that this client does not know."""
+    match kind:
+        case ConfigKind.TOPIC.value:
+            return Topic(name)
+        case ConfigKind.BROKER.value:
+            return Broker(int(name) if name else None)
+        case ConfigKind.BROKER_LOGGERS.value:
+            return BrokerLoggers(int(name))
+        case ConfigKind.GROUP.value:
+            return Group(name)
+        case ConfigKind.CLIENT_METRICS.value:
+            return ClientMetrics(name)
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the broker listed a resource of kind {kind}, which this client does not know")
+
+
+def alterable(key: str, change: ConfigChange) -> AlterableConfig:
+    """The change of one key, as requests have it."""
+    match change:
+        case None:
+            return AlterableConfig(key, 1, None)
+        case Append(item):
+            return AlterableConfig(key, 2, item)
+        case Subtract(item):
+            return AlterableConfig(key, 3, item)
+        case bool():
+            return AlterableConfig(key, 0, "true" if change else "false")
+        case str() | int() | float():
+            return AlterableConfig(key, 0, str(change))
+    raise TypeError(f"{key}={change!r}: give a string, a number, Append(item), Subtract(item), or None for no value")
+
+
+def entry_of(found: DescribeConfigsResourceResult) -> ConfigEntry:
+    """What an answer says of one key."""
+    return ConfigEntry(
+        found.name,
+        found.value,
+        source_of(found.config_source),
+        ConfigType(found.config_type) if found.config_type in set(ConfigType) else ConfigType.UNKNOWN,
+        found.read_only,
+        found.is_sensitive,
+        tuple(ConfigSynonym(synonym.name, synonym.value, source_of(synonym.source)) for synonym in found.synonyms),
+        found.documentation,
+    )
+
+
+def source_of(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in set(ConfigSource) else ConfigSource.UNKNOWN

@@ -1,0 +1,113 @@
+"""What a consumer stores in its group: which offsets, when it does so by itself, and in whose name.
+
+A commit covers what was handed out, or, with ``enable.auto.offset.store=false``, what the application has stored as processed. A member
+commits in the name of its generation; a consumer whose partitions were assigned by hand commits in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.client.buffer import ConsumerRecord
+from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.coordinator import GroupCoordinator
+from ottla.client.handout import Handout
+from ottla.client.membership import GroupMembership
+from ottla.client.meters import ConsumerMeters
+from ottla.client.positions import ByPartition, Positions, partition_of
+from ottla.errors import ErrorCode, KafkaError
+from ottla.ports import Clock
+from ottla.types import NO_EPOCH, TopicPartition
+
+Committable = ByPartition[int] | ConsumerRecord[Any, Any]
+"""Offsets of records to be read next, by partition; or the last record that was processed."""
+
+
+class Commits:
+    def __init__(
+        self,
+        clock: Clock,
+        settings: ConsumerSettings,
+        positions: Positions,
+        handout: Handout,
+        meters: ConsumerMeters,
+        coordinator: GroupCoordinator | None,
+        membership: GroupMembership | None,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._positions = positions
+        self._handout = handout
+        self._meters = meters
+        self._coordinator = coordinator
+        self._membership = membership
+        self._stored: dict[TopicPartition, tuple[int, int]] = {}  # of assigned partitions
+        self._committed_ms = clock.monotonic_ms()
+
+    async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
+        """The offsets, or those that are due, are stored in the group. ILLEGAL_GENERATION for a subscribed consumer that is no member."""
+        assert self._coordinator is not None, "the consumer has a group"
+        assert self._membership is not None, "and with it a membership"
+        wanted = self._due() if offsets is None else _wanted(offsets)
+        if not is_subscribed:
+            if wanted:
+                await self._coordinator.commit(wanted)
+                self._meters.commits += 1
+        elif self._membership.generation_id < 0:
+            # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
+            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
+        elif wanted:
+            await self._membership.commit(wanted)
+            self._meters.commits += 1
+        self._committed_ms = self._clock.monotonic_ms()
+
+    def store(self, offsets: Committable) -> None:
+        """The next commit that names no offsets covers these. INVALID_REQUEST where it covers what was handed out."""
+        if self._settings.enable_auto_offset_store:
+            text = "store_offsets: commits cover all that was handed out; make the consumer with enable_auto_offset_store=False"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        wanted = _wanted(offsets)
+        for partition in wanted:
+            if partition not in self._positions:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer")
+        self._stored |= wanted
+
+    def forget(self, gone: Iterable[TopicPartition]) -> None:
+        """These partitions are no longer assigned: what was stored for them is another consumer's to process."""
+        for partition in gone:
+            self._stored.pop(partition, None)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether auto.commit.interval.ms has passed, where commits are automatic."""
+        is_over = self._clock.monotonic_ms() - self._committed_ms >= self._settings.auto_commit_interval_ms
+        return self._settings.enable_auto_commit and is_over
+
+    async def commit_if_automatic(self) -> None:
+        """What is due is stored, where that is automatic and this consumer is a member; a failure leaves it to the next owner."""
+        membership = self._membership
+        if membership is None or not self._settings.enable_auto_commit or membership.generation_id < 0:
+            return
+        self._committed_ms = self._clock.monotonic_ms()
+        due = self._due()
+        try:
+            if due:
+                await membership.commit(due)
+                self._meters.commits += 1
+        except KafkaError:
+            return  # a rebalance or a fenced member; the next one to own the partitions reads again
+
+    def _due(self) -> dict[TopicPartition, tuple[int, int]]:
+        if not self._settings.enable_auto_offset_store:
+            return dict(self._stored)
+        unread = self._handout.first_unread()
+        consumed = self._positions.consumed()
+        return {partition: (unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
+
+
+def _wanted(offsets: Committable) -> dict[TopicPartition, tuple[int, int]]:
+    if isinstance(offsets, ConsumerRecord):
+        return {TopicPartition(offsets.topic, offsets.partition): (offsets.offset + 1, offsets.leader_epoch)}
+    return {partition_of(partition): (offset, NO_EPOCH) for partition, offset in offsets.items()}

@@ -1,0 +1,95 @@
+"""What a client has done so far, for an application that shows it: counts since the client was made, and what is so at the moment.
+
+Rates and averages are the reader's to make, of two readings. Kafka's Java client has the same figures under other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla.client.positions import Positions
+from ottla.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMetrics:
+    """Bytes are those of records before compression; a request takes from when it is sent until it is answered, or has failed."""
+
+    records_acknowledged: int
+    bytes_acknowledged: int
+    batches_acknowledged: int
+    records_failed: int
+    batches_retried: int
+    requests: int
+    request_ms_total: int
+    request_ms_max: int
+    requests_in_flight: int
+    buffer_used_bytes: int
+    buffer_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMetrics:
+    """``lag`` has the partitions that are assigned and of which a fetch was answered: how many offsets the position is behind the end."""
+
+    records: int
+    bytes_fetched: int
+    fetches: int
+    fetches_failed: int
+    commits: int
+    rebalances: int
+    lag: Mapping[TopicPartition, int]
+
+
+class ProducerMeters:
+    """Counters of a sender."""
+
+    __slots__ = ("batches", "bytes", "failed", "in_flight", "records", "request_ms_max", "request_ms_total", "requests", "retried")
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.batches = self.failed = self.retried = 0
+        self.requests = self.in_flight = self.request_ms_total = self.request_ms_max = 0
+
+    def on_acknowledged(self, record_count: int, size_bytes: int) -> None:
+        """A batch is stored."""
+        self.batches += 1
+        self.records += record_count
+        self.bytes += size_bytes
+
+    def on_sent(self, now_ms: int) -> int:
+        """A request begins, now."""
+        self.in_flight += 1
+        return now_ms
+
+    def on_answered(self, took_ms: int) -> None:
+        """A request is over, answered or not."""
+        self.in_flight -= 1
+        self.requests += 1
+        self.request_ms_total += took_ms
+        self.request_ms_max = max(self.request_ms_max, took_ms)
+
+    def reading(self, *, used_bytes: int, limit_bytes: int) -> ProducerMetrics:
+        """The figures now."""
+        return ProducerMetrics(
+            self.records, self.bytes, self.batches, self.failed, self.retried,
+            self.requests, self.request_ms_total, self.request_ms_max, self.in_flight, used_bytes, limit_bytes,
+        )  # fmt: skip
+
+
+class ConsumerMeters:
+    """Counters of a consumer's parts."""
+
+    __slots__ = ("bytes", "commits", "failed", "fetches", "rebalances", "records")
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.fetches = self.failed = self.commits = self.rebalances = 0
+
+    def reading(self, positions: Positions, unread: Mapping[TopicPartition, int]) -> ConsumerMetrics:
+        """The figures now; ``unread`` are the first offsets that an iteration has not come to, where there are some."""
+        lag = {
+            partition: max(0, state.high_watermark - unread.get(partition, state.position))
+            for partition, state in ((each, positions.of(each)) for each in positions)
+            if state.position is not None and state.high_watermark >= 0
+        }
+        return ConsumerMetrics(self.records, self.bytes, self.fetches, self.failed, self.commits, self.rebalances, lag)

@@ -1,0 +1,77 @@
+"""Offsets by time, asked of the leaders: for an application, and for positions that are only known as the start or the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from ottla.types import TopicPartition
+
+
+class FoundOffset(NamedTuple):
+    """A record found by its time. The offset is -1 where there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+async def offsets_for_times(
+    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
+) -> dict[TopicPartition, FoundOffset]:
+    """The first record not older than each time.
+
+    -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
+    """
+    found, problems = await ask_leaders(cluster, times, isolation_level)
+    for problem in problems.values():
+        raise problem
+    return found
+
+
+Found = dict[TopicPartition, FoundOffset]
+
+
+async def ask_leaders(
+    cluster: Cluster, times: dict[TopicPartition, int], isolation_level: int
+) -> tuple[Found, dict[TopicPartition, KafkaError]]:
+    """What was found, and why the others were not: a partition without a leader keeps no other one back."""
+    await cluster.refresh({partition.topic for partition in times})
+    found: Found = {}
+    problems: dict[TopicPartition, KafkaError] = {}
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for partition, timestamp in times.items():
+        leader = cluster.leader(partition)
+        if leader is None:
+            known = cluster.topics.get(partition.topic)
+            is_unknown = known is None or partition.partition not in known.partitions
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
+            problems[partition] = KafkaError(code, str(partition))
+        else:
+            by_leader.setdefault(leader, {})[partition] = timestamp
+
+    async def ask(leader: int, wanted: dict[TopicPartition, int]) -> None:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for partition, timestamp in wanted.items():
+            topic = topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic))
+            epoch = cluster.leader_epoch(partition)
+            topic.partitions.append(ListOffsetsPartition(partition.partition, current_leader_epoch=epoch, timestamp=timestamp))
+        request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
+        try:
+            response = await cluster.ask(leader, request, ListOffsetsResponse)
+        except KafkaError as error:
+            problems.update(dict.fromkeys(wanted, error))
+            return
+        for answer in response.topics:
+            for result in answer.partitions:
+                partition = TopicPartition(answer.name, result.partition_index)
+                if result.error_code:
+                    problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
+                else:
+                    found[partition] = FoundOffset(result.offset, result.timestamp, result.leader_epoch)
+
+    await asyncio.gather(*(ask(leader, wanted) for leader, wanted in by_leader.items()))
+    return found, problems

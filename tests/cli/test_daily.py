@@ -1,0 +1,246 @@
+"""What people type every day, and how it fails: in this process, against one broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+from tests.cli.test_yes import commands
+
+from ottla.cli import record_format
+from ottla.cli.main import cli
+from ottla.cli.output import way_out
+from ottla.cli.record_parser import RecordParser
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    """``t`` has two partitions and five records in the first, of which the group ``readers`` has read four; ``u`` is empty."""
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path_factory.mktemp("data")), "offsets.topic.num.partitions": "1"}
+    with BrokerThread(config | {"group.initial.rebalance.delay.ms": "0"}) as thread:
+        with Admin(thread.bootstrap) as admin:
+            topics = [NewTopic("t", 2, configs={"retention.ms": "86400000"}), NewTopic("u", 1)]
+            assert admin.create_topics(topics) == {"t": None, "u": None}
+        with Producer(thread.bootstrap) as producer:
+            for number in range(5):
+                producer.send("t", b"v%d" % number, key=b"k%d" % number, partition=0, headers={"n": b"%d" % number})
+        with Consumer(thread.bootstrap, group_id="readers") as consumer:
+            consumer.commit({("t", 0): 4})
+        yield thread
+
+
+def run(bootstrap: str, *arguments: str, stdin: bytes = b"") -> Result:
+    """The command's end; an error of ottla's is in ``exception``, for ``main`` to print."""
+    done = CliRunner().invoke(cli, arguments, env={"OTTLA_BOOTSTRAP": bootstrap}, input=stdin)
+    assert done.exception is None or isinstance(done.exception, SystemExit | OttlaError), done.exception
+    return done
+
+
+def items(done: Result) -> list[Any]:
+    found = json.loads(done.stdout)["items"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: BrokerThread) -> None:
+    with Producer(broker.bootstrap) as producer:
+        producer.send("u", b"\xff\x00", key=None, headers=[("a", b"1"), ("a", None), ("b", b"\xfe")], timestamp_ms=1_700_000_000_000)
+        producer.send("u", None, key=b"tombstone")
+        producer.send("u", b"", key=b"")
+    written = run(broker.bootstrap, "consume", "u", "-f", "json", "--exit").stdout_bytes
+    assert run(broker.bootstrap, "produce", "again", "-f", "json", stdin=written).exit_code == 0
+    assert run(broker.bootstrap, "produce", "-f", "json", stdin=written).exit_code == 0, "without a topic they go where they came from"
+
+    def read(topic: str) -> list[tuple[Any, ...]]:
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            [end] = consumer.end_offsets([(topic, 0)]).values()
+            found: list[tuple[Any, ...]] = []
+            while len(found) < end:
+                found += [(each.key, each.value, each.headers, each.timestamp_ms) for each in consumer.poll(1000)]
+        return found
+
+    first = read("again")
+    assert len(first) == 3
+    assert read("u") == first * 2
+    wrong = run(broker.bootstrap, "produce", "again", "-f", "json", stdin=b'{"value": "x"}\n{"valu": "x"}\n')
+    assert "line 2 is no record as `consume -f json` prints it: it has 'valu'" in str(wrong.exception)
+
+
+def test_consume_prints_what_a_regular_expression_finds_anywhere(broker: BrokerThread) -> None:
+    for regex, found in (("v[13]", "v1\nv3\n"), ("^k2$", "v2\n"), ("^4$", "v4\n"), ("nowhere", "")):
+        assert run(broker.bootstrap, "consume", "t", "--exit", "-e", regex).stdout == found
+    assert run(broker.bootstrap, "consume", "t", "-n", "1", "-e", "v3").stdout == "v3\n", "-n counts what is printed"
+    refused = run(broker.bootstrap, "consume", "t", "-e", "(")
+    assert (refused.exit_code, "-e (: " in refused.stderr) == (2, True)
+
+
+def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody: str) -> None:
+    done = run(nobody, "produce", "t")
+    assert isinstance(done.exception, KafkaError)
+    assert "`ottla dev` starts a broker on this machine" in way_out(done.exception)
+
+
+def test_errors_of_the_network_name_the_way_out() -> None:
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        with pytest.raises(OSError, match="in use") as refused:
+            two.bind(one.getsockname())
+    assert "`--port 0`" in way_out(refused.value)
+    assert way_out(KafkaError(ErrorCode.INVALID_CONFIG, "x")) == ""
+
+
+def test_the_language_of_formats_is_printed_and_is_complete(broker: BrokerThread) -> None:
+    shown = run("", "help", "format").stdout
+    for letter in (*record_format._TEXTS, *record_format._NUMBERS, "h", "d", "%", "{", "}"):
+        assert f"%{letter}" in shown
+    refused = run(broker.bootstrap, "consume", "t", "-f", "%Z")
+    assert (refused.exit_code, "%Z is not known; `ottla help format` lists what there is" in refused.stderr) == (2, True)
+    with pytest.raises(KafkaError, match="ottla help format"):
+        RecordParser("%o")
+
+
+def test_help_is_that_of_the_command(broker: BrokerThread) -> None:
+    assert run("", "help", "topic", "describe").stdout == run("", "topic", "describe", "--help").stdout.replace(
+        "Usage: cli", "Usage: ottla"
+    )
+    assert "OTTLA_BOOTSTRAP" in run("", "help", "consume").stdout
+    assert run("", "help").stdout.startswith("Usage: ottla ")
+    assert run("", "help", "topic", "describe", "x").exit_code == 2
+    assert "'lst'" in run("", "help", "topic", "lst").stderr
+
+
+def test_topics_are_described_with_what_they_override(broker: BrokerThread) -> None:
+    found = items(run(broker.bootstrap, "topic", "describe", "t", "u", "--format", "json"))
+    assert [(each["name"], each["configs"], len(each["partitions"])) for each in found] == [
+        ("t", {"retention.ms": "86400000"}, 2),
+        ("u", {}, 1),
+    ]
+    assert "retention.ms=86400000" in run(broker.bootstrap, "topic", "describe", "t", "u").stdout
+
+
+def test_a_topic_that_there_is_not_is_not_planned_to_be_deleted(broker: BrokerThread) -> None:
+    for yes in ((), ("--yes",)):
+        done = run(broker.bootstrap, "topic", "delete", "t", "tt", *yes)
+        assert "there is no topic 'tt'; did you mean t?" in str(done.exception)
+    with Admin(broker.bootstrap) as admin:
+        assert "t" in admin.list_topics(), "one that is not there keeps the others"
+
+
+def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:
+    [row] = items(run(broker.bootstrap, "producer", "list", "t", "--json"))
+    assert (row["topic"], row["partition"], row["last_sequence"], row["transaction_start_offset"]) == ("t", 0, 4, None)
+    assert items(run(broker.bootstrap, "producer", "list", "t", "-p", "1", "--json")) == []
+
+
+def test_groups_are_described_together(broker: BrokerThread) -> None:
+    [group] = items(run(broker.bootstrap, "group", "describe", "--all", "--format", "json"))
+    assert (group["group"], group["state"], group["lag"]) == ("readers", "Empty", 1)
+    [state] = items(run(broker.bootstrap, "group", "describe", "readers", "--state", "--format", "json"))
+    assert state == {"group": "readers", "state": "Empty", "assignor": "", "members": 0, "topics": ["t"], "lag": 1}
+    assert run(broker.bootstrap, "group", "describe").exit_code == 2
+    assert run(broker.bootstrap, "group", "describe", "readers", "--all").exit_code == 2
+
+
+def committed(broker: BrokerThread, group: str) -> dict[TopicPartition, int]:
+    with Admin(broker.bootstrap) as admin:
+        return {key: found.offset for key, found in admin.committed_offsets(group).items()}
+
+
+def test_offsets_of_a_group_are_moved_exported_imported_and_deleted(broker: BrokerThread, tmp_path: Path) -> None:
+    key = TopicPartition("t", 0)
+    for shift, offset in (("-2", 2), ("+99", 5), ("-99", 0)):
+        planned = run(broker.bootstrap, "group", "seek", "readers", "--by", shift, "--json")
+        assert (planned.exit_code, items(planned)[0]["to"]) == (1, offset)
+    exported = run(broker.bootstrap, "group", "export", "readers")
+    assert exported.stdout == "t,0,4\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,3\nt,1,0\n")
+    assert run(broker.bootstrap, "group", "import", "copy", str(file)).exit_code == 1
+    assert committed(broker, "copy") == {}, "a plan changes nothing"
+    assert run(broker.bootstrap, "group", "import", "copy", str(file), "--yes").exit_code == 0
+    assert committed(broker, "copy") == {key: 3, TopicPartition("t", 1): 0}
+    assert run(broker.bootstrap, "group", "seek", "copy", "--by", "-1", "--topic", "t", "--yes").exit_code == 0
+    assert committed(broker, "copy") == {key: 2, TopicPartition("t", 1): 0}
+    assert run(broker.bootstrap, "group", "delete-offsets", "copy", "--topic", "t", "-p", "1", "--yes").exit_code == 0
+    assert committed(broker, "copy") == {key: 2}
+    file.write_text("t,0,3\nt;1;0\n")
+    assert "line 2: expected topic,partition,offset" in run(broker.bootstrap, "group", "import", "copy", str(file)).stderr
+    assert run(broker.bootstrap, "group", "seek", "copy", "--by", "1", "--to", "end").exit_code == 2
+    assert run(broker.bootstrap, "group", "delete", "copy", "--yes").exit_code == 0
+
+
+def test_a_shell_completes_topics_and_groups(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", broker.bootstrap)
+    shell = ShellComplete(cli, {}, "ottla", "_OTTLA_COMPLETE")
+
+    def completed(*arguments: str, begun: str = "") -> list[str]:
+        return [found.value for found in shell.get_completions(list(arguments), begun)]
+
+    assert {"t", "u"} <= set(completed("topic", "describe"))
+    assert "t" not in completed("consume", begun="u")
+    assert completed("group", "seek", begun="rea") == ["readers"]
+    assert completed("consume", "t", "-g", begun="r") == ["readers"]
+    assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
+
+
+def test_every_command_that_reports_takes_the_same_option_for_json() -> None:
+    for path, command in commands(cli):
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--json" in options) == ("--format" in options), path
+        shown = command.get_help(click.Context(command))
+        assert "--json" not in shown, path
+
+
+def test_dump_log_has_a_record_a_line_and_decodes_what_brokers_write(broker: BrokerThread, tmp_path: Path) -> None:
+    with Producer(broker.bootstrap, transactional_id="app") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("dumped", b"two\nlines", key=b"\xff", headers={"h": b"\xfe"}, partition=0)
+    logs = Path(broker._config.log_dirs[0])
+
+    def dumped(pattern: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for file in sorted(logs.glob(pattern)):
+            [document] = items(run("", "dump-log", "--records", "--json", str(file)))
+            found += [record for batch in document["entries"] for record in batch["records"]]
+        return found
+
+    [segment] = logs.glob("dumped-0/*.log")
+    lines = run("", "dump-log", "--records", str(segment)).stdout.splitlines()
+    assert len(lines) == 5, "the file, a batch with its record, and a marker with its own"
+    assert 'key_base64="/w==" value="two\\nlines" headers=[{"key":"h","value_base64":"/g=="}]' in lines[2]
+    committed = next(each for each in dumped("__consumer_offsets-0/*.log") if each["type"] == "OffsetCommit")
+    assert committed["key"] == {"group": "readers", "topic": "t", "partition": 0}
+    assert committed["value"]["offset"] == 4
+    states = {
+        each["value"]["transaction_status"] for each in dumped("__transaction_state-*/*.log") if each["key"]["transactional_id"] == "app"
+    }
+    assert "COMPLETE_COMMIT" in states
+    [topic] = [
+        each["value"] for each in dumped("__cluster_metadata-0/*.log") if each.get("type") == "TopicRecord" and each["value"]["name"] == "t"
+    ]
+    assert len(topic["topic_id"]) == 22
+    damaged = tmp_path / "__consumer_offsets-0"
+    damaged.mkdir()
+    (damaged / segment.name).write_bytes(segment.read_bytes())
+    assert "problem=" in run("", "dump-log", "--records", str(damaged / segment.name)).stdout
