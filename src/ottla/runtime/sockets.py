@@ -7,8 +7,8 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.runtime.connection import RealConnection
@@ -191,7 +191,7 @@ class RealNetwork:
     ) -> RealConnection:
         loop = asyncio.get_running_loop()
         problem: OSError | None = None
-        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in await _addresses(host, port):
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             try:
@@ -216,6 +216,14 @@ class RealNetwork:
                     raise
             return connection
         raise problem or OSError(f"{host} has no address")
+
+
+async def _addresses(host: str, port: int) -> Sequence[tuple[int, int, int, str, Any]]:
+    """OSError for a host that there is not, and for a name that no host can have, which another node may have advertised."""
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError:  # of the codec of names
+        raise OSError(f"{host[:100]!r} is no name of a host") from None
 
 
 def _set_up(sock: socket.socket) -> socket.socket:

@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
+from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
@@ -196,8 +197,8 @@ class Gatekeeper(Part):
                 log.info("connection_refused", listener=name, peer=handler.client_host, reason="max.connections.per.ip")
                 connection.abort()
             else:
-                if self._admission.is_above_maximum():
-                    self._close_least_recently_used(besides=name)
+                if name not in self._guarded:
+                    self._make_room(besides=name)
                 pause_ms = self._admission.ip_pause_ms(handler.client_host, self._world.clock.monotonic_ms())
                 if pause_ms:
                     self.refused_count += 1
@@ -215,15 +216,19 @@ class Gatekeeper(Part):
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
         """Who begins the requests of a connection that has authenticated."""
+        self._make_room(besides=connection.listener)
         if self._doorstep is None or connection.role is not Role.BROKER:
             return self.router
         self._doorstep.enter(connection)
         return self._doorstep
 
-    def _close_least_recently_used(self, *, besides: str) -> None:
+    def _make_room(self, *, besides: str) -> None:
+        """For one of the protected listener that has been let in, one of another listener ends: one that has not authenticated, if any."""
+        if not self._admission.is_above_maximum():
+            return
         others = [connection for connection in self.router.connections if connection.listener != besides]
         if others:
-            min(others, key=lambda connection: connection.last_used_ms).transport.close()
+            min(others, key=lambda other: (not isinstance(other.pipeline, Candidate), other.last_used_ms)).transport.close()
 
     def _let_in(self) -> None:
         """Each listener is open or paused, as the limits have it; a timer looks again when only the rate holds one up."""

@@ -84,6 +84,7 @@ class Threshold:
         self._waiting: dict[Candidate, int] = {}  # and until when, the first of them first
         self._held: dict[Candidate, int] = {}  # bytes of frames that are being received
         self._held_bytes = 0
+        self._again: dict[Candidate, TimerHandle] = {}  # sessions that authenticate again, and when their time for it is over
         self._standings: dict[BrokerConnection, _Standing] = {}
         self._offers: dict[str, SaslOffer] = {}
         self._rules: dict[str, PrincipalRules] = {}  # of listeners whose clients are who their certificates say
@@ -149,6 +150,7 @@ class Threshold:
         """It is no candidate any more."""
         self._waiting.pop(candidate, None)
         self._handshaking.pop(candidate.connection.transport, None)
+        self._end_deadline(candidate)
         self.held(candidate, 0)
 
     def passed(self, candidate: Candidate, session: Session) -> None:
@@ -211,6 +213,7 @@ class Threshold:
         log.info(
             "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
         )  # fmt: skip
+        self._end_deadline(candidate)  # it is answered, and closed, in time
         connection.mute_for_good()
         self._world.timers.call_later_ms(self._config["connection.failed.authentication.delay.ms"], end)
 
@@ -228,8 +231,16 @@ class Threshold:
         connection.hold()  # what the burst has of later requests is for the candidate
         self.router.call_soon(connection.release)
         candidate.on_handshake(request.mechanism, context.version, context.reply)
-        self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
         return None
+
+    def begun_again(self, candidate: Candidate) -> None:
+        """Its session authenticates again from now on, and has so much time for it as a new connection has."""
+        self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
+
+    def _end_deadline(self, candidate: Candidate) -> None:
+        timer = self._again.pop(candidate, None)
+        if timer is not None:
+            timer.cancel()
 
     def gone(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
@@ -285,5 +296,7 @@ class Threshold:
         """No timer is left."""
         if self._timer is not None:
             self._timer.cancel()
+        for candidate in list(self._again):
+            self._end_deadline(candidate)
         for connection in list(self._standings):
             self._forget(connection)
