@@ -134,6 +134,10 @@ class Disk(Protocol):
         """The whole file: for small ones (checkpoints, marks)."""
         ...
 
+    async def read_given_file(self, path: str, *, bytes_max: int) -> bytes:
+        """The whole file that an operator has named. OSError also for a longer one, and for a device or a pipe, which would have no end."""
+        ...
+
     async def write_file_atomic(self, path: str, data: bytes) -> None:
         """Written beside, synced, renamed over ``path``, directory synced: either the old or the new content is found after a crash."""
         ...
@@ -283,6 +287,10 @@ class Listener(Protocol):
 
     def resume(self) -> None: ...
 
+    def set_tls(self, tls: TlsServer) -> None:
+        """Connections from now on, to a listener that speaks TLS, have these keys and certificates. ValueError as of ``check_tls``."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -309,6 +317,10 @@ class Network(Protocol):
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         """ValueError says why keys, certificates or ciphers cannot be used."""
+        ...
+
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        """ValueError says why such a client and such a server would not agree, apart from the server's host."""
         ...
 
     async def connect(

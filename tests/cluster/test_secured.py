@@ -16,6 +16,7 @@ from tests.waiting import eventually
 from ottla.broker.node import Broker
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import RESOURCE_BROKER
 from ottla.runtime.world import real_world
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 
@@ -104,6 +105,53 @@ def test_nodes_know_each_other_and_a_cluster_outlives_a_kill(cluster: SecuredNod
         consumer.subscribe(["orders"])
         records = iter(consumer)
         assert sorted(int(next(records).value or b"") for _ in sent) == list(range(60))
+
+
+def test_nodes_move_to_another_authority_under_load_and_one_that_restarts_joins_again(tmp_path: Path) -> None:
+    with SecuredNodes(tmp_path, "SASL_SSL") as cluster:
+        first, second = cluster.authority, Authority(tmp_path / "second", "second")
+        settings = cluster.settings | {"ssl_truststore_certificates": first.pem + second.pem}
+        del settings["ssl_truststore_location"]
+        listeners = ("internal", "controller")
+
+        def read_again(admin: Admin, store: str, path: Path, node: int) -> None:
+            """The file at the same path is another one."""
+            changes = [(f"listener.name.{listener}.ssl.{store}.location", 0, str(path)) for listener in listeners]
+            admin.alter_configs(RESOURCE_BROKER, str(node), changes)
+
+        with Admin(cluster.bootstrap, **settings) as admin, Producer(cluster.bootstrap, **settings) as producer:
+            eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT)
+            admin.create_topics([NewTopic("orders", 3, 3, {"min.insync.replicas": "2"})])
+            sent = []
+            stores = {node: first.trust.parent / f"node-{node}.pem" for node in cluster.nodes}
+            for phase in ("too early", "both are trusted", "keys", "the second alone is trusted"):
+                if phase == "both are trusted":
+                    first.trust.write_text(first.pem + second.pem)
+                elif phase == "the second alone is trusted":
+                    first.trust.write_text(second.pem)
+                for node, store in stores.items():
+                    sent += [producer.send("orders", b"%d" % number, partition=number % 3) for number in range(30)]
+                    if "trusted" in phase:
+                        read_again(admin, "truststore", first.trust, node)
+                        continue
+                    before = store.read_bytes()
+                    store.write_bytes(second.issue(f"node-{node}").store.read_bytes())
+                    if phase == "keys":
+                        read_again(admin, "keystore", store, node)
+                        continue
+                    with pytest.raises(KafkaError, match="connections to it would fail") as caught:
+                        read_again(admin, "keystore", store, node)
+                    assert caught.value.code == ErrorCode.INVALID_REQUEST
+                    store.write_bytes(before)
+            for record in sent:
+                record.result(60)
+            cluster.nodes[2].kill()
+            cluster.nodes[2].start()
+            in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+            eventually(in_sync, lambda counts: counts == [3, 3, 3])
+        settings["ssl_truststore_certificates"] = first.pem
+        with Admin(cluster.bootstrap, **settings) as admin, pytest.raises(KafkaError, match="certificate is refused"):
+            admin.list_topics()
 
 
 def test_a_node_that_is_not_let_in_says_so_and_does_not_join(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class Broker:
         await read_tls(self.world, config, used_protocols(config, [listener.name for listener in own]))
         introductions = await read_introductions(self.world, config, roles)
         home = await open_home(Basis(self.world, config, roles, self, self._failure, introductions))
-        self._made = made = await assemble(self.world, config, home)
+        self._made = made = await assemble(self.world, config, home, introductions)
         if self.failure is not None:
             raise StorageError(self.failure)
         await made.list.start()

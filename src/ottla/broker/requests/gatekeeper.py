@@ -31,6 +31,7 @@ from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerL
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 from ottla.security.scram import ScramMechanism
 from ottla.security.validity import ends_ms
+from ottla.tls import TlsServer
 
 log = get_logger(__name__)
 
@@ -81,8 +82,9 @@ class Gatekeeper(Part):
         self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
         self.refused_count = 0
-        self.certificate_ends_ms: dict[str, int] = {}
-        """Wall-clock milliseconds, by listener that speaks TLS."""
+        self.servers: dict[str, TlsServer] = {}
+        """Of the listeners that speak TLS."""
+        self._shut: set[str] = set()  # listeners whose stores could not be read before they were opened
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -109,8 +111,7 @@ class Gatekeeper(Part):
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
-        stores = await read_tls(self._world, self._config, used)
-        self.certificate_ends_ms = {name: ends for name, tls in stores.items() if (ends := ends_ms(tls.keys.chain)) is not None}
+        self.servers = await read_tls(self._world, self._config, used)
         guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
         for name, protocol in guarded.items():
@@ -120,7 +121,7 @@ class Gatekeeper(Part):
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
-                receive_buffer_bytes=receive_buffer_bytes, tls=stores.get(address.name), on_tls=self.threshold.on_tls,
+                receive_buffer_bytes=receive_buffer_bytes, tls=self.servers.get(address.name), on_tls=self.threshold.on_tls,
             )  # fmt: skip
             listener.pause()
             self._listeners[address.name] = listener
@@ -130,6 +131,27 @@ class Gatekeeper(Part):
         """What the operator says; where they say nothing, not Kafka's default but what was measured to serve this broker."""
         value: int = self._config[key]
         return value if self._config.is_given(key) else otherwise
+
+    @property
+    def certificate_ends_ms(self) -> dict[str, int]:
+        """Wall-clock milliseconds, by listener that speaks TLS."""
+        return {name: ends for name, tls in self.servers.items() if (ends := ends_ms(tls.keys.chain)) is not None}
+
+    def is_serving(self, listener: str) -> bool:
+        """Whether clients have been let in there."""
+        return self._roles.get(listener) in self._serving
+
+    def use_stores(self, listener: str, tls: TlsServer) -> None:
+        """Connections from now on have these keys and certificates."""
+        self.servers[listener] = tls
+        self._listeners[listener].set_tls(tls)
+        self._shut.discard(listener)
+        self._let_in()
+
+    def keep_stores(self, listener: str) -> None:
+        """Others were set, and cannot be used. Those that the node was started with may let somebody in whom the others would not."""
+        if not self.is_serving(listener):
+            self._shut.add(listener)
 
     async def start(self) -> None:
         """Clients are let in."""
@@ -237,7 +259,7 @@ class Gatekeeper(Part):
         for name, listener in self._listeners.items():
             role = self._roles[name]
             is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._needs_image)
-            may_come = is_served and not self._is_held and self._admission.has_room(name)
+            may_come = is_served and not self._is_held and name not in self._shut and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:
                 listener.resume()

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
 from ottla.config.jaas import JAAS, MECHANISMS, Login, LoginModule, parse_jaas
+from ottla.config.keys.dynamic import OF_LISTENERS
 from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
@@ -29,6 +30,7 @@ from ottla.types import Secret
 ENABLED: Final = "sasl.enabled.mechanisms"
 CLIENT_AUTH: Final = "ssl.client.auth"
 REAUTHENTICATE: Final = "connections.max.reauth.ms"
+STORE_BYTES_MAX: Final = 4 << 20
 USER_OPTION: Final = "user_"
 
 
@@ -99,9 +101,11 @@ def _check_sasl(config: BrokerConfig, listener: str) -> None:
 
 
 def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
-    """The ``ssl.*`` values of one listener that the broker was started with: the listener's own, else the broker's."""
+    """The ``ssl.*`` values of one listener: the listener's own, else the broker's. All but stores are those that it was started with."""
 
     def get(key: str) -> Any:
+        if key in OF_LISTENERS and (changed := config.of_listener(listener, key)) is not None:
+            return changed
         own = config.given.get(f"listener.name.{listener.lower()}.{key}")
         if own is not None:
             return own
@@ -117,15 +121,20 @@ async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protoc
     found = {}
     for name, protocol in used.items():
         if protocol.has_tls:
-            get = get_of(config, name, protocol)
-            PrincipalRules.parse(get(RULES))
+            PrincipalRules.parse(get_of(config, name, protocol)(RULES))
             try:
-                tls = server_of(get, await read_stores(world, get))
-                world.network.check_tls(tls)
+                found[name] = await read_server(world, config, name, protocol)
             except (KafkaError, ValueError) as error:
                 raise _refused(f"listener {name}: {error.message if isinstance(error, KafkaError) else error}") from None
-            found[name] = tls
     return found
+
+
+async def read_server(world: World, config: BrokerConfig, listener: str, protocol: Protocol) -> TlsServer:
+    """What one listener needs. INVALID_CONFIG or ValueError for what cannot be used."""
+    get = get_of(config, listener, protocol)
+    tls = server_of(get, await read_stores(world, get))
+    world.network.check_tls(tls)
+    return tls
 
 
 async def read_stores(world: World, get: Get) -> dict[str, bytes]:
@@ -133,9 +142,9 @@ async def read_stores(world: World, get: Get) -> dict[str, bytes]:
     files = {}
     for path in paths_of(get):
         try:
-            files[path] = await world.disk.read_file(os.path.abspath(path))
-        except OSError as error:
-            raise _refused(f"the store {path} cannot be read: {error.strerror or error}") from None
+            files[path] = await world.disk.read_given_file(os.path.abspath(path), bytes_max=STORE_BYTES_MAX)
+        except (OSError, ValueError) as error:
+            raise _refused(f"the store {path[:300]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return files
 
 
