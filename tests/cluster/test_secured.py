@@ -14,6 +14,7 @@ from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
 
 from ottla.broker.node import Broker
+from ottla.client.admin import DelegationToken
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import RESOURCE_BROKER
@@ -56,6 +57,8 @@ class SecuredNodes(NodeProcesses):
                     "sasl.mechanism.controller.protocol": "PLAIN",
                     "listener.name.internal.plain.sasl.jaas.config": PLAIN,
                     "listener.name.controller.plain.sasl.jaas.config": PLAIN,
+                    "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+                    "delegation.token.secret.key": "the-secret-of-all-nodes",
                 }
             if protocol.endswith("SSL"):
                 properties |= {"ssl.keystore.location": str(own.store), "ssl.truststore.location": str(self.authority.trust)}
@@ -105,6 +108,40 @@ def test_nodes_know_each_other_and_a_cluster_outlives_a_kill(cluster: SecuredNod
         consumer.subscribe(["orders"])
         records = iter(consumer)
         assert sorted(int(next(records).value or b"") for _ in sent) == list(range(60))
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNodes]:
+    with SecuredNodes(tmp_path_factory.mktemp("guarded"), "SASL_PLAINTEXT") as nodes:
+        yield nodes
+
+
+def test_a_token_is_good_at_every_node_until_it_is_removed_at_one(guarded: SecuredNodes) -> None:
+    def by_token(made: DelegationToken, node: BrokerProcess) -> bool:
+        login = f'username="{made.token_id}" password="{made.hmac.reveal()}" tokenauth="true"'
+        settings: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}
+        with Admin(node.bootstrap, **settings, sasl_jaas_config=MODULE.format(kind="scram.ScramLogin", options=login)) as admin:
+            try:
+                admin.list_topics()
+                admin.create_topics([NewTopic(f"of-{node.bootstrap[-5:]}", 1)])  # which another node decides
+            except KafkaError as error:
+                if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    raise
+                return False
+            with pytest.raises(KafkaError) as caught:
+                admin.create_token()
+            assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            return True
+
+    nodes = list(guarded.nodes.values())
+    for node, other in zip(nodes, [*nodes[1:], nodes[0]]):
+        with Admin(node.bootstrap, **guarded.settings) as admin, Admin(other.bootstrap, **guarded.settings) as elsewhere:
+            made = admin.create_token()
+            for one in nodes:
+                assert eventually(lambda one=one, made=made: by_token(made, one), bool)  # type: ignore[misc]
+            elsewhere.expire_token(made.hmac)
+            for one in nodes:
+                assert not eventually(lambda one=one, made=made: by_token(made, one), lambda is_in: not is_in)  # type: ignore[misc]
 
 
 def test_nodes_move_to_another_authority_under_load_and_one_that_restarts_joins_again(tmp_path: Path) -> None:

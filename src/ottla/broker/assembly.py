@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ottla.broker.authorization import AclAuthorizer, AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.leader_upkeep import LeaderUpkeep
+from ottla.broker.controller.token_sweep import TokenSweep
 from ottla.broker.coordinators.end_markers import EndMarkers
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.permits import TransactionPermits
@@ -94,6 +95,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
         controller,
         membership,
         upkeep,
+        TokenSweep(world, config, controller),
         life,
         router,
         groups,

@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
     "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
+    "token": ("ottla.cli.token:token", "Create, list, renew and expire delegation tokens."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
     "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),

@@ -97,25 +97,27 @@ def _credentials(settings: SecuritySettings) -> Credentials:
     if mechanism not in MECHANISMS:
         given = " is not set" if mechanism is None else f"={mechanism} is not supported"
         raise _invalid(f"sasl.mechanism{given}: {', '.join(MECHANISMS)} are supported")
-    name, password = settings.sasl_plain_username, settings.sasl_plain_password
+    name, password, by_token = settings.sasl_plain_username, settings.sasl_plain_password, False
     if settings.sasl_jaas_config is not None:
         if name is not None or password is not None:
             raise _invalid("sasl.jaas.config and sasl.plain.username say the same: give one of them")
-        name, password = _of_jaas(settings.sasl_jaas_config, mechanism)
+        name, password, by_token = _of_jaas(settings.sasl_jaas_config, mechanism)
     if not name or password is None:
         raise _invalid(
             f"sasl.mechanism={mechanism} needs a name and a password: sasl.jaas.config, or sasl.plain.username and sasl.plain.password"
         )
-    return Credentials(mechanism, name, password)
+    return Credentials(mechanism, name, password, by_token=by_token)
 
 
-def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None]:
+def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None, bool]:
+    """Name, password, and whether they are a delegation token's id and HMAC."""
     login = parse_jaas(config.reveal())
     if login.module is not LoginModule.of_mechanism(mechanism):
         raise _invalid(f"sasl.jaas.config names {login.module}; the module of {mechanism} is {LoginModule.of_mechanism(mechanism)}")
-    if (login.option("tokenauth") or "").lower() == "true":
-        raise _invalid("sasl.jaas.config: tokenauth (delegation tokens) is not supported")
-    return login.option("username"), login.options.get("password")
+    by_token = (login.option("tokenauth") or "").lower() == "true"
+    if by_token and login.module is not LoginModule.SCRAM:
+        raise _invalid(f"sasl.jaas.config: tokenauth needs SCRAM; sasl.mechanism={mechanism} has no delegation tokens")
+    return login.option("username"), login.options.get("password"), by_token
 
 
 def _invalid(why: str) -> KafkaError:

@@ -32,12 +32,13 @@ class ClientExchange(Protocol):
 
 
 class Credentials:
-    """A name and a password, for one mechanism."""
+    """A name and a password, for one mechanism. ``by_token`` when they are a delegation token's id and HMAC, for SCRAM."""
 
-    def __init__(self, mechanism: str, name: str, password: Secret) -> None:
+    def __init__(self, mechanism: str, name: str, password: Secret, *, by_token: bool = False) -> None:
         self.mechanism: Final = mechanism
         self.name: Final = name
         self._password = password
+        self._by_token = by_token
         self._salted: tuple[bytes, int, bytes] | None = None  # for which salt and count, and what it is
 
     def begin(self, nonce: Callable[[], str]) -> ClientExchange:
@@ -45,7 +46,7 @@ class Credentials:
         scram = ScramMechanism.named(self.mechanism)
         if scram is None:
             return _Plain(plain_token(self.name, self._password))
-        return _Scram(self, ScramClient(scram, self.name, self._password, nonce=nonce()))
+        return _Scram(self, ScramClient(scram, self.name, self._password, nonce=nonce(), by_token=self._by_token))
 
     def knows(self, challenge: ScramChallenge) -> bool:
         return self._salted is not None and self._salted[:2] == (challenge.salt, challenge.iterations)

@@ -22,6 +22,10 @@ KEY_STORE, TRUST_STORE = "ssl.keystore.location", "ssl.truststore.location"
 _KEY: Final = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _PROTOCOLS: Final = ("TLS", "TLSv1.2", "TLSv1.3")
+_BESIDE: Final = {
+    KEY_STORE: ("ssl.keystore.type", "ssl.keystore.password"),
+    TRUST_STORE: ("ssl.truststore.type", "ssl.truststore.password"),
+}
 _TYPES: Final = (JKS, PKCS12, "PEM")
 
 
@@ -103,12 +107,12 @@ def _trusted(get: Get, files: Mapping[str, bytes]) -> str | None:
 
 def _opened(key: str, get: Get, path: str, data: bytes, key_password: Secret | None) -> OpenedStore | None:
     """What a store of Java's has; None for a PEM file. Its first bytes say which it is: keytool's .jks is PKCS12."""
-    kind = str(get(key.replace("location", "type"))).upper()
-    password: Secret | None = get(password_key := key.replace("location", "password"))
+    type_key, password_key = _BESIDE[key]
+    kind, password = str(get(type_key)).upper(), get(password_key)
     found = kind_of(data)
     if kind not in _TYPES or ((kind == "PEM") is not (found is None) and not (found is None and kind == JKS)):  # JKS is Kafka's default
         is_what = "a PEM file: set it to PEM" if found is None else f"a {found} store: set it to {found}"
-        raise _refused(f"{key.replace('location', 'type')}={kind}, and {path} is {is_what}")
+        raise _refused(f"{type_key}={kind}, and {path} is {is_what}")
     if found is None:
         if password is not None:
             own = ", the key's is ssl.key.password" if key == KEY_STORE else "; remove it"

@@ -195,7 +195,8 @@ class Gatekeeper(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas of addresses are in force."""
-        image = self.threshold.image = delta.new
+        image = delta.new
+        self.threshold.follow(image)
         if image.quotas is self._followed:
             return
         self._followed = image.quotas

@@ -24,6 +24,7 @@ from ottla.security.mechanism import ServerMechanism
 from ottla.security.plain import PLAIN, PlainServer
 from ottla.security.scram import ScramCredential, ScramMechanism, ScramServer
 from ottla.security.tls_settings import Get, paths_of, server_of
+from ottla.security.tokens import TokenKeys
 from ottla.tls import ClientAuth, TlsServer
 from ottla.types import Secret
 
@@ -158,12 +159,20 @@ class SaslOffer:
     """A ``mechanism.Offer``: that of one listener, by the configuration and the image of the moment."""
 
     def __init__(
-        self, config: BrokerConfig, listener: str, image: Callable[[], ClusterImage], secret_bytes: Callable[[int], bytes], decoy_key: bytes
+        self,
+        config: BrokerConfig,
+        listener: str,
+        image: Callable[[], ClusterImage],
+        world: World,
+        decoy_key: bytes,
+        token_keys: TokenKeys,
     ) -> None:
         self._config = config
+        self._token_keys = token_keys
+        self._clock = world.clock
         self._listener = listener
         self._image = image
-        self._secret_bytes = secret_bytes
+        self._secret_bytes = world.secret_bytes
         self._decoy_key = decoy_key
         self._login: tuple[Secret | None, Login | None] = (None, None)  # of PLAIN, as it was read last
 
@@ -177,7 +186,11 @@ class SaslOffer:
         scram = ScramMechanism.named(mechanism)
         assert scram is not None, "the mechanisms were checked"
         return ScramServer(
-            scram, lambda name: credential_of(self._image(), name, scram), nonce=self._secret_bytes(18).hex(), decoy_key=self._decoy_key
+            scram,
+            lambda name: credential_of(self._image(), name, scram),
+            nonce=self._secret_bytes(18).hex(),
+            decoy_key=self._decoy_key,
+            find_token=lambda token_id: self._token_keys.user(self._image().delegation_tokens, token_id, scram, self._clock.now_ms()),
         )
 
     def session_ms(self, mechanism: str) -> int:

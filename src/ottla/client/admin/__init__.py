@@ -10,6 +10,7 @@ from ottla.client.admin.brokers import ClusterDescription
 from ottla.client.admin.configs import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ConfigAdmin
 from ottla.client.admin.groups import CommittedOffset, GroupAdmin
 from ottla.client.admin.hanging import HangingAdmin, HangingTransaction, Outcome
+from ottla.client.admin.tokens import DelegationToken, TokenAdmin
 from ottla.client.admin.topics import NewTopic
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
 from ottla.client.admin.users import UserAdmin, UserChange
@@ -24,6 +25,7 @@ __all__ = [
     "Admin",
     "ClusterDescription",
     "CommittedOffset",
+    "DelegationToken",
     "FencedProducer",
     "HangingTransaction",
     "ListedTransaction",
@@ -34,5 +36,5 @@ __all__ = [
 ]
 
 
-class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin, TokenAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

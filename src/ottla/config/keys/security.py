@@ -24,25 +24,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
     password(
-        "delegation.token.secret.key", None, "The secret that signs delegation tokens; the same on every broker.", without_effect=SECURITY
+        "delegation.token.secret.key",
+        None,
+        "The secret that signs delegation tokens, the same on every node; without it there are none.",
     ),
-    int64(
-        "delegation.token.max.lifetime.ms", 604800000, "How long a delegation token can be renewed at most.", low=1, without_effect=SECURITY
-    ),
-    int64(
-        "delegation.token.expiry.time.ms",
-        86400000,
-        "How long a delegation token is good without being renewed.",
-        low=1,
-        without_effect=SECURITY,
-    ),
-    int64(
-        "delegation.token.expiry.check.interval.ms",
-        3600000,
-        "How often expired delegation tokens are removed.",
-        low=1,
-        without_effect=SECURITY,
-    ),
+    int64("delegation.token.max.lifetime.ms", 604800000, "How long a delegation token can be renewed at most.", low=1),
+    int64("delegation.token.expiry.time.ms", 86400000, "How long a delegation token is good without being renewed.", low=1),
+    int64("delegation.token.expiry.check.interval.ms", 3600000, "How often expired delegation tokens are removed.", low=1),
     strings(
         "sasl.enabled.mechanisms",
         ["GSSAPI"],
