@@ -353,3 +353,5 @@ class World:
     """So many bytes that nobody can foresee: for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""
+    fetch: Callable[[str, int], Awaitable[bytes]] | None = None
+    """A document of so many bytes at most over HTTPS, in seconds; OSError for any other one. None where nothing can be fetched."""

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.client.settings import Settings, checks_of, choice, key_of, secret, text, texts
-from ottla.config.jaas import MECHANISMS, LoginModule, parse_jaas
+from ottla.client.settings import Settings, checks_of, choice, function, key_of, secret, text, texts
+from ottla.config.jaas import MECHANISMS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
-from ottla.security.client_exchange import Credentials
+from ottla.security.client_exchange import Credentials, OAuthCredentials
+from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.tls_settings import client_of, paths_of
 from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_SASL: Final = ("sasl_mechanism", "sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
+_NAMED: Final = ("sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
+_SASL: Final = ("sasl_mechanism", *_NAMED, "sasl_oauth_token")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class SecuritySettings(Settings):
     sasl_jaas_config: Secret | None = secret()
     sasl_plain_username: str | None = text(None)
     sasl_plain_password: Secret | None = secret()
+    sasl_oauth_token: Callable[[], object] | None = function()
+    """Of OAUTHBEARER: gives a token, or something to be awaited for one, for each connection."""
     ssl_truststore_location: str | None = text(None)
     ssl_truststore_type: str = text("JKS")
     ssl_truststore_password: Secret | None = secret()
@@ -51,7 +55,7 @@ class SecuritySettings(Settings):
 class ClientSecurity:
     """What every connection of a client does first."""
 
-    credentials: Credentials | None = None
+    credentials: Credentials | OAuthCredentials | None = None
     tls: TlsClient | None = None
 
 
@@ -92,11 +96,18 @@ def _tls(settings: SecuritySettings, read: Callable[[str], bytes] | None) -> Tls
     return client_of(get, files)
 
 
-def _credentials(settings: SecuritySettings) -> Credentials:
+def _credentials(settings: SecuritySettings) -> Credentials | OAuthCredentials:
     mechanism = settings.sasl_mechanism
+    if mechanism == OAUTHBEARER:
+        _check_oauth(settings)
+        if settings.sasl_oauth_token is None:
+            raise _invalid("sasl.mechanism=OAUTHBEARER needs sasl_oauth_token: a function that gives a token")
+        return OAuthCredentials(settings.sasl_oauth_token)
+    if settings.sasl_oauth_token is not None:
+        raise _invalid(f"sasl_oauth_token has no effect with sasl.mechanism={mechanism}: set OAUTHBEARER, or leave it out")
     if mechanism not in MECHANISMS:
         given = " is not set" if mechanism is None else f"={mechanism} is not supported"
-        raise _invalid(f"sasl.mechanism{given}: {', '.join(MECHANISMS)} are supported")
+        raise _invalid(f"sasl.mechanism{given}: {', '.join(SERVER_MECHANISMS)} are supported")
     name, password, by_token = settings.sasl_plain_username, settings.sasl_plain_password, False
     if settings.sasl_jaas_config is not None:
         if name is not None or password is not None:
@@ -107,6 +118,12 @@ def _credentials(settings: SecuritySettings) -> Credentials:
             f"sasl.mechanism={mechanism} needs a name and a password: sasl.jaas.config, or sasl.plain.username and sasl.plain.password"
         )
     return Credentials(mechanism, name, password, by_token=by_token)
+
+
+def _check_oauth(settings: SecuritySettings) -> None:
+    for name in _NAMED:
+        if getattr(settings, name) is not None:
+            raise _invalid(f"{key_of(name)} has no effect with sasl.mechanism=OAUTHBEARER: tokens come from sasl_oauth_token")
 
 
 def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None, bool]:

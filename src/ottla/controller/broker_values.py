@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
-from ottla.config.jaas import MECHANISMS
+from ottla.config.jaas import SERVER_MECHANISMS
 from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
@@ -32,8 +32,8 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     for key, value in changed.items():
         if _is_of_tls(key):
             raise _refused(f"{key}: stores alone are read again while a broker runs; change this in its file and restart it")
-        if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in MECHANISMS for mechanism in value)):
-            raise _refused(f"{key}={','.join(value)}: some of {', '.join(MECHANISMS)} are expected")
+        if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in SERVER_MECHANISMS for mechanism in value)):
+            raise _refused(f"{key}={','.join(value)}: some of {', '.join(SERVER_MECHANISMS)} are expected")
     for name in THREADS:
         if name in changed:
             _check_threads(name, changed[name], config[name])

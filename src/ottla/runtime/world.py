@@ -25,4 +25,11 @@ def real_world(*, io_threads: int = 8, network_threads: int = 3) -> World:
         network=RealNetwork(Warmer(network_threads)),
         secret_bytes=secrets.token_bytes,
         coordination=ZooKeeper(),
+        fetch=_fetch,
     )
+
+
+async def _fetch(url: str, bytes_max: int) -> bytes:
+    from ottla.runtime.https import fetch  # few nodes need it
+
+    return await fetch(url, bytes_max)

@@ -15,7 +15,8 @@ from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, read_tls, used_protocols
+from ottla.broker.requests.key_sets import KeySet
+from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, oauth_urls, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -72,6 +73,7 @@ class Gatekeeper(Part):
         )
         self.threshold = Threshold(self.router, world, config, self._dispatcher)
         self._guarded: set[str] = set()
+        self._key_sets: dict[str, KeySet] = {}  # by listener
         self._needs_image: set[str] = set()  # listeners whose users are in the metadata
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
@@ -114,8 +116,9 @@ class Gatekeeper(Part):
         self.servers = await read_tls(self._world, self._config, used)
         guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
+        await self._read_key_sets(guarded)
         for name, protocol in guarded.items():
-            self.threshold.guard(name, protocol, decoy_key)
+            self.threshold.guard(name, protocol, decoy_key, self._key_sets.get(name))
         self._guarded = set(guarded)
         self._needs_image = {name for name in guarded if any(map(ScramMechanism.named, enabled_mechanisms(self._config, name)))}
         for address in addresses:
@@ -126,6 +129,15 @@ class Gatekeeper(Part):
             listener.pause()
             self._listeners[address.name] = listener
             self._roles[address.name] = address.role
+
+    async def _read_key_sets(self, used: Mapping[str, Protocol]) -> None:
+        """Those of listeners that offer OAUTHBEARER; one for each place."""
+        by_url: dict[str, KeySet] = {}
+        for name, url in oauth_urls(self._config, used).items():
+            if url not in by_url:
+                by_url[url] = KeySet(self._world, self._config, url)
+                await by_url[url].begin()
+            self._key_sets[name] = by_url[url]
 
     def _given(self, key: str, otherwise: int) -> int:
         """What the operator says; where they say nothing, not Kafka's default but what was measured to serve this broker."""
@@ -178,6 +190,8 @@ class Gatekeeper(Part):
         """No connection is accepted any more; open ones stay."""
         self._serving.clear()
         self.threshold.stop()
+        for key_set in self._key_sets.values():
+            key_set.stop()
         if self._timer is not None:
             self._timer.cancel()
         for listener in self._listeners.values():

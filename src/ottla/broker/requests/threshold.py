@@ -18,6 +18,7 @@ from typing import Final
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, SaslOffer, get_of
 from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
@@ -140,12 +141,12 @@ class Threshold:
         if left_ms == 0:
             self._expire(connection)
 
-    def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
+    def guard(self, listener: str, protocol: Protocol, decoy_key: bytes, key_set: KeySet | None = None) -> None:
         """Who connects to the listener comes to the threshold first."""
         self._protocols[listener] = protocol
         self.tallies[listener] = Tally()
         if protocol.has_sasl:
-            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world, decoy_key, self.token_keys)
+            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world, decoy_key, self.token_keys, key_set)
         else:
             self._rules[listener] = PrincipalRules.parse(get_of(self._config, listener, protocol)(RULES))
 

@@ -8,6 +8,8 @@ from ottla.config.definition import ConfigKey, Scope, class_name, double, int16,
 from ottla.config.jaas import parse_jaas
 from ottla.config.keys.reasons import JAVA, SECURITY
 
+OAUTH_VALIDATORS: Final = ("OAuthBearerValidatorCallbackHandler", "secured.OAuthBearerValidatorCallbackHandler")
+
 KEYS: Final[tuple[ConfigKey, ...]] = (
     class_name(
         "principal.builder.class",
@@ -34,14 +36,20 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "sasl.enabled.mechanisms",
         ["GSSAPI"],
-        "SASL mechanisms that clients may use: some of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. The default, Kafka's, is not supported.",
+        "SASL mechanisms of clients: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. The default, Kafka's, is not supported.",
         scope=Scope.PER_BROKER,
     ),
     string("sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER),
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers."),
     password("sasl.jaas.config", None, "A login module and its options, in JAAS format.", scope=Scope.PER_BROKER, check=parse_jaas),
     class_name("sasl.client.callback.handler.class", None, "The callback handler of SASL clients.", without_effect=JAVA, harmless=("",)),
-    class_name("sasl.server.callback.handler.class", None, "The callback handler of SASL servers.", without_effect=JAVA, harmless=("",)),
+    class_name(
+        "sasl.server.callback.handler.class",
+        None,
+        "The callback handler of SASL servers. That of Kafka for signed tokens of OAUTHBEARER is what there is; no class is loaded.",
+        without_effect=JAVA,
+        harmless=("", *(f"org.apache.kafka.common.security.oauthbearer.{name}" for name in OAUTH_VALIDATORS)),
+    ),
     class_name("sasl.login.callback.handler.class", None, "The callback handler of logins.", without_effect=JAVA, harmless=("",)),
     class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=JAVA, harmless=("",)),
     int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),
