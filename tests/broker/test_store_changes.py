@@ -187,6 +187,18 @@ def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Ch
         assert [found.error_code for found in replaced.responses] == [0], "what it was started with is good"
 
 
+def test_a_password_that_was_set_is_shown_nowhere(changing: Changing, capfd: pytest.CaptureFixture[str]) -> None:
+    key = "listener.name.tls.ssl.key.password"
+    changing.set({key: "hush-hush"})
+    entries = {entry.name: entry for entry in changing.admin.describe_configs(RESOURCE_BROKER, "1")}
+    assert entries[key].is_sensitive
+    assert "hush" not in repr(entries)
+    captured = capfd.readouterr()
+    assert "tls_stores_loaded" in captured.out
+    assert "hush" not in captured.out + captured.err
+    changing.set({key: None})
+
+
 def test_a_broker_starts_with_what_was_set_or_does_not_start(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     new = changing.again()

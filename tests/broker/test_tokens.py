@@ -16,8 +16,9 @@ from tests.broker.test_node import properties
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
+from ottla.broker.handlers.describe_delegation_token import _described
 from ottla.controller.delegation_tokens import create_token
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.messages.create_delegation_token import CreatableRenewer, CreateDelegationTokenRequest
@@ -25,10 +26,14 @@ from ottla.messages.describe_delegation_token import DescribeDelegationTokenRequ
 from ottla.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.messages.list_groups import ListGroupsRequest
 from ottla.messages.metadata import MetadataRequest
+from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.messages.renew_delegation_token import RenewDelegationTokenRequest
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.replay import replay
 from ottla.runtime.serve import BrokerThread
 from ottla.security.plain import plain_token
 from ottla.security.scram import ScramClient, ScramMechanism
+from ottla.security.tokens import TokenKeys
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.types import Secret
@@ -150,6 +155,7 @@ def test_a_token_for_another_needs_a_right_and_is_a_users(broker: BrokerThread) 
         many = [f"renewer-{number}" for number in range(101)]
         assert create(client, *many).error_code == ErrorCode.INVALID_REQUEST
         assert create(client, "x" * 2000).error_code == ErrorCode.INVALID_REQUEST
+        assert create(client, "").error_code == ErrorCode.INVALID_REQUEST
     with shown(broker, made):
         assert ("User:alice", True) in principals(broker)
 
@@ -270,6 +276,28 @@ def test_without_the_secret_there_are_none(tmp_path: Path) -> None:
         assert client.ask(ExpireDelegationTokenRequest(bytes(64), -1), 2).error_code == disabled
         with RawClient(port_of(broker)) as stranger:
             assert show(stranger, "x", bytes(64), ScramMechanism.SHA_256).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_who_makes_many_leaves_others_room() -> None:
+    image = replay(EMPTY_IMAGE, [DelegationTokenRecord("User:a", "User:a", [], 0, 9, 9, f"{number}") for number in range(1000)])
+    make = partial(create_token, image, renewers=[], now_ms=0, max_ms=9, renew_ms=9)
+    with pytest.raises(KafkaError) as caught:
+        make("x", owner="User:a", requester="User:a")
+    assert caught.value.code == ErrorCode.POLICY_VIOLATION
+    assert make("x", owner="User:a", requester="User:b").records
+
+
+def test_what_another_controller_has_recorded_ends_no_connection() -> None:
+    keys = TokenKeys(Secret("s"), b"salt")
+    tokens = {owner: DelegationTokenRecord(owner, owner, [owner], 0, 9, 9, owner) for owner in ("", "User", "User:", "Group:a")}
+    for token_id, record in tokens.items():
+        assert keys.user(tokens, token_id, ScramMechanism.SHA_256, 0) is None
+        assert _described(record, b"").principal_name in ("", "a")
+    for _ in range(3000):
+        tokens = {**dict(list(tokens.items())[:4]), f"{len(keys._known)}": tokens["User"]}
+        assert keys.find(tokens, keys.hmac_of(next(reversed(tokens)))) == next(reversed(tokens))
+        assert keys.find(tokens, keys.hmac_of("gone")) is None
+    assert len(keys._known) < 1100, "what was removed is forgotten some time"
 
 
 def test_the_controller_removes_expired_ones() -> None:

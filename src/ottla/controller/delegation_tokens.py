@@ -17,7 +17,9 @@ from ottla.metadata.image import ClusterImage
 from ottla.metadata.record_versions import METADATA_VERSION
 
 TOKENS_SINCE: Final = LEVELS["3.6"]
-TOKENS_MAX: Final = 100_000
+TOKENS_MAX: Final = 20_000
+OF_REQUESTER_MAX: Final = 1000
+"""Making tokens needs no right: who makes many leaves others room for theirs."""
 RENEWERS_MAX: Final = 100
 PRINCIPAL_LENGTH_MAX: Final = 1000
 REMOVED_MAX: Final = 1000
@@ -33,8 +35,12 @@ def create_token(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"delegation tokens need metadata.version {TOKENS_SINCE}")
     if len(renewers) > RENEWERS_MAX or max(map(len, (owner, requester, *renewers))) > PRINCIPAL_LENGTH_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a token has {RENEWERS_MAX} renewers at most, of {PRINCIPAL_LENGTH_MAX} characters")
+    if any(principal.endswith(":") for principal in (owner, *renewers)):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an owner or a renewer without a name")
     if len(image.delegation_tokens) >= TOKENS_MAX:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {TOKENS_MAX} delegation tokens, as many as a cluster may have")
+    if sum(token.requester == requester for token in image.delegation_tokens.values()) >= OF_REQUESTER_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{requester[:100]} has made {OF_REQUESTER_MAX} tokens that have not been removed yet")
     last_ms = min(now_ms + max_ms, TIME_MAX)
     record = DelegationTokenRecord(owner, requester, list(renewers), now_ms, last_ms, min(last_ms, now_ms + renew_ms), token_id)
     return Recorded((record,))

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.messages.metadata_records import DelegationTokenRecord
-from ottla.security.principal import USER, Principal
+from ottla.security.principal import USER
 from ottla.security.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredential, ScramMechanism
 from ottla.types import Secret
 
 HASH: Final = "sha512"
 DERIVED_MAX: Final = 10_000
+REMOVED_MAX: Final = 1000
+"""Removed tokens that are still known, beyond as many as there are."""
 Tokens = Mapping[str, DelegationTokenRecord]
 """By id."""
 
@@ -40,7 +42,8 @@ class TokenKeys:
         self._secret = b"" if secret is None else secret.reveal().encode()
         self._salt_key = salt_key
         self._tokens: Tokens = {}
-        self._by_digest: dict[bytes, str] = {}  # token ids, by the digest of their HMACs
+        self._known: set[str] = set()  # token ids, of which some may have been removed
+        self._by_digest: dict[bytes, str] = {}  # the same by the digest of their HMACs
         self._derived: dict[tuple[str, str], ScramCredential] = {}
 
     @property
@@ -55,23 +58,25 @@ class TokenKeys:
     def find(self, tokens: Tokens, given: bytes) -> str | None:
         """The id of the token that has this HMAC."""
         if tokens is not self._tokens:
-            known = set(self._by_digest.values())
-            self._by_digest = {digest: token_id for digest, token_id in self._by_digest.items() if token_id in tokens}
-            for token_id in tokens.keys() - known:
+            if len(self._known) > 2 * len(tokens) + REMOVED_MAX:
+                self._known.clear()
+                self._by_digest.clear()
+            for token_id in [token_id for token_id in tokens if token_id not in self._known]:
+                self._known.add(token_id)
                 self._by_digest[hashlib.sha256(self.hmac_of(token_id)).digest()] = token_id
             self._tokens = tokens
         found = self._by_digest.get(hashlib.sha256(given).digest())
-        return found if found is not None and hmac.compare_digest(self.hmac_of(found), given) else None
+        return found if found is not None and found in tokens and hmac.compare_digest(self.hmac_of(found), given) else None
 
     def user(self, tokens: Tokens, token_id: str, mechanism: ScramMechanism, now_ms: int) -> TokenUser | None:
         """None for a token that there is not, or that has expired, whether it has been removed or not. ``now_ms`` is of the wall clock."""
         token = tokens.get(token_id) if self.is_enabled else None
         if token is None or not is_good(token, now_ms):
             return None
-        owner = Principal.parse(token.owner)
-        if owner.kind != USER:
+        kind, _, name = token.owner.partition(":")
+        if kind != USER or not name:
             return None
-        return TokenUser(self._credential(token_id, mechanism), owner.name, end_ms(token) - now_ms)
+        return TokenUser(self._credential(token_id, mechanism), name, end_ms(token) - now_ms)
 
     def _credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
         key = token_id, mechanism.text

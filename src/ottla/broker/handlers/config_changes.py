@@ -86,9 +86,13 @@ async def refused_first(
     nothing is done.
     """
     problems: dict[int, KafkaError] = {}
-    for index, resource in enumerate(resources):
-        if resource.resource_type != RESOURCE_BROKER or len(resource.configs) > CONFIGS_MAX:
-            continue
+    looked_at: set[str] = set()
+    index = -1
+    async for resource in Slices(parts.world.clock).over(resources):
+        index += 1
+        if resource.resource_type != RESOURCE_BROKER or resource.resource_name in looked_at or len(resource.configs) > CONFIGS_MAX:
+            continue  # one that is there twice is refused anyway
+        looked_at.add(resource.resource_name)
         changed, values = wanted(resource)
         if any(map(is_of_store, changed)) and context.may_quietly(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER):
             try:

@@ -53,8 +53,7 @@ def _may_see(context: RequestContext, token: DelegationTokenRecord) -> bool:
 
 
 def _described(token: DelegationTokenRecord, token_hmac: bytes) -> DescribedToken:
-    owner, requester = Principal.parse(token.owner), Principal.parse(token.requester)
-    renewers = map(Principal.parse, token.renewers)
+    owner, requester, *renewers = (Principal(*_divided(text)) for text in (token.owner, token.requester, *token.renewers))
     return DescribedToken(
         principal_type=owner.kind,
         principal_name=owner.name,
@@ -67,6 +66,12 @@ def _described(token: DelegationTokenRecord, token_hmac: bytes) -> DescribedToke
         hmac=token_hmac,
         renewers=[DescribedTokenRenewer(renewer.kind, renewer.name) for renewer in renewers],
     )
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Type and name, whatever another kind of controller has recorded."""
+    kind, _, name = text.partition(":")
+    return kind, name
 
 
 def _refused(request: DescribeDelegationTokenRequest, context: RequestContext, code: int) -> DescribeDelegationTokenResponse:

@@ -42,14 +42,12 @@ class KeySet:
         self._asked_ms = -AGAIN_MS
 
     async def begin(self) -> None:
-        """INVALID_CONFIG for a file that is no key set. What is fetched may come later: until then nobody is let in."""
-        try:
+        """INVALID_CONFIG for a file that is no key set. What is fetched comes later: until then no client is let in."""
+        if self._url.startswith("https:"):
+            self._due()
+        else:
             await self.read()
-        except KafkaError as error:
-            if not self._url.startswith("https:"):
-                raise
-            self._has_failed(error)
-        self._later()
+            self._later()
 
     def look_again(self) -> None:
         """There may be a newer set."""

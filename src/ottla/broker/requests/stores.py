@@ -8,8 +8,10 @@ metadata, connections from then on have the new stores; open ones stay. A store 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from ottla.broker.part import Part
 from ottla.broker.peers.introduction import Introductions
@@ -26,6 +28,8 @@ from ottla.security.tls_settings import client_of
 from ottla.tls import TlsClient, TlsServer
 
 log = get_logger(__name__)
+
+READ_SECONDS_MAX: Final = 10
 
 
 class TlsStores(Part):
@@ -81,6 +85,14 @@ class TlsStores(Part):
 
     async def _read(self, config: BrokerConfig, listener: str) -> tuple[TlsServer | None, TlsClient | None]:
         """What the listener has by the configuration, and what this node has at those of others. INVALID_CONFIG or ValueError."""
+        reading = asyncio.ensure_future(self._read_both(config, listener))
+        await asyncio.wait({reading}, timeout=READ_SECONDS_MAX)
+        if not reading.done():  # as where a file is on a disk that does not answer
+            reading.cancel()
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the stores cannot be read within {READ_SECONDS_MAX} seconds")
+        return reading.result()
+
+    async def _read_both(self, config: BrokerConfig, listener: str) -> tuple[TlsServer | None, TlsClient | None]:
         protocol = self._protocol(listener)
         server = await read_server(self._world, config, listener, protocol) if listener in self._gate.servers else None
         if listener not in self._between:
