@@ -19,6 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.coordination import Coordination
 from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
+from ottla.types import Secret
 
 Buffer = bytes | bytearray | memoryview
 
@@ -341,6 +342,16 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Download:
+    """What is fetched: of ``bytes_max`` at most; with a ``form`` it is posted."""
+
+    url: str
+    bytes_max: int
+    form: bytes | None = None
+    authorization: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything outside one process."""
 
@@ -353,5 +364,8 @@ class World:
     """So many bytes that nobody can foresee: for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""
-    fetch: Callable[[str, int], Awaitable[bytes]] | None = None
-    """A document of so many bytes at most over HTTPS, in seconds; OSError for any other one. None where nothing can be fetched."""
+    fetch: Callable[[Download], Awaitable[bytes]] | None = None
+    """A document over HTTPS, in seconds. OSError when there is none, or it is longer, PermissionError when the server refuses who asks.
+
+    None where nothing can be fetched.
+    """

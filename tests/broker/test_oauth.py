@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import http.server
+import json
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pytest
 import trustme
@@ -24,7 +27,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_groups import ListGroupsRequest
 from ottla.runtime.serve import BrokerThread
 from ottla.security.oauthbearer import oauth_token
-from ottla.sync import Admin
+from ottla.sync import Admin, Producer
 from ottla.types import Secret
 
 PREFIX: Final = "listener.name.guarded.oauthbearer"
@@ -202,25 +205,46 @@ class Issuer(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
+    posted: ClassVar[list[tuple[str, str]]] = []
+    token: bytes
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        credentials = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        type(self).posted.append((credentials, form))
+        self.send_response(200 if credentials.endswith(":top%20secret") else 401)
+        self.end_headers()
+        self.wfile.write(type(self).token)
+
     def log_message(self, *arguments: object) -> None:
         pass
 
 
-def test_keys_are_fetched_over_https_and_a_failure_leaves_the_door_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def issuing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an issuer that is served meanwhile, and trusted."""
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "authority.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    Issuer.answers = [302, b"{}", b"x" * (2 << 20), key_set()]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     serving.start()
     try:
-        url = f"https://127.0.0.1:{server.server_address[1]}/keys?a=b"
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join(30)
+
+
+def test_keys_are_fetched_over_https_and_a_failure_leaves_the_door_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Issuer.answers = [302, b"{}", b"x" * (2 << 20), key_set()]
+    with issuing(tmp_path, monkeypatch) as url:
         more = {"sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "1", "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "5"}
-        with BrokerThread(given(tmp_path, {URL: url, **more})) as broker:
+        with BrokerThread(given(tmp_path, {URL: f"{url}/keys?a=b", **more})) as broker:
 
             def outcome() -> int:
                 client, answer = shown(broker, signed(claims()))
@@ -229,7 +253,27 @@ def test_keys_are_fetched_over_https_and_a_failure_leaves_the_door_closed(tmp_pa
 
             assert eventually(outcome, lambda code: code == 0) == 0
             assert len(Issuer.answers) == 1, "each failure was one"
-    finally:
-        server.shutdown()
-        server.server_close()
-        serving.join(30)
+
+
+def test_a_client_has_its_tokens_from_the_issuer(broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the grant of client credentials: one token for all connections, and none for a wrong secret."""
+    keys = [f"sasl_oauthbearer_client_credentials_client_{name}" for name in ("id", "secret")]
+    with issuing(tmp_path, monkeypatch) as url:
+        Issuer.posted.clear()
+        own = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_scope": "a b"}
+        own |= {"sasl_oauthbearer_token_endpoint_url": f"{url}/token", keys[0]: "job:1"}
+        made: dict[str, Any] = own | {keys[1]: "top secret"}
+        for life, asked in ((3600, 1), (0, 2)):
+            Issuer.token = json.dumps({"access_token": signed(claims(sub="job")), "expires_in": life, "token_type": "bearer"}).encode()
+            Issuer.posted.clear()
+            with Producer(address(broker), **made) as producer:
+                producer.send(f"by-{life}", b"value").result(30)
+                assert "User:job" in principals(broker)
+            assert Issuer.posted[0] == ("job%3A1:top%20secret", "grant_type=client_credentials&scope=a+b")
+            assert min(len(Issuer.posted), 2) == asked, "the second connection has the same one, while it is good"
+        wrong: dict[str, Any] = own | {keys[1]: "guess"}
+        for token_of, secret_is, says in ((b"{}", made, "has no access_token"), (b"{}", wrong, "the issuer gives this client no token")):
+            Issuer.token = token_of
+            with Admin(address(broker), **secret_is) as admin, pytest.raises(KafkaError, match=says) as caught:
+                admin.list_topics()
+            assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED

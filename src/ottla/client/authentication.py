@@ -53,5 +53,7 @@ async def _given(asks: Callable[[], object]) -> object:
     try:
         given = await asyncio.to_thread(asks)
         return await given if inspect.isawaitable(given) else given
+    except KafkaError:  # of the issuer that was asked
+        raise
     except Exception as error:
         raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"sasl_oauth_token has failed: {type(error).__name__}") from error

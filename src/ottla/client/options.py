@@ -38,6 +38,10 @@ class ClusterOptions(TypedDict, total=False):
     sasl_plain_username: str | None
     sasl_plain_password: str | Secret | None
     sasl_oauth_token: Callable[[], object] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
+    sasl_oauthbearer_scope: str | None
     ssl_truststore_location: str | None
     ssl_truststore_type: str
     ssl_truststore_password: str | Secret | None

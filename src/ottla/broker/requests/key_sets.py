@@ -14,7 +14,7 @@ from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
-from ottla.ports import TimerHandle, World
+from ottla.ports import Download, TimerHandle, World
 from ottla.security.jwt import KEY_SET_BYTES_MAX, SigningKey, parse_key_set
 
 log = get_logger(__name__)
@@ -68,7 +68,7 @@ class KeySet:
             if place.scheme == "https":
                 if self._world.fetch is None:
                     raise OSError("nothing can be fetched here")
-                data = await self._world.fetch(self._url, KEY_SET_BYTES_MAX)
+                data = await self._world.fetch(Download(self._url, KEY_SET_BYTES_MAX))
             else:
                 data = await self._world.disk.read_given_file(unquote(place.path), bytes_max=KEY_SET_BYTES_MAX)
             self.keys = parse_key_set(data)
