@@ -14,10 +14,13 @@ from cryptography.x509 import NameAttribute, RelativeDistinguishedName
 from cryptography.x509.oid import NameOID
 from tests.broker.certificates import Authority
 from tests.broker.sasl import JAAS
+from tests.broker.test_oauth import given
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.interop.tools import run
+from tests.security.issuer import claims, signed
 from tests.security.test_distinguished_name import certificate
 
+from ottla.runtime.serve import BrokerThread
 from ottla.security.distinguished_name import subject_of
 
 SCRAM: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="builder";'
@@ -130,6 +133,31 @@ def test_kafka_delegation_tokens_makes_tokens_that_its_clients_connect_by(java: 
     assert "Completed expire operation" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
     with pytest.raises(AssertionError, match="authentication failed"):
         as_owner()
+
+
+def test_kafkas_client_gets_in_by_a_signed_token_and_not_by_its_own(java: list[str], tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    token, file = tmp_path / "token.jwt", tmp_path / "client.properties"
+    token.write_text(signed(claims(scope="a", jti="1")))
+    lines = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER"]
+    handler = "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    retriever = "sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.FileJwtRetriever"
+    place = f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}"
+    allowed = [
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={where}" for kind, where in (("urls", token.as_uri()), ("files", token))
+    ]
+    with BrokerThread(given(tmp_path / "broker")) as broker:
+        bootstrap = f"127.0.0.1:{broker.addresses['GUARDED'][1]}"
+
+        def create(topic: str) -> str:
+            command = (f"{TOOLS}TopicCommand", "--bootstrap-server", bootstrap, "--command-config", str(file), "--create", "--topic", topic)
+            return run(java[0], *allowed, *java[1:], *command, seconds_max=TOOL_SECONDS_MAX)
+
+        file.write_text("\n".join([*lines, handler, retriever, place, f"sasl.jaas.config={module};"]) + "\n")
+        assert "Created topic signed" in create("signed")
+        file.write_text("\n".join([*lines, f'sasl.jaas.config={module} unsecuredLoginStringClaim_sub="alice";']) + "\n")
+        with pytest.raises(AssertionError, match="authentication failed"):
+            create("unsecured")
 
 
 SUBJECTS: Final = """
