@@ -174,7 +174,7 @@ def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) 
 
 
 def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
-    security = security_of(settings, lambda path: Path(path).read_bytes())
+    security = security_of(settings, lambda path: Path(path).read_bytes(), world)
     if security.tls is not None:
         try:
             world.network.check_tls(security.tls)

@@ -19,6 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.coordination import Coordination
 from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
+from ottla.types import Secret
 
 Buffer = bytes | bytearray | memoryview
 
@@ -132,6 +133,10 @@ class Disk(Protocol):
 
     async def read_file(self, path: str) -> bytes:
         """The whole file: for small ones (checkpoints, marks)."""
+        ...
+
+    async def read_given_file(self, path: str, *, bytes_max: int) -> bytes:
+        """The whole file that an operator has named. OSError also for a longer one, and for a device or a pipe, which would have no end."""
         ...
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
@@ -283,6 +288,10 @@ class Listener(Protocol):
 
     def resume(self) -> None: ...
 
+    def set_tls(self, tls: TlsServer) -> None:
+        """Connections from now on, to a listener that speaks TLS, have these keys and certificates. ValueError as of ``check_tls``."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -311,6 +320,10 @@ class Network(Protocol):
         """ValueError says why keys, certificates or ciphers cannot be used."""
         ...
 
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        """ValueError says why such a client and such a server would not agree, apart from the server's host."""
+        ...
+
     async def connect(
         self,
         host: str,
@@ -329,6 +342,16 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Download:
+    """A download of ``bytes_max`` at most; with a ``form`` it is posted."""
+
+    url: str
+    bytes_max: int
+    form: bytes | None = None
+    authorization: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything outside one process."""
 
@@ -341,3 +364,8 @@ class World:
     """So many unpredictable bytes: for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""
+    fetch: Callable[[Download], Awaitable[bytes]] | None = None
+    """A document over HTTPS, in seconds. OSError when there is none, or it is longer, PermissionError when the server refuses who asks.
+
+    None where nothing can be fetched.
+    """

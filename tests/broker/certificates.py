@@ -30,12 +30,14 @@ class Authority:
         self.trust = folder / f"{name}.pem"
         self.trust.write_text(self.pem)
 
-    def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Certificate:
-        """For these hosts, with the subject ``OU=...,O=name,CN=...``."""
+    def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost"), *, folder: Path | None = None) -> Certificate:
+        """For these hosts, with the subject ``OU=...,O=name,CN=...``; another one of that name belongs into another ``folder``."""
         made = self._ca.issue_cert(*hosts, common_name=name, organization_name=name, organization_unit_name="tests")
         read = load_pem_private_key(made.private_key_pem.bytes(), None)
         key = read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()  # the only form that Java reads
         chain = "".join(part.bytes().decode() for part in made.cert_chain_pems)
-        store = self._folder / f"{name}.pem"
+        place = self._folder if folder is None else folder
+        place.mkdir(parents=True, exist_ok=True)
+        store = place / f"{name}.pem"
         store.write_text(key + chain)
         return Certificate(store, key, chain)

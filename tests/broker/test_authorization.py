@@ -9,21 +9,28 @@ import pytest
 from tests.broker.principals import ASK_MS, allow, connected, fill_as_admin, forget, until, with_secured
 
 from ottla.admin_http.kafka_names import broker_families
+from ottla.broker import authorization
 from ottla.broker.audit import LINES_MAX, LOGGER
+from ottla.broker.authorization import AclAuthorizer
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
+from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import send_to
-from ottla.messages.acl_codes import CLUSTER, Operation, Permission, ResourceType
+from ottla.messages.acl_codes import CLUSTER, Operation, PatternType, Permission, ResourceType
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.messages.metadata_records import AccessControlEntryRecord
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.replay import replay
 from ottla.records.builder import BatchBuilder
 from ottla.replication.fetch_sessions import FetchSession
+from ottla.runtime.world import real_world
 from ottla.security.principal import Principal
 from ottla.sim.cluster import SimBroker
 from ottla.types import TopicPartition
@@ -318,3 +325,33 @@ def test_only_nodes_are_believed_to_be_nodes() -> None:
             assert callers.hears(7) is (user == "node")
 
     with_secured(body)
+
+
+def reading(principal: str, topic: str) -> AccessControlEntryRecord:
+    acl_id = f"{principal} {topic}".encode().ljust(16)[:16]
+    return AccessControlEntryRecord(
+        acl_id, ResourceType.TOPIC, topic, PatternType.LITERAL, principal, "*", Operation.READ, Permission.ALLOW
+    )  # fmt: skip
+
+
+def test_all_acls_of_a_principal_are_looked_at_once_for_all_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand take as many microseconds: who may nothing must not make a loop busy by asking again."""
+    looks: list[tuple[Any, ...]] = []
+
+    def look(*given: Any) -> bool:
+        looks.append(given)
+        return False
+
+    images = [replay(EMPTY_IMAGE, [reading("User:alice", "t1"), reading("User:*", "t2")])]
+    monkeypatch.setattr(authorization, "is_allowed_anywhere", look)
+    given = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, lambda: images[-1])
+    for rights in [authorizer.rights(Principal("User", "alice"), "127.0.0.1") for _ in range(3)]:
+        assert not any(rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC) for _ in range(3))
+    assert len(looks) == 1
+    rights = authorizer.rights(Principal("User", "alice"), "127.0.0.1")
+    assert not rights.may_anywhere(Operation.READ, ResourceType.TOPIC), "of each operation for itself"
+    assert not authorizer.rights(Principal("User", "bob"), "127.0.0.1").may_anywhere(Operation.WRITE, ResourceType.TOPIC)
+    images.append(replay(images[-1], [reading("User:alice", "t3")]))
+    assert not rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
+    assert len(looks) == 4

@@ -26,6 +26,7 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.broker.requests.candidate import Candidate
+from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.threshold import HELD_BYTES_MAX
 from ottla.errors import ErrorCode
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -335,6 +336,46 @@ def test_an_expired_session_may_only_authenticate_again(tmp_path: Path, comes_in
             client.send(ListGroupsRequest(), 4)
             assert client.is_closed_by_broker()
         assert threshold.tally.expired == (not comes_in_time)
+
+
+def test_an_expired_session_has_the_time_of_a_new_connection(tmp_path: Path) -> None:
+    limits = {"connections_max_reauth_ms": "1000", "ottla_authentication_timeout_ms": "500"}
+    with started(tmp_path, **limits) as broker, RawClient(port_of(broker)) as client:
+        authenticate(client)
+        assert broker._broker is not None
+        threshold, connections = broker._broker.gate.threshold, broker._broker.router.connections
+        eventually(lambda: [type(one.pipeline) for one in list(connections)], lambda kinds: kinds == [Candidate])
+        assert handshake(client).error_code == 0
+        assert client.is_closed_by_broker(), "it has begun, and does not go on"
+        assert threshold.tally.overdue == 1
+
+
+def test_a_session_that_expires_on_the_doorstep_is_not_let_in(tmp_path: Path) -> None:
+    """Its node joined its cluster after the session's end."""
+    with started(tmp_path, connections_max_reauth_ms="1000") as broker, RawClient(port_of(broker)) as client:
+        assert broker._broker is not None
+        assert broker._loop is not None
+        gate, connections = broker._broker.gate, broker._broker.router.connections
+        gate._doorstep = doorstep = Doorstep(gate.router, bytes(16))
+        authenticate(client)
+        assert [type(one.pipeline) for one in list(connections)] == [Doorstep]
+        eventually(lambda: [type(one.pipeline) for one in list(connections)], lambda kinds: kinds == [Candidate])
+        gate._doorstep = None
+        broker._loop.call_soon_threadsafe(doorstep.open)
+        client.send(ListGroupsRequest(), 4)
+        assert client.is_closed_by_broker()
+
+
+def test_who_has_not_authenticated_displaces_no_client_of_another_listener(tmp_path: Path) -> None:
+    limits = {"max_connections": "2", "inter_broker_listener_name": LISTENER}
+    with started(tmp_path, **limits) as broker, RawClient(port_of(broker, "PLAINTEXT")) as served:
+        assert is_served(served)
+        with RawClient(port_of(broker)) as one, RawClient(port_of(broker)) as other:
+            for stranger in (one, other):
+                assert stranger.ask(ApiVersionsRequest("raw", "1"), 3).error_code == 0
+            assert is_served(served)
+            authenticate(one)
+            assert served.is_closed_by_broker(), "who may, does"
 
 
 def test_nothing_of_a_password_is_logged(broker: BrokerThread, capfd: pytest.CaptureFixture[str]) -> None:

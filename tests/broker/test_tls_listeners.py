@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.x509 import load_pem_x509_certificate
 from tests.broker.certificates import Authority, Certificate
 from tests.broker.sasl import JAAS
 from tests.broker.test_node import properties
@@ -150,8 +152,16 @@ STORES: Final = {"listeners": "SSL://127.0.0.1:0"}
     [
         ({}, "listener SSL: ssl.keystore.location is not set"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "listener SSL: the store /nowhere.pem cannot be read"),
-        ({"ssl.keystore.location": "{jks}"}, "is a JKS store, which is not supported: make a PEM file by keytool"),
-        ({"ssl.keystore.location": "{p12}"}, "is a PKCS12 store, which is not supported: make a PEM file by openssl pkcs12"),
+        ({"ssl.keystore.location": "{jks}"}, "is a JKS store: set ssl.keystore.password"),
+        ({"ssl.keystore.location": "{p12}"}, "is a PKCS12 store: set ssl.keystore.password"),
+        ({"ssl.keystore.location": "{jks}", "ssl.keystore.password": "hush"}, "it is a damaged JKS store, or its password is wrong"),
+        ({"ssl.keystore.location": "{p12}", "ssl.keystore.password": "hush"}, "cannot be read as a PKCS12 store"),
+        ({"ssl.keystore.location": "{p12}", "ssl.keystore.type": "PEM"}, "is a PKCS12 store: set it to PKCS12"),
+        (
+            {"ssl.keystore.location": "{store}", "ssl.truststore.location": "{p12}", "ssl.truststore.password": "hush"},
+            "cannot be read as a",
+        ),
+        ({"ssl.keystore.location": "{store}", "ssl.keystore.type": "BCFKS"}, "ssl.keystore.type=BCFKS"),
         ({"ssl.keystore.location": "{trust}"}, "has 0 private keys and 1 certificates in PEM form"),
         ({"ssl.keystore.location": "{store}", "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type=PKCS12"),
         ({"ssl.keystore.location": "{store}", "ssl.keystore.password": "hush"}, "ssl.keystore.password has no effect"),
@@ -161,6 +171,10 @@ STORES: Final = {"listeners": "SSL://127.0.0.1:0"}
         ({"ssl.keystore.location": "{store}", "ssl.client.auth": "required"}, "ssl.client.auth=required needs the authorities"),
         ({"ssl.keystore.location": "{store}", "ssl.truststore.location": "{empty}"}, "has no certificate in PEM form"),
         ({"ssl.keystore.location": "{store}", "ssl.truststore.password": "hush"}, "ssl.truststore.password has no effect"),
+        (
+            {"ssl.keystore.location": "{store}", "ssl.truststore.location": "{trust}", "ssl.truststore.password": "hush"},
+            "ssl.truststore.password has no effect",
+        ),
         ({"ssl.keystore.location": "{store}", "ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.1 is not supported"),
         ({"ssl.keystore.location": "{store}", "ssl.protocol": "SSLv3"}, "ssl.protocol=SSLv3 is not supported"),
         (
@@ -230,3 +244,38 @@ def test_an_encrypted_key_is_opened_by_its_password(tmp_path: Path) -> None:
             admin.list_topics()
         with Admin(address, **settings, ssl_enabled_protocols="TLSv1.3") as admin, pytest.raises(KafkaError):
             admin.list_topics()
+
+
+def test_a_listener_and_a_client_have_stores_of_java(tmp_path: Path) -> None:
+    """A PKCS12 store under Kafka's default type, which is JKS, and a trust store of each kind."""
+    authority = Authority(tmp_path / "certificates")
+    settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": str(authority.trust)}
+    for name in ("broker", "client"):
+        issued = authority.issue(name)
+        read, certificate = load_pem_private_key(issued.key.encode(), None), load_pem_x509_certificate(issued.chain.encode())
+        form = BestAvailableEncryption(b"store-secret")
+        (tmp_path / f"{name}.p12").write_bytes(pkcs12.serialize_key_and_certificates(b"own", read, certificate, None, form))  # type: ignore[arg-type]
+    (tmp_path / "trust.p12").write_bytes(
+        pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(load_pem_x509_certificate(authority.pem.encode()), b"ca")], BestAvailableEncryption(b"store-secret")
+        )
+    )
+    given = {
+        **STORES,
+        "ssl.keystore.location": str(tmp_path / "broker.p12"),
+        "ssl.keystore.password": "store-secret",
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.location": str(tmp_path / "trust.p12"),
+        "ssl.truststore.password": "store-secret",
+    }
+    with BrokerThread(properties(tmp_path / "data", **given)) as broker:
+        address = f"127.0.0.1:{broker.addresses['SSL'][1]}"
+        own: dict[str, Any] = {"ssl_keystore_location": str(tmp_path / "client.p12"), "ssl_keystore_password": "store-secret"}
+        with Admin(address, **settings, **own) as admin:
+            admin.list_topics()
+        with Admin(address, **settings) as admin, pytest.raises(KafkaError):
+            admin.list_topics()
+    jks = Path(__file__).parents[1] / "security" / "golden" / "trust.jks"
+    with Admin(address, security_protocol="SSL", ssl_truststore_location=str(jks), ssl_truststore_password="store-secret"):
+        pass

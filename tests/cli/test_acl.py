@@ -52,8 +52,16 @@ def test_acls_are_listed_by_what_they_cover_and_deleted_by_principal(bootstrap: 
         ["allow", "User:a", "-o", "read", "--topic", "logs-", "--prefix"],
         ["deny", "User:a", "User:b", "-o", "all", "--topic", "logs-secret"],
         ["allow", "User:b", "-o", "alter-configs", "--cluster"],
+        ["allow", "User:c", "-o", "create_tokens", "-o", "describe-tokens", "--user-principal", "User:alice"],
+        ["allow", "User:c", "-o", "describe", "--delegation-token", "some-token"],
     ):
         assert ottla(bootstrap, "acl", *arguments, "--yes").returncode == 0
+    assert [one for one in known(bootstrap) if one.principal == "User:c"] == [
+        Acl(ResourceType.DELEGATION_TOKEN, "some-token", "User:c", Operation.DESCRIBE),
+        Acl(ResourceType.USER, "User:alice", "User:c", Operation.CREATE_TOKENS),
+        Acl(ResourceType.USER, "User:alice", "User:c", Operation.DESCRIBE_TOKENS),
+    ]
+    assert ottla(bootstrap, "acl", "delete", "User:c", "--yes").returncode == 0
     listed = items(ottla(bootstrap, "acl", "list", "--topic", "logs-secret", "--format", "json"))
     assert [(row["principal"], row["permission"], row["resource_name"], row["pattern_type"]) for row in listed] == [
         ("User:a", "allow", "logs-", "prefixed"),

@@ -26,6 +26,12 @@ from ottla.types import Secret
 SCRAM_JAAS: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="builder";'
 PLAIN_JAAS: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";'
 BOB: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
+OAUTH: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+ENDPOINT: Final = {
+    "sasl_oauthbearer_token_endpoint_url": "https://issuer/token",
+    "sasl_oauthbearer_client_credentials_client_id": "job",
+    "sasl_oauthbearer_client_credentials_client_secret": "hush",
+}
 WAYS_IN: Final[dict[str, dict[str, Any]]] = {
     "PLAIN": {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN_JAAS},
     "SCRAM-SHA-256": {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_JAAS},
@@ -122,9 +128,17 @@ def test_users_are_administered(broker: BrokerThread) -> None:
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_plain_username": "hush"}, "needs a name and a password"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_jaas_config": SCRAM_JAAS}, "the module of PLAIN is"),
         ({**WAYS_IN["PLAIN"], "sasl_plain_username": "alice"}, "say the same"),
+        ({**WAYS_IN["PLAIN"], "sasl_oauth_token": str}, "sasl.oauth.token has no effect with sasl.mechanism=PLAIN"),
+        (OAUTH, "needs sasl_oauth_token, a function that gives a token, or all of sasl.oauthbearer.token.endpoint.url"),
+        ({**OAUTH, "sasl_plain_username": "alice"}, "sasl.plain.username has no effect with sasl.mechanism=OAUTHBEARER"),
+        ({**OAUTH, "sasl_oauth_token": "hush"}, "expected a function"),
+        ({**OAUTH, **ENDPOINT, "sasl_oauth_token": str}, "exclude each other"),
+        ({**OAUTH, **ENDPOINT, "sasl_oauthbearer_token_endpoint_url": "http://issuer"}, "a secret is sent there"),
+        ({**OAUTH, **ENDPOINT, "sasl_oauthbearer_token_endpoint_url": "https://hush@issuer"}, "have no place in it"),
+        ({**OAUTH, **ENDPOINT}, "nothing can be fetched here"),
         ({**WAYS_IN["PLAIN"], "sasl_jaas_config": "hush"}, "no control flag"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_plain_password": 7}, "expected a string"),
-        ({**WAYS_IN["SCRAM-SHA-256"], "sasl_jaas_config": SCRAM_JAAS.replace(";", " tokenauth=true;")}, "tokenauth"),
+        ({**WAYS_IN["PLAIN"], "sasl_jaas_config": PLAIN_JAAS.replace(";", " tokenauth=true;")}, "tokenauth needs SCRAM"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:

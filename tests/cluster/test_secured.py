@@ -14,6 +14,8 @@ from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
 
 from ottla.broker.node import Broker
+from ottla.client.admin import Broker as BrokerResource
+from ottla.client.admin import DelegationToken
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.world import real_world
@@ -55,6 +57,8 @@ class SecuredNodes(NodeProcesses):
                     "sasl.mechanism.controller.protocol": "PLAIN",
                     "listener.name.internal.plain.sasl.jaas.config": PLAIN,
                     "listener.name.controller.plain.sasl.jaas.config": PLAIN,
+                    "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+                    "delegation.token.secret.key": "the-secret-of-all-nodes",
                 }
             if protocol.endswith("SSL"):
                 properties |= {"ssl.keystore.location": str(own.store), "ssl.truststore.location": str(self.authority.trust)}
@@ -104,6 +108,88 @@ def test_nodes_know_each_other_and_a_cluster_outlives_a_kill(cluster: SecuredNod
         consumer.subscribe(["orders"])
         records = iter(consumer)
         assert sorted(int(next(records).value or b"") for _ in sent) == list(range(60))
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNodes]:
+    with SecuredNodes(tmp_path_factory.mktemp("guarded"), "SASL_PLAINTEXT") as nodes:
+        yield nodes
+
+
+def test_a_token_is_good_at_every_node_until_it_is_removed_at_one(guarded: SecuredNodes) -> None:
+    def by_token(made: DelegationToken, node: BrokerProcess) -> bool:
+        login = f'username="{made.token_id}" password="{made.hmac.reveal()}" tokenauth="true"'
+        settings: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}
+        with Admin(node.bootstrap, **settings, sasl_jaas_config=MODULE.format(kind="scram.ScramLogin", options=login)) as admin:
+            try:
+                admin.list_topics()
+                admin.create_topics([NewTopic(f"of-{node.bootstrap[-5:]}", 1)])  # which another node decides
+            except KafkaError as error:
+                if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+                    raise
+                return False
+            with pytest.raises(KafkaError) as caught:
+                admin.create_token()
+            assert caught.value.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            return True
+
+    nodes = list(guarded.nodes.values())
+    for node, other in zip(nodes, [*nodes[1:], nodes[0]]):
+        with Admin(node.bootstrap, **guarded.settings) as admin, Admin(other.bootstrap, **guarded.settings) as elsewhere:
+            made = admin.create_token()
+            for one in nodes:
+                assert eventually(lambda one=one, made=made: by_token(made, one), bool)  # type: ignore[misc]
+            elsewhere.expire_token(made.hmac)
+            for one in nodes:
+                assert not eventually(lambda one=one, made=made: by_token(made, one), lambda is_in: not is_in)  # type: ignore[misc]
+
+
+def test_nodes_move_to_another_authority_under_load_and_one_that_restarts_joins_again(tmp_path: Path) -> None:
+    with SecuredNodes(tmp_path, "SASL_SSL") as cluster:
+        first, second = cluster.authority, Authority(tmp_path / "second", "second")
+        settings = cluster.settings | {"ssl_truststore_certificates": first.pem + second.pem}
+        del settings["ssl_truststore_location"]
+        listeners = ("internal", "controller")
+
+        def read_again(admin: Admin, store: str, path: Path, node: int) -> None:
+            """The file at the same path is another one."""
+            admin.alter_configs(
+                {BrokerResource(node): {f"listener.name.{listener}.ssl.{store}.location": str(path) for listener in listeners}}
+            )
+
+        with Admin(cluster.bootstrap, **settings) as admin, Producer(cluster.bootstrap, **settings) as producer:
+            eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT)
+            admin.create_topics([NewTopic("orders", 3, 3, {"min.insync.replicas": "2"})])
+            sent = []
+            stores = {node: first.trust.parent / f"node-{node}.pem" for node in cluster.nodes}
+            for phase in ("too early", "both are trusted", "keys", "the second alone is trusted"):
+                if phase == "both are trusted":
+                    first.trust.write_text(first.pem + second.pem)
+                elif phase == "the second alone is trusted":
+                    first.trust.write_text(second.pem)
+                for node, store in stores.items():
+                    sent += [producer.send("orders", b"%d" % number, partition=number % 3) for number in range(30)]
+                    if "trusted" in phase:
+                        read_again(admin, "truststore", first.trust, node)
+                        continue
+                    before = store.read_bytes()
+                    store.write_bytes(second.issue(f"node-{node}").store.read_bytes())
+                    if phase == "keys":
+                        read_again(admin, "keystore", store, node)
+                        continue
+                    with pytest.raises(KafkaError, match="connections to it would fail") as caught:
+                        read_again(admin, "keystore", store, node)
+                    assert caught.value.code == ErrorCode.INVALID_REQUEST
+                    store.write_bytes(before)
+            for record in sent:
+                record.result(60)
+            cluster.nodes[2].kill()
+            cluster.nodes[2].start()
+            in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+            eventually(in_sync, lambda counts: counts == [3, 3, 3])
+        settings["ssl_truststore_certificates"] = first.pem
+        with Admin(cluster.bootstrap, **settings) as admin, pytest.raises(KafkaError, match="certificate is refused"):
+            admin.list_topics()
 
 
 def test_a_node_that_is_not_let_in_says_so_and_does_not_join(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from cryptography.x509 import NameAttribute, RelativeDistinguishedName
 from cryptography.x509.oid import NameOID
 from tests.broker.certificates import Authority
 from tests.broker.sasl import JAAS
+from tests.broker.test_oauth import given
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.interop.tools import run
+from tests.security.issuer import claims, signed
 from tests.security.test_distinguished_name import certificate
 
+from ottla.runtime.serve import BrokerThread
 from ottla.security.distinguished_name import subject_of
 
 SCRAM: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="builder";'
@@ -66,6 +69,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.location": str(authority.trust),
         "listener.name.mutual.ssl.client.auth": "required",
         "connections.max.reauth.ms": "4000",
+        "delegation.token.secret.key": "the-secret-of-all-nodes",
     }
     with BrokerProcess(folder, port=port, **properties) as broker:
         yield Secured(folder, broker.bootstrap, {name: f"127.0.0.1:{p}" for name, p in zip(names, ports)}, authority)
@@ -95,6 +99,65 @@ def test_kafka_configs_makes_users_that_each_client_reads_and_writes_as(java: li
     address, file = secured.properties("BOTH-512")
     with pytest.raises(AssertionError, match="authentication failed"):
         tool(f"{TOOLS}TopicCommand", address, "--command-config", str(file), "--list")
+
+
+def test_kafka_delegation_tokens_makes_tokens_that_its_clients_connect_by(java: list[str], secured: Secured) -> None:
+    address, file = secured.properties("GUARDED-PLAIN")
+
+    def tokens(*arguments: str) -> str:
+        command = (f"{TOOLS}DelegationTokenCommand", "--bootstrap-server", address, "--command-config", str(file))
+        return run(*java, *command, *arguments, seconds_max=TOOL_SECONDS_MAX)
+
+    created = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
+    [made] = [line.split() for line in created.splitlines() if "User:alice" in line]
+    token_id, hmac = made[:2]
+    assert token_id in tokens("--describe", "--owner-principal", "User:alice")
+    assert "Completed renew operation" in tokens("--renew", "--renew-time-period", "3600000", "--hmac", hmac)
+    by_token = secured.folder / "by-token.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    by_token.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        f'sasl.jaas.config={module} required username="{token_id}" password="{hmac}" tokenauth="true";\n'
+    )
+
+    def as_owner() -> str:
+        command = (f"{TOOLS}TopicCommand", "--bootstrap-server", address, "--command-config", str(by_token))
+        return run(*java, *command, "--create", "--if-not-exists", "--topic", "by-token", seconds_max=TOOL_SECONDS_MAX)
+
+    as_owner()
+    with pytest.raises(AssertionError, match="not allowed"):
+        run(
+            *(*java, f"{TOOLS}DelegationTokenCommand", "--bootstrap-server", address, "--command-config", str(by_token), "--describe"),
+            seconds_max=TOOL_SECONDS_MAX,
+        )
+    assert "Completed expire operation" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    with pytest.raises(AssertionError, match="authentication failed"):
+        as_owner()
+
+
+def test_kafkas_client_gets_in_by_a_signed_token_and_not_by_its_own(java: list[str], tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    token, file = tmp_path / "token.jwt", tmp_path / "client.properties"
+    token.write_text(signed(claims(scope="a", jti="1")))
+    lines = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER"]
+    handler = "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    retriever = "sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.FileJwtRetriever"
+    place = f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}"
+    allowed = [
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={where}" for kind, where in (("urls", token.as_uri()), ("files", token))
+    ]
+    with BrokerThread(given(tmp_path / "broker")) as broker:
+        bootstrap = f"127.0.0.1:{broker.addresses['GUARDED'][1]}"
+
+        def create(topic: str) -> str:
+            command = (f"{TOOLS}TopicCommand", "--bootstrap-server", bootstrap, "--command-config", str(file), "--create", "--topic", topic)
+            return run(java[0], *allowed, *java[1:], *command, seconds_max=TOOL_SECONDS_MAX)
+
+        file.write_text("\n".join([*lines, handler, retriever, place, f"sasl.jaas.config={module};"]) + "\n")
+        assert "Created topic signed" in create("signed")
+        file.write_text("\n".join([*lines, f'sasl.jaas.config={module} unsecuredLoginStringClaim_sub="alice";']) + "\n")
+        with pytest.raises(AssertionError, match="authentication failed"):
+            create("unsecured")
 
 
 SUBJECTS: Final = """

@@ -168,3 +168,15 @@ def test_a_connection_that_is_made_has_the_buffer_that_is_asked_for(size: int) -
         return found
 
     assert (asyncio.run(body()) == 2 * size) == (size > 0)
+
+
+def test_a_name_that_no_host_can_have_is_a_host_that_there_is_not() -> None:
+    """A node may advertise one: who connects to it must not fail in another way than with any other."""
+
+    async def body() -> None:
+        network = RealNetwork(Warmer(1))
+        for host in ("a" * 70, "a..b", ""):
+            with pytest.raises(OSError):
+                await network.connect(host, 9, lambda connection: Mute())
+
+    asyncio.run(body())

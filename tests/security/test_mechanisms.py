@@ -101,7 +101,7 @@ def test_an_unknown_user_has_the_same_salt_each_time() -> None:
     [
         b"", b"n,,", b"n", b"n,,n=alice", b"n,,r=C", b"n,,r=C,n=alice", b"n,,n=,r=C", b"n,,n=alice,r=", b"n,,n=alice,r=C,r=D",
         b"n,,m=x,n=alice,r=C", b"n,,n=alice,r=C,m=x", b"n,,n=alice,r=C,x=1", b"n,,n=al=ice,r=C", b"p=tls-unique,,n=alice,r=C",
-        b"n,a=bob,n=alice,r=C", b"n,,n=alice,r=C,tokenauth=true", b"n,,n=alice,r=\x7f", b"n,,n=\xff,r=C", b"n,,n=" + b"a" * 20_000,
+        b"n,a=bob,n=alice,r=C", b"n,,n=alice,r=\x7f", b"n,,n=\xff,r=C", b"n,,n=" + b"a" * 20_000,
         b"n,a=,n=alice,r=C", b"n,,n=alice,r=C,", b"n=alice,r=C",
     ],
 )  # fmt: skip

@@ -49,6 +49,9 @@ class Watched:
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         self._network.check_tls(tls)
 
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        self._network.check_handshake(server, client)
+
     async def connect(self, host: str, port: int, make_handler: Callable[[Connection], ConnectionHandler], **others: Any) -> Connection:
         made: list[_ClientsEnd] = []
 

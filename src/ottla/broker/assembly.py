@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ottla.broker.authorization import AclAuthorizer, AllowAll
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.leader_upkeep import LeaderUpkeep
+from ottla.broker.controller.token_sweep import TokenSweep
 from ottla.broker.coordinators.end_markers import EndMarkers
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.permits import TransactionPermits
@@ -16,6 +17,7 @@ from ottla.broker.home import Core, Home, Life
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import PartList
 from ottla.broker.parts import Parts
+from ottla.broker.peers.introduction import Introductions
 from ottla.broker.replicas.early_requests import EarlyRequests
 from ottla.broker.replicas.full_directories import FullDirectories
 from ottla.broker.replicas.mover import ReplicaMover
@@ -23,6 +25,7 @@ from ottla.broker.replicas.replication import Replication
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.parking import Parking
+from ottla.broker.requests.stores import TlsStores
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.upkeep.cleaner import LogCleaner
 from ottla.broker.upkeep.housekeeping import Housekeeping
@@ -44,7 +47,7 @@ class Assembly:
     list: PartList
 
 
-async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
+async def assemble(world: World, config: BrokerConfig, home: Home, introductions: Introductions) -> Assembly:
     """The log directories are scanned; no log is open yet."""
     node, directories = PartList(), home.directories
     publisher = Publisher(lambda: home.metadata.image, node.on_image)
@@ -58,6 +61,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     gate = Gatekeeper(
         world, config, home.services, throttling, authorizer, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
     )  # fmt: skip
+    stores = TlsStores(world, config, gate, introductions)
     router, parking = gate.router, Parking(world)
     groups, mover = GroupShards(world, config, controller), ReplicaMover(world, config, partitions)
     end_markers = EndMarkers(world, partitions, groups)
@@ -81,6 +85,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
     node.extend(
         directories,
         DynamicConfig(config, node),
+        stores,
         throttling,
         *home.links,
         replication,
@@ -90,6 +95,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
         controller,
         membership,
         upkeep,
+        TokenSweep(world, config, controller),
         life,
         router,
         groups,
@@ -119,6 +125,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home) -> Assembly:
         mover=mover,
         fetch_sessions=FetchSessions(world.random, slot_count=config["max.incremental.fetch.session.cache.slots"]),
         gate=gate,
+        stores=stores,
         throttling=throttling,
         authorizer=authorizer,
         parking=parking,

@@ -115,6 +115,8 @@ class AclAuthorizer:
         self.image = image
         self.otherwise: bool = config["allow.everyone.if.no.acl.found"]
         self.audit = Audit(clock)
+        self._anywhere: dict[tuple[Asker, int, int], bool] = {}  # what was found in these tables
+        self._anywhere_tables = NO_ACLS
 
     @property
     def tables(self) -> AclTables:
@@ -125,6 +127,18 @@ class AclAuthorizer:
         if str(principal) in self._super_users:
             return SuperUser(self.audit, Asker.of(principal, host))
         return AclRights(self, Asker.of(principal, host))
+
+    def allows_anywhere(self, asker: Asker, operation: Operation, resource_type: ResourceType) -> bool:
+        """As ``is_allowed_anywhere``, which looks at all ACLs of a principal: once, whatever the number of its connections and requests."""
+        tables = self.tables
+        if tables is not self._anywhere_tables or len(self._anywhere) >= REMEMBERED_MAX:
+            self._anywhere_tables = tables
+            self._anywhere.clear()
+        key = asker, int(operation), int(resource_type)
+        found = self._anywhere.get(key)
+        if found is None:
+            found = self._anywhere[key] = is_allowed_anywhere(tables, asker, operation, resource_type)
+        return found
 
 
 class SuperUser(AllowAll):
@@ -187,7 +201,7 @@ class AclRights:
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
         if self.may(operation, resource_type, _SOME_NAME):  # as Kafka: the operator's word where no ACL is
             return True
-        return is_allowed_anywhere(self._authorizer.tables, self._asker, operation, resource_type)
+        return self._authorizer.allows_anywhere(self._asker, operation, resource_type)
 
 
 _SOME_NAME: Final = "hardcode"

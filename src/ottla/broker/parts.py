@@ -20,6 +20,7 @@ from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.listeners import advertised_controller
 from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.produce_burst import Staged
+from ottla.broker.requests.stores import TlsStores
 from ottla.broker.requests.throttling import Throttling
 from ottla.config import BrokerConfig
 from ottla.controller.features import supported_features
@@ -46,6 +47,7 @@ class Parts:
     mover: ReplicaMover
     fetch_sessions: FetchSessions
     gate: Gatekeeper
+    stores: TlsStores
     throttling: Throttling
     authorizer: Authorizer
     parking: Parking

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 COLUMNS: Final = ("principal", "permission", "operation", "resource_type", "resource_name", "pattern_type", "host")
-RESOURCES: Final = (("topic", ResourceType.TOPIC), ("group", ResourceType.GROUP), ("transactional-id", ResourceType.TRANSACTIONAL_ID))
+RESOURCES: Final = (
+    ("topic", ResourceType.TOPIC),
+    ("group", ResourceType.GROUP),
+    ("transactional-id", ResourceType.TRANSACTIONAL_ID),
+    ("delegation-token", ResourceType.DELEGATION_TOKEN),
+    ("user-principal", ResourceType.USER),
+)
 PRODUCER: Final = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
@@ -28,7 +34,7 @@ CONSUMER: Final = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), Res
 
 
 def _resource_options(function: F) -> F:
-    """``--topic``, ``--group``, ``--transactional-id``, ``--cluster``, ``--prefix``."""
+    """An option for each of ``RESOURCES``, ``--cluster``, ``--prefix``."""
     function = click.option("--prefix", is_flag=True, help="The names are the beginnings of names.")(function)
     function = click.option("--cluster", is_flag=True, help="The cluster itself.")(function)
     for name, _ in reversed(RESOURCES):
@@ -115,7 +121,7 @@ def _create(
 
     resources = _resources(cluster, names)
     if not resources:
-        raise click.UsageError("no resource: give --topic, --group, --transactional-id or --cluster")
+        raise click.UsageError("no resource: give --topic, --group, --transactional-id, --delegation-token, --user-principal or --cluster")
     wanted = [
         Acl(kind, name, principal, operation, permission, host, PatternType.PREFIXED if prefix else PatternType.LITERAL)
         for principal in map(_principal, principals)

@@ -20,6 +20,7 @@ from ottla.errors import OttlaError
 COMMANDS: Final = {
     "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
     "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
+    "certs": ("ottla.cli.certs:certs", "Make a private authority, and certificates for nodes and clients."),
     "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
     "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
@@ -40,6 +41,7 @@ COMMANDS: Final = {
     "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
     "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
     "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
+    "token": ("ottla.cli.token:token", "Create, list, renew and expire delegation tokens."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
     "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),

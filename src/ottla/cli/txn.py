@@ -81,7 +81,7 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) ->
 @bootstrap_option
 @format_option
 def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Fence the producers of transactional ids: what they left open is aborted, and they cannot write any more."""
+    """Fence the producers of transactional ids: what they left open is aborted, and they can no longer write."""
     from ottla.sync import Admin
 
     if not yes:

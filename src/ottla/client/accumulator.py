@@ -70,7 +70,7 @@ class ProducerBatch:
         self.deadline_ms = deadline_ms
         self.base_sequence = -1  # set when the batch is first sent, and kept
         self.numbered_for = -1  # the producer id that the number belongs to
-        self.is_closed = False  # takes no more records
+        self.is_closed = False  # takes no further records
         self.not_before_ms = 0  # of the next attempt
         self.attempts = 0
         self.sent_epoch = -1  # the leader epoch that was known when it was sent last
@@ -229,7 +229,7 @@ class PartitionQueue:
         self._numbered_for = self._known_id = self._void_id = -1
 
     def landed(self, batch: ProducerBatch) -> None:
-        """It is not in flight any more."""
+        """It is no longer in flight."""
         del self._flying[batch]
 
     def number(self, batch: ProducerBatch, producer_id: int) -> None:

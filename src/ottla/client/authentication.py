@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -10,14 +11,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.ports import World
-from ottla.security.client_exchange import Credentials
+from ottla.security.client_exchange import Credentials, OAuthCredentials
 from ottla.wire.schema import Request
 
 NONCE_BYTES: Final = 18
 STEPS_MAX: Final = 10
 
 
-async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credentials: Credentials, world: World) -> int:
+async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credentials: Credentials | OAuthCredentials, world: World) -> int:
     """The session's time in milliseconds, 0 without a limit. KafkaError with the broker's code and text when it refuses the client."""
     mechanism = credentials.mechanism
     offered: SaslHandshakeResponse = await ask(SaslHandshakeRequest(mechanism), 1)
@@ -27,6 +28,8 @@ async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credential
         raise KafkaError(offered.error_code, "the broker's listener does not speak SASL: security.protocol is another one there")
     if offered.error_code:
         raise KafkaError(offered.error_code, "the broker refused SaslHandshake")
+    if isinstance(credentials, OAuthCredentials):
+        credentials.take(await _given(credentials.asks))
     exchange = credentials.begin(lambda: world.secret_bytes(NONCE_BYTES).hex())
     token: bytes | None = exchange.first()
     lifetime_ms, version = 0, 1
@@ -43,3 +46,14 @@ async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credential
         if token is None:
             return lifetime_ms
     raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the exchange has not ended after {STEPS_MAX} tokens")
+
+
+async def _given(asks: Callable[[], object]) -> object:
+    """What the function gives, which may block. A failure is one of the authentication."""
+    try:
+        given = await asyncio.to_thread(asks)
+        return await given if inspect.isawaitable(given) else given
+    except KafkaError:  # of the issuer that was asked
+        raise
+    except Exception as error:
+        raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"sasl_oauth_token has failed: {type(error).__name__}") from error

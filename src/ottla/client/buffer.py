@@ -145,7 +145,7 @@ class FetchBuffer:
         self._last = []
 
     def forget(self) -> None:
-        """What was fetched for partitions that are not assigned any more, or before a seek, is dropped."""
+        """What was fetched for partitions that are no longer assigned, or before a seek, is dropped."""
         self._fetched = deque(filter(self._is_current, self._fetched))
         self._counts = Counter(fetched.partition for fetched in self._fetched)
 

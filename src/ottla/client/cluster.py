@@ -133,12 +133,12 @@ class Cluster:
         self._features_ms = world.clock.monotonic_ms()
 
     def watch(self, on_connectivity: OnConnectivity) -> None:
-        """It is called when no broker can be reached any more, and when one can again."""
+        """It is called when the last broker is out of reach, and when one can be reached again."""
         self._outage.is_watched = True
         self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
 
     async def close(self) -> None:
-        """Connections are closed, and nothing runs any more."""
+        """Connections are closed, and nothing runs from now on."""
         running = [task for task in (self._refreshing, self._watching, *self._connecting.values()) if task is not None]
         for task in running:
             task.cancel()
@@ -240,7 +240,7 @@ class Cluster:
         await asyncio.shield(self._refreshing)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """The topics are not in use any more."""
+        """The topics are no longer in use."""
         for name in topics:
             self._wanted.discard(name)
             self.topic_errors.pop(name, None)

@@ -12,7 +12,7 @@ from ottla.types import NO_EPOCH, TopicPartition
 def fetch_topics(
     cluster: Cluster, positions: Mapping[TopicPartition, int], *, partition_bytes_max: int, epochs: Mapping[TopicPartition, int] = {}
 ) -> list[FetchTopic]:
-    """The partitions from these offsets on; without those that the metadata does not know any more.
+    """The partitions from these offsets on; without those that the metadata no longer has.
 
     ``epochs`` are the leader epochs of what was fetched before: a leader whose log differs there says so (KIP-320).
     """

@@ -191,7 +191,7 @@ class Fetcher:
         return state is not None and state.version == versions.get(partition)
 
     def _request(self, partitions: list[TopicPartition]) -> FetchRequest | None:
-        """None when nothing of it can be asked for any more."""
+        """None when none of it can be asked for."""
         positions = {partition: self._position_of(partition) for partition in partitions}
         settings = self._settings
         epochs = {partition: self._positions.of(partition).fetched_epoch for partition in partitions}

@@ -306,7 +306,7 @@ class GroupMembership:
             return  # the session times out instead
 
     async def close(self) -> None:
-        """No heartbeats go out any more."""
+        """No heartbeats go out from now on."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)

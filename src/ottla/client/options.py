@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -37,6 +37,11 @@ class ClusterOptions(TypedDict, total=False):
     sasl_jaas_config: str | Secret | None
     sasl_plain_username: str | None
     sasl_plain_password: str | Secret | None
+    sasl_oauth_token: Callable[[], object] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
+    sasl_oauthbearer_scope: str | None
     ssl_truststore_location: str | None
     ssl_truststore_type: str
     ssl_truststore_password: str | Secret | None

@@ -10,16 +10,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.client.settings import Settings, checks_of, choice, key_of, secret, text, texts
-from ottla.config.jaas import MECHANISMS, LoginModule, parse_jaas
+from ottla.client.settings import Settings, checks_of, choice, function, key_of, secret, text, texts
+from ottla.client.token_endpoint import TokenEndpoint, check_endpoint
+from ottla.config.jaas import MECHANISMS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
-from ottla.security.client_exchange import Credentials
+from ottla.ports import World
+from ottla.security.client_exchange import Credentials, OAuthCredentials
+from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.tls_settings import client_of, paths_of
 from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_SASL: Final = ("sasl_mechanism", "sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
+_NAMED: Final = ("sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
+_ENDPOINT: Final = (
+    *("sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_credentials_client_id"),
+    *("sasl_oauthbearer_client_credentials_client_secret", "sasl_oauthbearer_scope"),
+)
+_SASL: Final = ("sasl_mechanism", *_NAMED, "sasl_oauth_token", *_ENDPOINT)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,12 @@ class SecuritySettings(Settings):
     sasl_jaas_config: Secret | None = secret()
     sasl_plain_username: str | None = text(None)
     sasl_plain_password: Secret | None = secret()
+    sasl_oauth_token: Callable[[], object] | None = function(is_shown=False)
+    """Of OAUTHBEARER: gives a token, or something to be awaited for one, for each connection."""
+    sasl_oauthbearer_token_endpoint_url: str | None = text(None)
+    sasl_oauthbearer_client_credentials_client_id: str | None = text(None)
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = secret()
+    sasl_oauthbearer_scope: str | None = text(None)
     ssl_truststore_location: str | None = text(None)
     ssl_truststore_type: str = text("JKS")
     ssl_truststore_password: Secret | None = secret()
@@ -51,12 +65,12 @@ class SecuritySettings(Settings):
 class ClientSecurity:
     """The first steps of every connection of a client."""
 
-    credentials: Credentials | None = None
+    credentials: Credentials | OAuthCredentials | None = None
     tls: TlsClient | None = None
 
 
-def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None = None) -> ClientSecurity:
-    """``read`` opens the files of keys and certificates.
+def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None = None, world: World | None = None) -> ClientSecurity:
+    """``read`` opens the files of keys and certificates; ``world`` fetches tokens.
 
     INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded.
     """
@@ -67,7 +81,7 @@ def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None 
     if not has_tls:
         stores = (name for name in checks_of(SecuritySettings) if name.startswith("ssl_"))
         _check_unused(settings, stores, "SASL_SSL" if has_sasl else "SSL")
-    return ClientSecurity(_credentials(settings) if has_sasl else None, _tls(settings, read) if has_tls else None)
+    return ClientSecurity(_credentials(settings, world) if has_sasl else None, _tls(settings, read) if has_tls else None)
 
 
 def _check_unused(settings: SecuritySettings, names: Iterable[str], protocol: str) -> None:
@@ -92,30 +106,66 @@ def _tls(settings: SecuritySettings, read: Callable[[str], bytes] | None) -> Tls
     return client_of(get, files)
 
 
-def _credentials(settings: SecuritySettings) -> Credentials:
+def _credentials(settings: SecuritySettings, world: World | None) -> Credentials | OAuthCredentials:
     mechanism = settings.sasl_mechanism
+    if mechanism == OAUTHBEARER:
+        return OAuthCredentials(_tokens(settings, world))
+    for other in ("sasl_oauth_token", *_ENDPOINT):
+        if getattr(settings, other) is not None:
+            raise _invalid(f"{key_of(other)} has no effect with sasl.mechanism={mechanism}: set OAUTHBEARER, or leave it out")
     if mechanism not in MECHANISMS:
         given = " is not set" if mechanism is None else f"={mechanism} is not supported"
-        raise _invalid(f"sasl.mechanism{given}: {', '.join(MECHANISMS)} are supported")
-    name, password = settings.sasl_plain_username, settings.sasl_plain_password
+        raise _invalid(f"sasl.mechanism{given}: {', '.join(SERVER_MECHANISMS)} are supported")
+    name, password, by_token = settings.sasl_plain_username, settings.sasl_plain_password, False
     if settings.sasl_jaas_config is not None:
         if name is not None or password is not None:
             raise _invalid("sasl.jaas.config and sasl.plain.username say the same: give one of them")
-        name, password = _of_jaas(settings.sasl_jaas_config, mechanism)
+        name, password, by_token = _of_jaas(settings.sasl_jaas_config, mechanism)
     if not name or password is None:
         raise _invalid(
             f"sasl.mechanism={mechanism} needs a name and a password: sasl.jaas.config, or sasl.plain.username and sasl.plain.password"
         )
-    return Credentials(mechanism, name, password)
+    return Credentials(mechanism, name, password, by_token=by_token)
 
 
-def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None]:
+def _tokens(settings: SecuritySettings, world: World | None) -> Callable[[], object]:
+    """What gives tokens."""
+    for name in _NAMED:
+        if getattr(settings, name) is not None:
+            raise _invalid(f"{key_of(name)} has no effect with sasl.mechanism=OAUTHBEARER, which has tokens")
+    url, given = settings.sasl_oauthbearer_token_endpoint_url, settings.sasl_oauth_token
+    if given is not None:
+        for name in _ENDPOINT:
+            if getattr(settings, name) is not None:
+                raise _invalid(f"sasl_oauth_token and {key_of(name)} exclude each other: tokens come from one of them")
+        return given
+    client_id, client_secret = (
+        settings.sasl_oauthbearer_client_credentials_client_id,
+        settings.sasl_oauthbearer_client_credentials_client_secret,
+    )
+    if url is None or client_id is None or client_secret is None:
+        keys = ", ".join(map(key_of, _ENDPOINT[:3]))
+        raise _invalid(f"sasl.mechanism=OAUTHBEARER needs sasl_oauth_token, a function that gives a token, or all of {keys}")
+    problem = check_endpoint(url)
+    if problem is not None:
+        raise _invalid(f"{key_of(_ENDPOINT[0])}: {problem}")
+    if world is None or world.fetch is None:
+        raise _invalid(f"{key_of(_ENDPOINT[0])}: nothing can be fetched here")
+    scope = settings.sasl_oauthbearer_scope
+    return TokenEndpoint(
+        world.fetch, world.clock.monotonic_ms, url=url, client_id=client_id, client_secret=client_secret, scope=scope
+    ).newest  # fmt: skip
+
+
+def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None, bool]:
+    """Name, password, and whether they are a delegation token's id and HMAC."""
     login = parse_jaas(config.reveal())
     if login.module is not LoginModule.of_mechanism(mechanism):
         raise _invalid(f"sasl.jaas.config names {login.module}; the module of {mechanism} is {LoginModule.of_mechanism(mechanism)}")
-    if (login.option("tokenauth") or "").lower() == "true":
-        raise _invalid("sasl.jaas.config: tokenauth (delegation tokens) is not supported")
-    return login.option("username"), login.options.get("password")
+    by_token = (login.option("tokenauth") or "").lower() == "true"
+    if by_token and login.module is not LoginModule.SCRAM:
+        raise _invalid(f"sasl.jaas.config: tokenauth needs SCRAM; sasl.mechanism={mechanism} has no delegation tokens")
+    return login.option("username"), login.options.get("password"), by_token
 
 
 def _invalid(why: str) -> KafkaError:

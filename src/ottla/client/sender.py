@@ -116,7 +116,7 @@ class Sender:
             queue.start_over()
 
     async def close(self) -> None:
-        """As ``flush``, and nothing runs any more."""
+        """As ``flush``, and nothing runs from now on."""
         await self.flush()
         self._is_closing = True
         self._wake.set()

@@ -114,11 +114,13 @@ def secret() -> Any:
     return _field(None, check)
 
 
-def function() -> Any:
-    """Something to call, or None."""
+def function(*, is_shown: bool = True) -> Any:
+    """Something to call, or None. What is given in its place may be a secret: then it is not shown."""
 
     def check(name: str, value: Any) -> Any:
         if value is not None and not callable(value):
+            if not is_shown:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: expected a function")
             raise _invalid(name, value, "expected a function")
         return value
 

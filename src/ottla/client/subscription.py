@@ -95,6 +95,6 @@ class Subscription:
         self._is_matched = True
 
     def end(self) -> None:
-        """Nothing is looked for any more."""
+        """Nothing is looked for from now on."""
         if self._looking is not None:
             self._looking.cancel()

@@ -154,7 +154,7 @@ class Transactions:
         self._states.on(Event.ENDED)
 
     async def close(self) -> None:
-        """An open transaction is aborted, where the coordinator answers; nothing runs any more."""
+        """An open transaction is aborted, where the coordinator answers; nothing runs from now on."""
         try:
             if self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
                 await self.abort()

@@ -22,7 +22,7 @@ WATCH_MS: Final = 500
 WARNING_MS: Final = 1000
 """For so long no broker was reached when it is said. The next try comes at most 1.2 s after the last one."""
 OnConnectivity = Callable[[KafkaError | None], object]
-"""Called with why when no broker can be reached any more, and with None when one can again."""
+"""Called with the reason when the last broker is out of reach, and with None when one can again."""
 
 
 async def watch(reach: Callable[[], Awaitable[object]], on_connectivity: OnConnectivity) -> None:

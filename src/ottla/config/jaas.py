@@ -21,7 +21,9 @@ from ottla.types import Secret
 
 JAAS: Final = "sasl.jaas.config"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Those of SASL that are supported."""
+"""Those of SASL by a name and a password, which clients and nodes have."""
+SERVER_MECHANISMS: Final = (*MECHANISMS, "OAUTHBEARER")
+"""Those that listeners offer."""
 TEXT_LENGTH_MAX: Final = 1 << 20
 _PACKAGE: Final = "org.apache.kafka.common.security."
 
@@ -31,10 +33,11 @@ class LoginModule(StrEnum):
 
     PLAIN = f"{_PACKAGE}plain.PlainLoginModule"
     SCRAM = f"{_PACKAGE}scram.ScramLoginModule"
+    OAUTHBEARER = f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule"
 
     @classmethod
     def of_mechanism(cls, mechanism: str) -> LoginModule:
-        return cls.SCRAM if mechanism.startswith("SCRAM-") else cls.PLAIN
+        return cls.SCRAM if mechanism.startswith("SCRAM-") else cls(f"{cls[mechanism]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
-from ottla.config.jaas import MECHANISMS
+from ottla.config.jaas import SERVER_MECHANISMS
 from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
@@ -30,10 +30,10 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     if other:
         raise _refused(f"{PROTOCOLS}: {other[0]} is of a listener in use, whose protocol changes with a restart")
     for key, value in changed.items():
-        if key.startswith("ssl.") or ".ssl." in key:
-            raise _refused(f"{key}: keys and certificates are read when a broker starts; change its file and restart it")
-        if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in MECHANISMS for mechanism in value)):
-            raise _refused(f"{key}={','.join(value)}: some of {', '.join(MECHANISMS)} are expected")
+        if _is_of_tls(key):
+            raise _refused(f"{key}: stores alone are read again while a broker runs; change this in its file and restart it")
+        if key.endswith(ENABLED_MECHANISMS) and (not value or any(mechanism not in SERVER_MECHANISMS for mechanism in value)):
+            raise _refused(f"{key}={','.join(value)}: some of {', '.join(SERVER_MECHANISMS)} are expected")
     for name in THREADS:
         if name in changed:
             _check_threads(name, changed[name], config[name])
@@ -44,6 +44,12 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
     threads, buffer = (changed.get(name, config[name]) for name in (CLEANER_THREADS, CLEANER_BUFFER))
     if {CLEANER_THREADS, CLEANER_BUFFER} & changed.keys() and buffer // threads < CLEANER_BUFFER_BYTES_MIN:
         raise _refused(f"{CLEANER_BUFFER}={buffer} is below {CLEANER_BUFFER_BYTES_MIN} for each of {threads} cleaner threads")
+
+
+def _is_of_tls(key: str) -> bool:
+    """And no store, which the node itself has looked at."""
+    own = key.removeprefix("listener.name.").partition(".")[2] if key.startswith("listener.name.") else key
+    return (own.startswith("ssl.") or ".ssl." in own) and own not in OF_LISTENERS
 
 
 def _is_other(pair: str, config: BrokerConfig) -> bool:

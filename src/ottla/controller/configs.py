@@ -9,7 +9,7 @@ Source: KIP-226 (brokers), KIP-339 (incremental), KIP-714 (client metrics), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -28,6 +28,7 @@ from ottla.config import (
     parse_topic_configs,
 )
 from ottla.config.definition import parse_list
+from ottla.config.keys.dynamic import is_of_store
 from ottla.controller.broker_values import check_broker_values
 from ottla.controller.decided import Recorded
 from ottla.controller.eligibility import end_eligibility
@@ -78,7 +79,7 @@ def replace_configs(
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {key[:200]!r} has no value")
         wanted[key] = value
-    return _alteration(image, resource_type, name, wanted, config)
+    return _alteration(image, resource_type, name, wanted, config, given=wanted)
 
 
 def change_configs(
@@ -99,7 +100,8 @@ def change_configs(
             wanted[change.name] = change.value
         else:
             wanted[change.name] = _edited(resource_type, change, wanted.get(change.name), config)
-    return _alteration(image, resource_type, name, wanted, config)
+    given = {change.name for change in changes if change.operation is Operation.SET}
+    return _alteration(image, resource_type, name, wanted, config, given=given)
 
 
 def _edited(resource_type: int, change: ConfigChange, current: str | None, config: BrokerConfig) -> str:
@@ -122,11 +124,15 @@ def _edited(resource_type: int, change: ConfigChange, current: str | None, confi
     return ",".join(parts)
 
 
-def _alteration(image: ClusterImage, resource_type: int, name: str, wanted: dict[str, str], config: BrokerConfig) -> Recorded:
+def _alteration(
+    image: ClusterImage, resource_type: int, name: str, wanted: dict[str, str], config: BrokerConfig, *, given: Collection[str]
+) -> Recorded:
     current = image.configs.get((resource_type, name), {})
     changed = {key: wanted.get(key) for key in sorted(current.keys() | wanted.keys()) if current.get(key) != wanted.get(key)}
     _check_values(image, resource_type, name, wanted, changed, config)
-    records = tuple(ConfigRecord(resource_type, name, key, value) for key, value in changed.items())
+    again = (key for key in given if resource_type == RESOURCE_BROKER and key not in changed and is_of_store(key))
+    written = changed | {key: wanted[key] for key in sorted(again)}  # the same path, and another file: it is read again
+    records = tuple(ConfigRecord(resource_type, name, key, value) for key, value in written.items())
     if MIN_ISR in changed and resource_type in (RESOURCE_TOPIC, RESOURCE_BROKER) and image.features.get(ELR_VERSION, 0) > 0:
         return Recorded((*records, *end_eligibility(image, name if resource_type == RESOURCE_TOPIC else "")))
     return Recorded(records)

@@ -15,6 +15,7 @@ import fcntl
 import math
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,9 @@ class RealDisk:
         with open(path, "rb") as file:
             return file.read()
 
+    async def read_given_file(self, path: str, *, bytes_max: int) -> bytes:
+        return await self._hop(lambda: _read_bounded(path, bytes_max))
+
     async def write_file_atomic(self, path: str, data: bytes) -> None:
         await self._hop(lambda: _write_atomically(path, data))
 
@@ -235,6 +239,17 @@ class RealDisk:
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         worker = self.background_worker if job.is_background else self.worker
         return await worker.work(job, request, bytes_per_second)
+
+
+def _read_bounded(path: str, bytes_max: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would not be opened else
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes")
+    return data
 
 
 def _reserve(path: str, size_bytes: int) -> None:

@@ -7,13 +7,13 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
-from ottla.runtime.tls import client_context, server_context
+from ottla.runtime.tls import client_context, server_context, try_handshake
 from ottla.runtime.tls_connection import TlsConnection
 from ottla.runtime.warming import Warmer
 from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
@@ -23,13 +23,19 @@ RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 ACCEPTED_AT_ONCE_MAX: Final = 32
 """Then connections that are open have their turn."""
 OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
+CONTEXTS_MAX: Final = 16
 
 
 class RealListener:
     def __init__(
-        self, adopt: Callable[[socket.socket], RealConnection], sock: socket.socket, accept: Callable[[Connection], ConnectionHandler]
+        self,
+        adopt: Callable[[socket.socket], RealConnection],
+        sock: socket.socket,
+        accept: Callable[[Connection], ConnectionHandler],
+        set_tls: Callable[[TlsServer], None] | None = None,
     ) -> None:
         self._adopt = adopt
+        self._set_tls = set_tls
         self._socket = sock
         self._accept = accept
         self._loop = asyncio.get_running_loop()
@@ -72,6 +78,10 @@ class RealListener:
     def resume(self) -> None:
         self._is_paused = False
         self._watch()
+
+    def set_tls(self, tls: TlsServer) -> None:
+        assert self._set_tls is not None, "the listener speaks TLS"
+        self._set_tls(tls)
 
     def _starve(self) -> None:
         self._set_starved(True)
@@ -128,10 +138,15 @@ class RealNetwork:
         else:
             self._client_context(tls)
 
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        try_handshake(server, client)
+
     def _client_context(self, tls: TlsClient) -> ssl.SSLContext:
         """One for all connections of the same settings: reading certificates takes milliseconds."""
         found = self._contexts.get(id(tls))
         if found is None or found[0] is not tls:
+            if len(self._contexts) >= CONTEXTS_MAX:
+                self._contexts.clear()  # settings that were replaced are among them
             found = self._contexts[id(tls)] = tls, client_context(tls)
         return found[1]
 
@@ -159,11 +174,16 @@ class RealNetwork:
         on_tls: OnTls | None = None,
     ) -> RealListener:
         adopt: Callable[[socket.socket], RealConnection] = self.adopt
+        set_tls: Callable[[TlsServer], None] | None = None
         if tls is not None:
             context, heard = server_context(tls), on_tls or (lambda connection, peer: None)
 
             def adopt(sock: socket.socket) -> RealConnection:
                 return TlsConnection(self, _set_up(sock), context, None, heard)
+
+            def set_tls(tls: TlsServer) -> None:
+                nonlocal context
+                context = server_context(tls)
 
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -178,7 +198,7 @@ class RealNetwork:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-        return RealListener(adopt, sock, accept)
+        return RealListener(adopt, sock, accept, set_tls)
 
     async def connect(
         self,
@@ -191,7 +211,7 @@ class RealNetwork:
     ) -> RealConnection:
         loop = asyncio.get_running_loop()
         problem: OSError | None = None
-        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in await _addresses(host, port):
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             try:
@@ -216,6 +236,14 @@ class RealNetwork:
                     raise
             return connection
         raise problem or OSError(f"{host} has no address")
+
+
+async def _addresses(host: str, port: int) -> Sequence[tuple[int, int, int, str, Any]]:
+    """OSError for a host that there is not, and for a name that no host can have, which another node may have advertised."""
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError:  # of the codec of names
+        raise OSError(f"{host[:100]!r} is no name of a host") from None
 
 
 def _set_up(sock: socket.socket) -> socket.socket:

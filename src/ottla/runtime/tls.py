@@ -10,11 +10,13 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+FLIGHTS_MAX: Final = 8
 _AUTH: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
@@ -44,6 +46,29 @@ def client_context(tls: TlsClient) -> ssl.SSLContext:
     if tls.keys is not None:
         _load_keys(context, tls.keys)
     return context
+
+
+def try_handshake(server: TlsServer, client: TlsClient) -> None:
+    """ValueError says why the two would not agree; the server's host is not looked at."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client_context(replace(client, checks_host=False)).wrap_bio(to_client, to_server),
+        server_context(server).wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(FLIGHTS_MAX):
+        done = 0
+        for side in sides:
+            try:
+                side.do_handshake()
+                done += 1
+            except ssl.SSLWantReadError:
+                continue
+            except (ssl.SSLError, ssl.CertificateError) as error:
+                raise ValueError(str(problem_of(error))) from None
+        if done == len(sides):
+            break
+    else:
+        raise ValueError("the TLS handshake does not end")
 
 
 def problem_of(error: Exception) -> TlsError:

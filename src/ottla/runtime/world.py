@@ -6,7 +6,7 @@ import random
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.ports import World
+from ottla.ports import Download, World
 from ottla.runtime.clock import LoopTimers, SystemClock
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
@@ -25,4 +25,11 @@ def real_world(*, io_threads: int = 8, network_threads: int = 3) -> World:
         network=RealNetwork(Warmer(network_threads)),
         secret_bytes=secrets.token_bytes,
         coordination=ZooKeeper(),
+        fetch=_fetch,
     )
+
+
+async def _fetch(wanted: Download) -> bytes:
+    from ottla.runtime.https import fetch  # few need it
+
+    return await fetch(wanted)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.security.mechanism import Refusal
-from ottla.security.plain import PLAIN, plain_token
+from ottla.security.oauthbearer import OAUTHBEARER, oauth_token
+from ottla.security.plain import plain_token
 from ottla.security.scram import ITERATIONS_MAX, ScramChallenge, ScramClient, ScramMechanism
 from ottla.types import Secret
 
@@ -32,20 +33,21 @@ class ClientExchange(Protocol):
 
 
 class Credentials:
-    """A name and a password, for one mechanism."""
+    """A name and a password, for one mechanism. ``by_token`` when they are a delegation token's id and HMAC, for SCRAM."""
 
-    def __init__(self, mechanism: str, name: str, password: Secret) -> None:
+    def __init__(self, mechanism: str, name: str, password: Secret, *, by_token: bool = False) -> None:
         self.mechanism: Final = mechanism
         self.name: Final = name
         self._password = password
+        self._by_token = by_token
         self._salted: tuple[bytes, int, bytes] | None = None  # for which salt and count, and what it is
 
     def begin(self, nonce: Callable[[], str]) -> ClientExchange:
         """A new exchange; ``nonce`` is asked for where the mechanism needs one."""
         scram = ScramMechanism.named(self.mechanism)
         if scram is None:
-            return _Plain(plain_token(self.name, self._password))
-        return _Scram(self, ScramClient(scram, self.name, self._password, nonce=nonce()))
+            return _OneMessage(self.mechanism, plain_token(self.name, self._password))
+        return _Scram(self, ScramClient(scram, self.name, self._password, nonce=nonce(), by_token=self._by_token))
 
     def knows(self, challenge: ScramChallenge) -> bool:
         return self._salted is not None and self._salted[:2] == (challenge.salt, challenge.iterations)
@@ -56,8 +58,29 @@ class Credentials:
         return self._salted[2]
 
 
-class _Plain:
-    def __init__(self, token: bytes) -> None:
+class OAuthCredentials:
+    """A token, which ``asks`` gives: a text, or something to be awaited for one. Each connection begins with a new one."""
+
+    mechanism: Final = OAUTHBEARER
+    name: Final = "by its token"
+
+    def __init__(self, asks: Callable[[], object]) -> None:
+        self.asks: Final = asks
+        self._token = Secret("")
+
+    def take(self, token: object) -> None:
+        """What was given. Refusal for what no header can have."""
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise Refusal("sasl_oauth_token has not given a token: a text without spaces is expected")
+        self._token = Secret(token)
+
+    def begin(self, nonce: Callable[[], str]) -> ClientExchange:
+        return _OneMessage(self.mechanism, oauth_token(self._token))
+
+
+class _OneMessage:
+    def __init__(self, mechanism: str, token: bytes) -> None:
+        self._mechanism = mechanism
         self._token = token
 
     def first(self) -> bytes:
@@ -68,7 +91,7 @@ class _Plain:
 
     def step(self, token: bytes) -> bytes | None:
         if token:
-            raise Refusal(f"the server has answered {PLAIN} with {len(token)} bytes where there are none")
+            raise Refusal(f"the server has answered {self._mechanism} with {len(token)} bytes where there are none")
         return None
 
 

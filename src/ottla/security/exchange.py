@@ -81,6 +81,8 @@ class Session:
     mechanism: str
     began_ms: int
     ends_ms: int | None
+    token_id: str = ""
+    """Of the delegation token that began it: it ends with that."""
 
     def may_begin_again(self, now_ms: int) -> bool:
         """Whether a handshake is one, or a request out of place (KIP-368)."""
@@ -149,15 +151,17 @@ class Exchange:
         try:
             answer = self._server.step(token)
             if answer.name is not None:
-                self._begin_session(Principal(USER, answer.name, answer.by_token), now_ms)
+                self._begin_session(Principal(USER, answer.name, bool(answer.token_id)), answer, now_ms)
         except Refusal:
             self.state = State.FAILED
             raise
         return answer
 
-    def _begin_session(self, principal: Principal, now_ms: int) -> None:
+    def _begin_session(self, principal: Principal, answer: Answer, now_ms: int) -> None:
         if self._before is not None and principal != self._before.principal:
             raise Refusal("a session that authenticates again as another principal")
-        lifetime_ms = self._offer.session_ms(self._mechanism)
-        self.session = Session(principal, self._mechanism, now_ms, now_ms + lifetime_ms if lifetime_ms > 0 else None)
+        limits = [limit for limit in (self._offer.session_ms(self._mechanism),) if limit > 0]
+        if answer.lifetime_ms is not None:
+            limits.append(answer.lifetime_ms)
+        self.session = Session(principal, self._mechanism, now_ms, now_ms + min(limits) if limits else None, answer.token_id)
         self.state = State.AUTHENTICATED

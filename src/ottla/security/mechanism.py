@@ -22,7 +22,10 @@ class Answer:
 
     token: bytes
     name: str | None = None
-    by_token: bool = False
+    token_id: str = ""
+    """Of the delegation token that was shown."""
+    lifetime_ms: int | None = None
+    """How long what was shown is good; None without an end."""
 
 
 class ServerMechanism(Protocol):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.security.mechanism import Answer, Refusal
 from ottla.types import Secret
@@ -79,12 +79,37 @@ class ScramCredential:
         return cls(salt, stored_key, mechanism.mac(salted, b"Server Key"), iterations)
 
 
-class ScramServer:
-    """A ``ServerMechanism``. ``find`` gives a user's credential; ``nonce`` is random text; ``decoy_key`` this process's own secret."""
+class ScramTokenUser(Protocol):
+    """The principal of a delegation token."""
 
-    def __init__(self, mechanism: ScramMechanism, find: Callable[[str], ScramCredential | None], *, nonce: str, decoy_key: bytes) -> None:
+    @property
+    def credential(self) -> ScramCredential: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def remaining_ms(self) -> int:
+        """How long the token is still good."""
+        ...
+
+
+class ScramServer:
+    """A ``ServerMechanism``. ``find`` gives a user's credential; ``nonce`` is random text; ``decoy_key`` this process's own secret.
+
+    ``find_token`` gives who a delegation token makes somebody, by the token's id.
+    """
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        find: Callable[[str], ScramCredential | None],
+        *,
+        nonce: str,
+        decoy_key: bytes,
+        find_token: Callable[[str], ScramTokenUser | None] = lambda token_id: None,
+    ) -> None:
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
         self._server_nonce = nonce
         self._decoy_key = decoy_key
         self._first: _ClientFirst | None = None
@@ -102,8 +127,10 @@ class ScramServer:
         if first.authorization_id not in ("", first.name):
             raise Refusal("a SCRAM message whose authorization id is not its name")
         if first.by_token:
-            raise Refusal("SCRAM with a delegation token, which is not supported")
-        known = self._find(first.name)
+            user = self._find_token(first.name)
+            known = None if user is None else user.credential
+        else:
+            known = self._find(first.name)
         self._is_known = known is not None
         self._credential = credential = self._decoy(first.name) if known is None else known
         self._nonce = first.nonce + self._server_nonce
@@ -131,7 +158,13 @@ class ScramServer:
             raise Refusal("a final SCRAM message with another channel binding")
         if not is_right or not self._is_known:
             raise Refusal("unknown user or wrong password")
-        return Answer(b"v=" + _base64(mechanism.mac(credential.server_key, message)).encode(), first.name)
+        last = b"v=" + _base64(mechanism.mac(credential.server_key, message)).encode()
+        if not first.by_token:
+            return Answer(last, first.name)
+        user = self._find_token(first.name)  # it may have ended since the first message
+        if user is None:
+            raise Refusal("a delegation token that has ended meanwhile")
+        return Answer(last, user.name, first.name, user.remaining_ms)
 
     def _decoy(self, name: str) -> ScramCredential:
         """The same for the same name, until the process ends."""

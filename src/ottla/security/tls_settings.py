@@ -1,7 +1,7 @@
 """Kafka's ``ssl.*`` settings, of a listener or of a client, to the values that ``ports.Network`` takes.
 
-Files are read by who asks (``paths_of`` says which): here nothing is opened. Stores are PEM, in a file or in the setting itself; others are
-refused with the command that converts them. Source: KIP-651 (PEM), KIP-684 (client.auth).
+Files are read by who asks (``paths_of`` says which): here nothing is opened. Stores are PEM, in a file or in the setting itself, or Java's
+(``key_stores.py``). Source: KIP-651 (PEM), KIP-684 (client.auth).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ottla.config.cipher_suites import openssl_names
 from ottla.errors import ErrorCode, KafkaError
+from ottla.security.key_stores import JKS, PKCS12, OpenedStore, kind_of, open_store
 from ottla.tls import TLS_VERSIONS, ClientAuth, TlsClient, TlsKeys, TlsServer
 from ottla.types import Secret
 
@@ -21,12 +22,11 @@ KEY_STORE, TRUST_STORE = "ssl.keystore.location", "ssl.truststore.location"
 _KEY: Final = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _PROTOCOLS: Final = ("TLS", "TLSv1.2", "TLSv1.3")
-_MAGIC_JKS: Final = b"\xfe\xed\xfe\xed"
-_TO_PEM: Final = {
-    "PKCS12": "openssl pkcs12 -in {path} -nodes{options} -out {path}.pem",
-    "JKS": "keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12, "
-    "and openssl pkcs12 -in {path}.p12 -nodes{options} -out {path}.pem",
+_BESIDE: Final = {
+    KEY_STORE: ("ssl.keystore.type", "ssl.keystore.password"),
+    TRUST_STORE: ("ssl.truststore.type", "ssl.truststore.password"),
 }
+_TYPES: Final = (JKS, PKCS12, "PEM")
 
 
 def paths_of(get: Get) -> list[str]:
@@ -63,9 +63,12 @@ def _keys(get: Get, files: Mapping[str, bytes]) -> TlsKeys | None:
     if path:
         if key is not None or chain is not None:
             raise _refused("ssl.keystore.location and ssl.keystore.key exclude each other: one of them is the store")
-        text = _pem(KEY_STORE, path, files[path], get("ssl.keystore.type"), "")
-        if get("ssl.keystore.password") is not None:
-            raise _refused("ssl.keystore.password has no effect: a PEM file has none, the key's is ssl.key.password")
+        opened = _opened(KEY_STORE, get, path, files[path], password)
+        if opened is not None:
+            if opened.key is None:
+                raise _refused(f"{KEY_STORE}={path} has no private key")
+            return TlsKeys(opened.chain, Secret(opened.key))
+        text = _pem(KEY_STORE, path, files[path])
         return _found(text, text, password, f"ssl.keystore.location={path}")
     if key is None and chain is None:
         return None
@@ -89,25 +92,41 @@ def _trusted(get: Get, files: Mapping[str, bytes]) -> str | None:
     path, inline = get(TRUST_STORE), get("ssl.truststore.certificates")
     if path and inline is not None:
         raise _refused("ssl.truststore.location and ssl.truststore.certificates exclude each other: one of them is the store")
-    if get("ssl.truststore.password") is not None:
-        raise _refused("ssl.truststore.password has no effect: a PEM file has none; remove it")
+    if not path and get("ssl.truststore.password") is not None:
+        raise _refused("ssl.truststore.password has no effect: there is no ssl.truststore.location; remove it")
     if not path and inline is None:
         return None
-    text = _pem(TRUST_STORE, path, files[path], get("ssl.truststore.type"), " -nokeys") if path else _unfolded(inline)
+    opened = _opened(TRUST_STORE, get, path, files[path], None) if path else None
+    text = opened.trusted if opened is not None else _pem(TRUST_STORE, path, files[path]) if path else _unfolded(inline)
     certificates = _CERTIFICATE.findall(text)
     if not certificates:
-        raise _refused(f"{f'ssl.truststore.location={path}' if path else 'ssl.truststore.certificates'} has no certificate in PEM form")
+        where = f"{TRUST_STORE}={path}" if path else "ssl.truststore.certificates"
+        raise _refused(f"{where} has no certificate" + (" in PEM form" if opened is None else ""))
     return "\n".join(certificates) + "\n"
 
 
-def _pem(key: str, path: str, data: bytes, kind: str, options: str) -> str:
-    """What the file is, its first bytes say, whatever the setting has."""
-    found = "JKS" if data.startswith(_MAGIC_JKS) else "PKCS12" if data[:1] == b"\x30" else "PEM"
-    if found != "PEM":
-        command = _TO_PEM[found].format(path=path, options=options)
-        raise _refused(f"{key}={path} is a {found} store, which is not supported: make a PEM file by {command}")
-    if kind.upper() not in ("PEM", "JKS"):  # JKS is Kafka's default
-        raise _refused(f"{key.replace('location', 'type')}={kind}, and {path} is a PEM file: set it to PEM")
+def _opened(key: str, get: Get, path: str, data: bytes, key_password: Secret | None) -> OpenedStore | None:
+    """What a store of Java's has; None for a PEM file. Its first bytes say which it is: keytool's .jks is PKCS12."""
+    type_key, password_key = _BESIDE[key]
+    kind, password = str(get(type_key)).upper(), get(password_key)
+    found = kind_of(data)
+    if kind not in _TYPES or ((kind == "PEM") is not (found is None) and not (found is None and kind == JKS)):  # JKS is Kafka's default
+        is_what = "a PEM file: set it to PEM" if found is None else f"a {found} store: set it to {found}"
+        raise _refused(f"{type_key}={kind}, and {path} is {is_what}")
+    if found is None:
+        if password is not None:
+            own = ", the key's is ssl.key.password" if key == KEY_STORE else "; remove it"
+            raise _refused(f"{password_key} has no effect: a PEM file has none{own}")
+        return None
+    if password is None and key == KEY_STORE:
+        raise _refused(f"{key}={path} is a {found} store: set {password_key}")
+    try:
+        return open_store(data, password, key_password)
+    except KafkaError as error:
+        raise _refused(f"{key}={path}: {error.message}") from None
+
+
+def _pem(key: str, path: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:

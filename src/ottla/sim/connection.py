@@ -360,9 +360,8 @@ class SimListener:
         self.is_dying = False  # its process has ended, and its port does not know yet
         self._accept = accept
         self._close = close
-        self._is_paused = False
+        self._is_paused, self._backlog_max = False, backlog
         self._backlog: deque[SimConnection] = deque()
-        self._backlog_max = backlog
 
     @property
     def is_full(self) -> bool:
@@ -387,6 +386,9 @@ class SimListener:
     def resume(self) -> None:
         self._is_paused = False
         self._accept_all()
+
+    def set_tls(self, tls: TlsServer) -> None:
+        self.tls = tls
 
     async def close(self) -> None:
         """Those that were not accepted are reset."""

@@ -230,6 +230,12 @@ class SimDisk:
         await self.look("read_file", path)
         return bytes(self._inode(path).written)
 
+    async def read_given_file(self, path: str, *, bytes_max: int) -> bytes:
+        data = await self.read_file(path)
+        if len(data) > bytes_max:
+            raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes")
+        return data
+
     async def write_file_atomic(self, path: str, data: bytes) -> None:
         temporary = await self.open(path + ".tmp", create=True)
         await temporary.truncate(0)

@@ -264,6 +264,12 @@ class SimNetwork:
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         """Names are always good."""
 
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        try:
+            handshake(server, client)
+        except TlsError as error:
+            raise ValueError(str(error)) from None
+
     async def connect(
         self,
         host: str,

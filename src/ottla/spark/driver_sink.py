@@ -204,7 +204,7 @@ class DriverSink:
         return is_mirrored(self._settings)
 
     def prepare(self, location: str) -> int | None:
-        """With ``checkpoint=topic``, a checkpoint that is not there any more is written back; how many files, None where there was no need.
+        """With ``checkpoint=topic``, a checkpoint that is gone is written back; how many files, None where there was no need.
 
         To be called before the query starts. StopError when the topic's checkpoint does not belong to what was written.
         """

@@ -19,7 +19,7 @@ from ottla.spark.options import invalid
 
 CHANGE: Final = "__ottla_change"
 Change = tuple[str, str, str | None]
-"""Store, key, value; None where there is no state any more."""
+"""Store, key, value; None where the state is gone."""
 
 _NO_KEY: Final = object()
 

@@ -68,6 +68,9 @@ class DisturbedNetwork:
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         self._network.check_tls(tls)
 
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        self._network.check_handshake(server, client)
+
     async def connect(
         self,
         host: str,

@@ -76,7 +76,7 @@ class Fault:
                 raise AssertionError(f"{self} {self.happened} times, not {times}")
 
     def withdraw(self) -> None:
-        """It does not happen any more."""
+        """It no longer happens."""
         self._owner.remove(self)
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ class Faults:
         return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
+        """Nothing goes wrong from now on."""
         with self.changed:
             self._waiting.clear()
 

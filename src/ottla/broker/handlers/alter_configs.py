@@ -5,10 +5,11 @@ One result for each resource; a resource that is listed twice in one request is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.config_changes import alter_each
+from ottla.broker.handlers.config_changes import alter_each, refused_first
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.configs import replace_configs
@@ -32,4 +33,14 @@ def _alteration(parts: Parts, resource: AlterConfigsResource) -> Alteration | Ka
     return partial(replace_configs, resource_type=resource.resource_type, name=resource.resource_name, values=values, config=parts.config)
 
 
-SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)
+async def look(parts: Parts, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse | None:
+    def wanted(resource: AlterConfigsResource) -> tuple[Mapping[str, str | None], Mapping[str, str]]:
+        values = {entry.name: entry.value for entry in resource.configs if entry.value is not None}
+        before = parts.image.broker_configs(resource.resource_name)
+        return values | dict.fromkeys(before.keys() - values.keys()), values
+
+    refused = await refused_first(parts, context, request.resources, wanted)
+    return None if refused is None else AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in refused])
+
+
+SERVICE = service(AlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER, first=look)

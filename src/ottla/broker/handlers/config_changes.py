@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from ottla.broker.authorization import denial
@@ -10,11 +10,12 @@ from ottla.broker.handlers.repeated_names import count_names, refused_as_repeate
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.roles import Role
 from ottla.broker.tasks.slices import Slices, drained
+from ottla.config.keys.dynamic import is_of_store
 from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
-from ottla.metadata.image import RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -74,6 +75,42 @@ async def alter_each(
     async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
         code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
         yield code, text, resource.resource_type, resource.resource_name
+
+
+async def refused_first(
+    parts: Parts, context: RequestContext, resources: Sequence[X], wanted: Callable[[X], tuple[Mapping[str, str | None], Mapping[str, str]]]
+) -> list[Result] | None:
+    """What the broker that is asked says of stores of TLS, which it alone can look at; None when it has nothing against the request.
+
+    ``wanted`` gives what a resource's change sets or removes, and all values that the resource would have. Of a request that is refused
+    nothing is done.
+    """
+    problems: dict[int, KafkaError] = {}
+    looked_at: set[str] = set()
+    index = -1
+    async for resource in Slices(parts.world.clock).over(resources):
+        index += 1
+        if resource.resource_type != RESOURCE_BROKER or resource.resource_name in looked_at or len(resource.configs) > CONFIGS_MAX:
+            continue  # one that is there twice is refused anyway
+        looked_at.add(resource.resource_name)
+        changed, values = wanted(resource)
+        if any(map(is_of_store, changed)) and context.may_quietly(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER):
+            try:
+                await _check_stores(parts, resource.resource_name, changed, values)
+            except KafkaError as error:
+                problems[index] = error
+    if not problems:
+        return None
+    others = KafkaError(ErrorCode.INVALID_REQUEST, "nothing was changed: another resource of the request was refused")
+    found = [problems.get(index, others) for index in range(len(resources))]
+    return [(error.code, error.message, one.resource_type, one.resource_name) for error, one in zip(found, resources, strict=True)]
+
+
+async def _check_stores(parts: Parts, name: str, changed: Mapping[str, str | None], values: Mapping[str, str]) -> None:
+    if name != str(parts.node_id):
+        text = f"the stores are looked at by broker {name[:80]} itself, and this is {parts.node_id}: send the change to that one"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    await parts.stores.check(changed, values)
 
 
 def _unauthorized(context: RequestContext, resource: Resource) -> KafkaError | None:

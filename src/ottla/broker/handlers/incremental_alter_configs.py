@@ -6,10 +6,11 @@ this process's, and change at once. v1 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.config_changes import alter_each
+from ottla.broker.handlers.config_changes import alter_each, refused_first
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.configs import ConfigChange, Operation, change_configs
@@ -65,4 +66,18 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
     return Recorded(())
 
 
-SERVICE = service(IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER)
+async def look(parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse | None:
+    def wanted(resource: AlterConfigsResource) -> tuple[Mapping[str, str | None], Mapping[str, str]]:
+        changed = {entry.name: entry.value if entry.config_operation == Operation.SET else None for entry in resource.configs}
+        values = {**parts.image.broker_configs(resource.resource_name), **changed}
+        return changed, {name: value for name, value in values.items() if value is not None}
+
+    refused = await refused_first(parts, context, request.resources, wanted)
+    if refused is None:
+        return None
+    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in refused])
+
+
+SERVICE = service(
+    IncrementalAlterConfigsRequest, handle, roles=BROKER_AND_CONTROLLER, is_forwarded=True, needs=Asks.HANDLER, first=look
+)  # fmt: skip

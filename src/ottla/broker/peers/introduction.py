@@ -37,12 +37,14 @@ class IntroductionError(OSError):
     """The other node has not let this one in, or is not whom it should be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Introduction:
-    """The introduction to nodes of one kind: nothing where they listen in plain text."""
+    """The introduction to nodes of one kind: nothing where they listen in plain text. A new ``tls`` holds for later connections."""
 
     tls: TlsClient | None = None
     credentials: Credentials | None = None
+    listener: str | None = None
+    """That of the other nodes, and of this one if it has it, whose settings these are."""
 
     def over(self, world: World) -> World:
         """The world in which connections are made so."""
@@ -93,6 +95,9 @@ class Introduced:
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         self._network.check_tls(tls)
+
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        self._network.check_handshake(server, client)
 
     async def connect(
         self,

@@ -65,7 +65,7 @@ async def _read(world: World, config: BrokerConfig, listener: str | None, mechan
         except (KafkaError, ValueError) as error:
             text = error.message if isinstance(error, KafkaError) else str(error)
             raise _refused(f"listener {listener}, between nodes: {text}") from None
-    return Introduction(tls, _credentials(config, listener, mechanism_key) if protocol.has_sasl else None)
+    return Introduction(tls, _credentials(config, listener, mechanism_key) if protocol.has_sasl else None, listener)
 
 
 def _credentials(config: BrokerConfig, listener: str, mechanism_key: str) -> Credentials:

@@ -65,7 +65,11 @@ class Keeper(Protocol):
         ...
 
     def left(self, candidate: Candidate) -> None:
-        """It is no candidate any more."""
+        """It is no longer a candidate."""
+        ...
+
+    def begun_again(self, candidate: Candidate) -> None:
+        """Its session authenticates again from now on, and has so much time for it as a new connection has."""
         ...
 
     def passed(self, candidate: Candidate, session: Session) -> None:
@@ -152,6 +156,8 @@ class Candidate:
         names = self._exchange.mechanisms
         try:
             if self._exchange.on_handshake(mechanism, version):
+                if self.is_again:
+                    self._threshold.begun_again(self)
                 reply(SaslHandshakeResponse(ErrorCode.NONE, names))
                 return
         except Refusal as refusal:

@@ -43,14 +43,15 @@ class Doorstep:
 
     def enter(self, connection: BrokerConnection) -> None:
         """The connection waits here."""
-        self._connections[connection] = False
+        self._connections.setdefault(connection, False)
         connection.pipeline = self
 
     def open(self) -> None:
         """All are let in, with what they have asked meanwhile."""
         waiting, self._connections = self._connections, {}
         for connection, has_asked in waiting.items():
-            connection.pipeline = self._router
+            if connection.pipeline is self:  # a session that has expired meanwhile is on the threshold, and stays there
+                connection.pipeline = self._router
             if has_asked:
                 connection.release()
 
@@ -67,7 +68,7 @@ class Doorstep:
         return True
 
     def forget(self, connection: BrokerConnection) -> None:
-        del self._connections[connection]
+        self._connections.pop(connection, None)
         self._router.forget(connection)
 
     def begin_burst(self) -> int:

@@ -29,7 +29,7 @@ log = get_logger(__name__)
 PRINCIPAL_VERSION: Final = 0
 SHOWN_MS_MAX: Final = 1000
 """How long an answer waits for this broker's image: one that opens thousands of partitions shows them later."""
-_ENFORCED: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
+_ENFORCED: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.EXPIRE_DELEGATION_TOKEN})
 """What takes rights away is not answered before this broker enforces it: a client loses its connection rather than believe so too early."""
 
 

@@ -11,10 +11,12 @@ from typing import Final
 
 from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
+from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, read_tls, used_protocols
+from ottla.broker.requests.key_sets import KeySet
+from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, oauth_urls, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
@@ -30,6 +32,7 @@ from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerL
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 from ottla.security.scram import ScramMechanism
 from ottla.security.validity import ends_ms
+from ottla.tls import TlsServer
 
 log = get_logger(__name__)
 
@@ -70,6 +73,7 @@ class Gatekeeper(Part):
         )
         self.threshold = Threshold(self.router, world, config, self._dispatcher)
         self._guarded: set[str] = set()
+        self._key_sets: dict[str, KeySet] = {}  # by listener
         self._needs_image: set[str] = set()  # listeners whose users are in the metadata
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
@@ -80,8 +84,9 @@ class Gatekeeper(Part):
         self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
         self.refused_count = 0
-        self.certificate_ends_ms: dict[str, int] = {}
-        """Wall-clock milliseconds, by listener that speaks TLS."""
+        self.servers: dict[str, TlsServer] = {}
+        """Of the listeners that speak TLS."""
+        self._shut: set[str] = set()  # listeners whose stores could not be read before they were opened
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -108,27 +113,57 @@ class Gatekeeper(Part):
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
-        stores = await read_tls(self._world, self._config, used)
-        self.certificate_ends_ms = {name: ends for name, tls in stores.items() if (ends := ends_ms(tls.keys.chain)) is not None}
+        self.servers = await read_tls(self._world, self._config, used)
         guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
+        await self._read_key_sets(guarded)
         for name, protocol in guarded.items():
-            self.threshold.guard(name, protocol, decoy_key)
+            self.threshold.guard(name, protocol, decoy_key, self._key_sets.get(name))
         self._guarded = set(guarded)
         self._needs_image = {name for name in guarded if any(map(ScramMechanism.named, enabled_mechanisms(self._config, name)))}
         for address in addresses:
             listener = await self._world.network.listen(
                 address.host, address.port, self._acceptor(address), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
-                receive_buffer_bytes=receive_buffer_bytes, tls=stores.get(address.name), on_tls=self.threshold.on_tls,
+                receive_buffer_bytes=receive_buffer_bytes, tls=self.servers.get(address.name), on_tls=self.threshold.on_tls,
             )  # fmt: skip
             listener.pause()
             self._listeners[address.name] = listener
             self._roles[address.name] = address.role
 
+    async def _read_key_sets(self, used: Mapping[str, Protocol]) -> None:
+        """Those of listeners that offer OAUTHBEARER; one for each place."""
+        by_url: dict[str, KeySet] = {}
+        for name, url in oauth_urls(self._config, used).items():
+            if url not in by_url:
+                by_url[url] = KeySet(self._world, self._config, url)
+                await by_url[url].begin()
+            self._key_sets[name] = by_url[url]
+
     def _given(self, key: str, otherwise: int) -> int:
         """What the operator says; where they say nothing, not Kafka's default but what was measured to serve this broker."""
         value: int = self._config[key]
         return value if self._config.is_given(key) else otherwise
+
+    @property
+    def certificate_ends_ms(self) -> dict[str, int]:
+        """Wall-clock milliseconds, by listener that speaks TLS."""
+        return {name: ends for name, tls in self.servers.items() if (ends := ends_ms(tls.keys.chain)) is not None}
+
+    def is_serving(self, listener: str) -> bool:
+        """Whether clients have been let in there."""
+        return self._roles.get(listener) in self._serving
+
+    def use_stores(self, listener: str, tls: TlsServer) -> None:
+        """Connections from now on have these keys and certificates."""
+        self.servers[listener] = tls
+        self._listeners[listener].set_tls(tls)
+        self._shut.discard(listener)
+        self._let_in()
+
+    def keep_stores(self, listener: str) -> None:
+        """Others were set, and cannot be used. Those that the node was started with may let somebody in whom the others would not."""
+        if not self.is_serving(listener):
+            self._shut.add(listener)
 
     async def start(self) -> None:
         """Clients are let in."""
@@ -155,6 +190,8 @@ class Gatekeeper(Part):
         """No further connection is accepted; open ones stay."""
         self._serving.clear()
         self.threshold.stop()
+        for key_set in self._key_sets.values():
+            key_set.stop()
         if self._timer is not None:
             self._timer.cancel()
         for listener in self._listeners.values():
@@ -172,7 +209,8 @@ class Gatekeeper(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         """The image's quotas of addresses are in force."""
-        image = self.threshold.image = delta.new
+        image = delta.new
+        self.threshold.follow(image)
         if image.quotas is self._followed:
             return
         self._followed = image.quotas
@@ -196,8 +234,8 @@ class Gatekeeper(Part):
                 log.info("connection_refused", listener=name, peer=handler.client_host, reason="max.connections.per.ip")
                 connection.abort()
             else:
-                if self._admission.is_above_maximum():
-                    self._close_least_recently_used(besides=name)
+                if name not in self._guarded:
+                    self._make_room(besides=name)
                 pause_ms = self._admission.ip_pause_ms(handler.client_host, self._world.clock.monotonic_ms())
                 if pause_ms:
                     self.refused_count += 1
@@ -215,15 +253,19 @@ class Gatekeeper(Part):
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
         """Who starts the requests of a connection that has authenticated."""
+        self._make_room(besides=connection.listener)
         if self._doorstep is None or connection.role is not Role.BROKER:
             return self.router
         self._doorstep.enter(connection)
         return self._doorstep
 
-    def _close_least_recently_used(self, *, besides: str) -> None:
+    def _make_room(self, *, besides: str) -> None:
+        """For one of the protected listener that has been let in, one of another listener ends: one that has not authenticated, if any."""
+        if not self._admission.is_above_maximum():
+            return
         others = [connection for connection in self.router.connections if connection.listener != besides]
         if others:
-            min(others, key=lambda connection: connection.last_used_ms).transport.close()
+            min(others, key=lambda other: (not isinstance(other.pipeline, Candidate), other.last_used_ms)).transport.close()
 
     def _let_in(self) -> None:
         """Each listener is open or paused, as the limits have it; a timer looks again when only the rate holds one up."""
@@ -232,7 +274,7 @@ class Gatekeeper(Part):
         for name, listener in self._listeners.items():
             role = self._roles[name]
             is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._needs_image)
-            may_come = is_served and not self._is_held and self._admission.has_room(name)
+            may_come = is_served and not self._is_held and name not in self._shut and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:
                 listener.resume()

@@ -11,24 +11,32 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from ottla.broker.requests.key_sets import KeySet
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
-from ottla.config.jaas import JAAS, MECHANISMS, Login, LoginModule, parse_jaas
+from ottla.config.jaas import JAAS, SERVER_MECHANISMS, Login, LoginModule, parse_jaas
+from ottla.config.keys.dynamic import OF_LISTENERS
 from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
-from ottla.security.mechanism import ServerMechanism
+from ottla.security.jwt import Claims, Expected, UnknownKeyError, verified
+from ottla.security.mechanism import Refusal, ServerMechanism
+from ottla.security.oauthbearer import OAUTHBEARER, OAuthServer
 from ottla.security.plain import PLAIN, PlainServer
 from ottla.security.scram import ScramCredential, ScramMechanism, ScramServer
 from ottla.security.tls_settings import Get, paths_of, server_of
+from ottla.security.tokens import TokenKeys
 from ottla.tls import ClientAuth, TlsServer
 from ottla.types import Secret
 
 ENABLED: Final = "sasl.enabled.mechanisms"
 CLIENT_AUTH: Final = "ssl.client.auth"
 REAUTHENTICATE: Final = "connections.max.reauth.ms"
+STORE_BYTES_MAX: Final = 4 << 20
+KEYS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 USER_OPTION: Final = "user_"
 
 
@@ -84,10 +92,10 @@ def check_protections(config: BrokerConfig, used: Mapping[str, Protocol]) -> Non
 
 def _check_sasl(config: BrokerConfig, listener: str) -> None:
     enabled = enabled_mechanisms(config, listener)
-    wrong = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
+    wrong = [mechanism for mechanism in enabled if mechanism not in SERVER_MECHANISMS]
     if wrong or not enabled:
-        shown = ",".join(enabled)
-        raise _refused(f"listener {listener} speaks SASL, and {ENABLED}={shown} is not supported: set it to some of {','.join(MECHANISMS)}")
+        shown, known = ",".join(enabled), ",".join(SERVER_MECHANISMS)
+        raise _refused(f"listener {listener} speaks SASL, and {ENABLED}={shown} is not supported: set it to some of {known}")
     for mechanism in enabled:
         key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
         secret = config.of_listener(listener, f"{mechanism.lower()}.{JAAS}")
@@ -96,12 +104,71 @@ def _check_sasl(config: BrokerConfig, listener: str) -> None:
         login = None if secret is None else parse_jaas(secret.reveal())
         if login is not None and login.module is not LoginModule.of_mechanism(mechanism):
             raise _refused(f"{key} names {login.module}; {LoginModule.of_mechanism(mechanism)} is the module of {mechanism}")
+        if mechanism == OAUTHBEARER:
+            _check_oauth(config, listener, key, login)
+
+
+def _check_oauth(config: BrokerConfig, listener: str, jaas: str, login: Login | None) -> None:
+    unsecured = [name for name in (login.options if login is not None else ()) if name.startswith("unsecured")]
+    if unsecured:
+        raise _refused(f"{jaas}: {unsecured[0][:80]} is about tokens that are not signed, which are not taken; remove it")
+    url = oauth_value(config, listener, KEYS_URL)
+    if not url:
+        raise _refused(f"listener {listener} offers OAUTHBEARER, and {KEYS_URL} is not set: without keys anybody could make tokens")
+    problem = check_url(url)
+    if problem is not None:
+        raise _refused(f"{KEYS_URL} of listener {listener}: {problem}")
+
+
+def oauth_value(config: BrokerConfig, listener: str, key: str) -> Any:
+    """For the listener and the mechanism, for the listener, or for all: the first of them."""
+    for name in (f"{OAUTHBEARER.lower()}.{key}", key):
+        value = config.of_listener(listener, name)
+        if value is not None:
+            return value
+    return config[key]
+
+
+def oauth_urls(config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, str]:
+    """Where the keys are, by listener that offers OAUTHBEARER."""
+    names = [name for name, protocol in used.items() if protocol.has_sasl and OAUTHBEARER in enabled_mechanisms(config, name)]
+    return {name: oauth_value(config, name, KEYS_URL) for name in names}
+
+
+async def check_key_sets(world: World, config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
+    """INVALID_CONFIG for a file of keys that cannot be used."""
+    for url in set(oauth_urls(config, used).values()):
+        if url.startswith("file:"):
+            await KeySet(world, config, url).read()
+
+
+def expected_of(config: BrokerConfig, listener: str) -> Expected:
+    """What tokens must say there."""
+    return Expected(
+        audiences=oauth_value(config, listener, "sasl.oauthbearer.expected.audience"),
+        issuer=oauth_value(config, listener, "sasl.oauthbearer.expected.issuer"),
+        subject_claim=oauth_value(config, listener, "sasl.oauthbearer.sub.claim.name"),
+        scope_claim=oauth_value(config, listener, "sasl.oauthbearer.scope.claim.name"),
+        skew_ms=oauth_value(config, listener, "sasl.oauthbearer.clock.skew.seconds") * 1000,
+    )
+
+
+def check_url(url: str) -> str | None:
+    """What is wrong with the place of a key set; None for a file or an HTTPS URL with a host."""
+    place = urlsplit(url)
+    if place.scheme == "file":
+        return None if place.path.startswith("/") and place.netloc in ("", "localhost") else "file:/PATH is expected"
+    if place.scheme != "https" or not place.hostname:
+        return "https://HOST/PATH or file:/PATH is expected"
+    return "a name and a password have no place in it" if place.username is not None or place.password is not None else None
 
 
 def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
-    """The ``ssl.*`` values of one listener that the broker was started with: the listener's own, else the broker's."""
+    """The ``ssl.*`` values of one listener: the listener's own, else the broker's. All but stores are those that it was started with."""
 
     def get(key: str) -> Any:
+        if key in OF_LISTENERS and (changed := config.of_listener(listener, key)) is not None:
+            return changed
         own = config.given.get(f"listener.name.{listener.lower()}.{key}")
         if own is not None:
             return own
@@ -117,15 +184,20 @@ async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protoc
     found = {}
     for name, protocol in used.items():
         if protocol.has_tls:
-            get = get_of(config, name, protocol)
-            PrincipalRules.parse(get(RULES))
+            PrincipalRules.parse(get_of(config, name, protocol)(RULES))
             try:
-                tls = server_of(get, await read_stores(world, get))
-                world.network.check_tls(tls)
+                found[name] = await read_server(world, config, name, protocol)
             except (KafkaError, ValueError) as error:
                 raise _refused(f"listener {name}: {error.message if isinstance(error, KafkaError) else error}") from None
-            found[name] = tls
     return found
+
+
+async def read_server(world: World, config: BrokerConfig, listener: str, protocol: Protocol) -> TlsServer:
+    """What one listener needs. INVALID_CONFIG or ValueError for what cannot be used."""
+    get = get_of(config, listener, protocol)
+    tls = server_of(get, await read_stores(world, get))
+    world.network.check_tls(tls)
+    return tls
 
 
 async def read_stores(world: World, get: Get) -> dict[str, bytes]:
@@ -133,9 +205,9 @@ async def read_stores(world: World, get: Get) -> dict[str, bytes]:
     files = {}
     for path in paths_of(get):
         try:
-            files[path] = await world.disk.read_file(os.path.abspath(path))
-        except OSError as error:
-            raise _refused(f"the store {path} cannot be read: {error.strerror or error}") from None
+            files[path] = await world.disk.read_given_file(os.path.abspath(path), bytes_max=STORE_BYTES_MAX)
+        except (OSError, ValueError) as error:
+            raise _refused(f"the store {path[:300]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return files
 
 
@@ -149,12 +221,22 @@ class SaslOffer:
     """A ``mechanism.Offer``: that of one listener, by the configuration and the image of the moment."""
 
     def __init__(
-        self, config: BrokerConfig, listener: str, image: Callable[[], ClusterImage], secret_bytes: Callable[[int], bytes], decoy_key: bytes
+        self,
+        config: BrokerConfig,
+        listener: str,
+        image: Callable[[], ClusterImage],
+        world: World,
+        decoy_key: bytes,
+        token_keys: TokenKeys,
+        key_set: KeySet | None = None,
     ) -> None:
         self._config = config
+        self._token_keys = token_keys
+        self._clock = world.clock
+        self._key_set = key_set  # of OAUTHBEARER
         self._listener = listener
         self._image = image
-        self._secret_bytes = secret_bytes
+        self._secret_bytes = world.secret_bytes
         self._decoy_key = decoy_key
         self._login: tuple[Secret | None, Login | None] = (None, None)  # of PLAIN, as it was read last
 
@@ -165,11 +247,27 @@ class SaslOffer:
     def begin(self, mechanism: str) -> ServerMechanism:
         if mechanism == PLAIN:
             return PlainServer(self._password)
+        if mechanism == OAUTHBEARER:
+            return OAuthServer(self._claims, self._clock.now_ms)
         scram = ScramMechanism.named(mechanism)
         assert scram is not None, "the mechanisms were checked"
         return ScramServer(
-            scram, lambda name: credential_of(self._image(), name, scram), nonce=self._secret_bytes(18).hex(), decoy_key=self._decoy_key
+            scram,
+            lambda name: credential_of(self._image(), name, scram),
+            nonce=self._secret_bytes(18).hex(),
+            decoy_key=self._decoy_key,
+            find_token=lambda token_id: self._token_keys.user(self._image().delegation_tokens, token_id, scram, self._clock.now_ms()),
         )
+
+    def _claims(self, token: str) -> Claims:
+        key_set = self._key_set
+        if key_set is None:  # the mechanism was enabled since the start
+            raise Refusal("OAUTHBEARER, which this listener did not offer when the broker started")
+        try:
+            return verified(token, key_set.keys, expected_of(self._config, self._listener), self._clock.now_ms())
+        except UnknownKeyError:
+            key_set.look_again()
+            raise
 
     def session_ms(self, mechanism: str) -> int:
         for name in (f"{mechanism.lower()}.{REAUTHENTICATE}", REAUTHENTICATE):

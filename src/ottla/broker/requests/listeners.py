@@ -119,6 +119,9 @@ def controller_names(config: BrokerConfig) -> set[str]:
 def check_between_nodes(config: BrokerConfig) -> None:
     """INVALID_CONFIG when brokers in ZooKeeper mode would reach each other by a listener that asks who they are."""
     name = config["inter.broker.listener.name"]
+    if config["delegation.token.secret.key"] is not None:
+        text = "delegation.token.secret.key: delegation tokens need a quorum, and are not supported in ZooKeeper mode; remove it"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     for listener in listeners(config):
         protocol = protocols(config)[listener.name]
         if (name is None or listener.name == name.upper()) and protocol is not Protocol.PLAINTEXT:

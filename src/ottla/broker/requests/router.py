@@ -6,8 +6,8 @@ except for ApiVersions itself, which answers any version (KIP-511).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
 
 from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
@@ -17,7 +17,7 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.gate import Forward, Gate
 from ottla.broker.requests.large import LargeMessages
 from ottla.broker.requests.produce_burst import ProduceBurst
-from ottla.broker.requests.service import Service
+from ottla.broker.requests.service import Service, after
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
 from ottla.errors import DecodeError
@@ -185,7 +185,9 @@ class Router(Part):
         forward = self.gate.forward
         if service.is_forwarded and forward is not None and connection.role is Role.BROKER:
             kept = bytes(frame)
-            if not self._is_active():
+            if not self._is_active() and service.first is not None:
+                handle, kept = after(service.first, _passing_on(forward, kept)), None
+            elif not self._is_active():
                 meters.requests[version] += 1
                 place = connection.enter()
                 context = RequestContext(connection, place, api, version, correlation_id, header.client_id, meters, self.timing.began_us)
@@ -248,6 +250,13 @@ class Router(Part):
         self._doorkeeper.hold(is_held)
         for connection in self.connections:
             connection.update_reading()
+
+
+def _passing_on(forward: Forward, frame: bytes) -> Callable[[Any, RequestContext, Any], Awaitable[None]]:
+    async def pass_on(_: Any, context: RequestContext, request: Any) -> None:
+        forward(context, frame)
+
+    return pass_on
 
 
 def _meters_of(service: Service) -> RequestMeters:

@@ -7,7 +7,7 @@ costs no Task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -24,6 +24,10 @@ Handle = Callable[[Any, RequestContext, Any], Response | Coroutine[Any, Any, Res
 
 Refused = Callable[[Any, ErrorCode], Response]
 """The answer to a request that is refused as a whole with that error code, where it has no place for the code at its top."""
+
+
+First = Callable[[Any, RequestContext, Any], Coroutine[Any, Any, Response | None]]
+"""The answer, when the request is refused; else None."""
 
 
 class Asks(Enum):
@@ -56,6 +60,7 @@ class Service:
 
     api: Api
     handle: Handle
+    """Of who is connected here; ``first`` has a part in it."""
     needs: Needs
     """Who may not do that is refused before the handler. It has no default: an API without a rule would be open to all."""
     handle_many: Handle | None = None
@@ -69,6 +74,10 @@ class Service:
     is_forwarded: bool = False
     """A broker whose own controller is not the active one passes it on, whole."""
     refused: Refused | None = None
+    first: First | None = None
+    """What the node that the client is connected to looks at itself, before it passes the request on or decides."""
+    embedded: Handle | None = None
+    """In place of ``handle``, for a request that another node has passed on."""
 
     @property
     def version_min(self) -> int:
@@ -90,9 +99,24 @@ def service(
     is_forwarded: bool = False,
     needs: Needs,
     refused: Refused | None = None,
+    first: First | None = None,
 ) -> Service:
     """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
     assert isinstance(needs, Asks) or refused or "error_code" in api.response.__struct_fields__, f"{api.name} cannot say that it is refused"
     low = api.version_min if listed_from is None else listed_from
-    return Service(api, handle, needs, handle_many, waits_for_others, low, roles, is_forwarded, refused)
+    own = handle if first is None else after(first, lambda parts, context, request: _answer(handle(parts, context, request)))
+    return Service(api, own, needs, handle_many, waits_for_others, low, roles, is_forwarded, refused, first, handle)
+
+
+def after(first: First, then: Callable[[Any, RequestContext, Any], Awaitable[Response | None]]) -> Handle:
+    """``then`` handles what ``first`` leaves to it."""
+
+    async def handle(parts: Any, context: RequestContext, request: Any) -> Response | None:
+        return await first(parts, context, request) or await then(parts, context, request)
+
+    return handle
+
+
+async def _answer(result: Response | Coroutine[Any, Any, Response | None] | None) -> Response | None:
+    return result if result is None or isinstance(result, Response) else await result

@@ -12,12 +12,13 @@ Source: KIP-43, KIP-152, KIP-306 (delay), KIP-368 (sessions).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, SaslOffer, get_of
 from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
@@ -25,11 +26,13 @@ from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.acl_codes import Operation, ResourceType
+from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 from ottla.ports import Connection, TimerHandle, World
 from ottla.security.exchange import Exchange, Session
 from ottla.security.principal import ANONYMOUS, USER, Principal
+from ottla.security.tokens import TokenKeys, end_ms
 from ottla.tls import TlsError, TlsPeer
 
 log = get_logger(__name__)
@@ -39,6 +42,7 @@ COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
 HELD_BYTES_MAX: Final = 16 << 20
 """Of frames that are being received. A token has some kilobytes."""
 AGAIN_MS: Final = 1_000
+SALT_KEY_BYTES: Final = 32
 REPORTED_MS: Final = 60_000
 """A failed handshake of an address is logged once in that time."""
 ADDRESSES_MAX: Final = 10_000
@@ -78,12 +82,15 @@ class Threshold:
         self.router = router
         self.tallies: dict[str, Tally] = {}  # by listener, of those that are guarded
         self.image: ClusterImage = EMPTY_IMAGE
+        secret = config["delegation.token.secret.key"]
+        self.token_keys: Final = TokenKeys(secret, b"" if secret is None else world.secret_bytes(SALT_KEY_BYTES))
         self._world = world
         self._config = config
         self._dispatcher = dispatcher
         self._waiting: dict[Candidate, int] = {}  # and until when, the first of them first
         self._held: dict[Candidate, int] = {}  # bytes of frames that are being received
         self._held_bytes = 0
+        self._again: dict[Candidate, TimerHandle] = {}  # sessions that authenticate again, and when their time for it is over
         self._standings: dict[BrokerConnection, _Standing] = {}
         self._offers: dict[str, SaslOffer] = {}
         self._rules: dict[str, PrincipalRules] = {}  # of listeners whose clients are who their certificates say
@@ -109,12 +116,37 @@ class Threshold:
     def held_bytes(self) -> int:
         return self._held_bytes
 
-    def guard(self, listener: str, protocol: Protocol, decoy_key: bytes) -> None:
+    def protocol_of(self, listener: str) -> Protocol:
+        """What the listener speaks."""
+        return self._protocols.get(listener, Protocol.PLAINTEXT)
+
+    def follow(self, image: ClusterImage) -> None:
+        """Users and tokens are those of the image from now on; sessions of tokens that are not good any more end."""
+        before, self.image = self.image, image
+        if image.delegation_tokens is before.delegation_tokens:
+            return
+        for connection, standing in list(self._standings.items()):
+            token_id = standing.session.token_id
+            if token_id and image.delegation_tokens.get(token_id) is not before.delegation_tokens.get(token_id):
+                self._shorten(connection, standing, image.delegation_tokens.get(token_id))
+
+    def _shorten(self, connection: BrokerConnection, standing: _Standing, token: DelegationTokenRecord | None) -> None:
+        """The session lasts no longer than its token; one that is renewed needs another session to last longer."""
+        now_ms, session = self.now_ms(), standing.session
+        left_ms = 0 if token is None else max(0, end_ms(token) - self._world.clock.now_ms())
+        if session.ends_ms is not None and session.ends_ms <= now_ms + left_ms:
+            return
+        self._forget(connection)
+        self._stand(connection, replace(session, ends_ms=now_ms + left_ms))
+        if left_ms == 0:
+            self._expire(connection)
+
+    def guard(self, listener: str, protocol: Protocol, decoy_key: bytes, key_set: KeySet | None = None) -> None:
         """Who connects to the listener comes to the threshold first."""
         self._protocols[listener] = protocol
         self.tallies[listener] = Tally()
         if protocol.has_sasl:
-            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world.secret_bytes, decoy_key)
+            self._offers[listener] = SaslOffer(self._config, listener, lambda: self.image, self._world, decoy_key, self.token_keys, key_set)
         else:
             self._rules[listener] = PrincipalRules.parse(get_of(self._config, listener, protocol)(RULES))
 
@@ -146,9 +178,10 @@ class Threshold:
             pass
 
     def left(self, candidate: Candidate) -> None:
-        """It is no candidate any more."""
+        """It is no longer a candidate."""
         self._waiting.pop(candidate, None)
         self._handshaking.pop(candidate.connection.transport, None)
+        self._end_deadline(candidate)
         self.held(candidate, 0)
 
     def passed(self, candidate: Candidate, session: Session) -> None:
@@ -163,10 +196,7 @@ class Threshold:
             tally.without_session_end += session.ends_ms is None
             connection.limit_frames(self._config["socket.request.max.bytes"])
         self._forget(connection)
-        timer = None
-        if session.ends_ms is not None:
-            timer = self._world.timers.call_later_ms(session.ends_ms - session.began_ms, lambda: self._expire(connection))
-        self._standings[connection] = _Standing(session, timer)
+        self._stand(connection, session)
         self.router.introduce(connection, session.principal)
         connection.pipeline = self._dispatcher(connection)
         log.debug("connection_authenticated", listener=connection.listener, peer=connection.client_host, principal=str(session.principal))
@@ -211,6 +241,7 @@ class Threshold:
         log.info(
             "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
         )  # fmt: skip
+        self._end_deadline(candidate)  # it is answered, and closed, in time
         connection.mute_for_good()
         self._world.timers.call_later_ms(self._config["connection.failed.authentication.delay.ms"], end)
 
@@ -228,8 +259,16 @@ class Threshold:
         connection.hold()  # what the burst has of later requests is for the candidate
         self.router.call_soon(connection.release)
         candidate.on_handshake(request.mechanism, context.version, context.reply)
-        self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
         return None
+
+    def begun_again(self, candidate: Candidate) -> None:
+        """Its session authenticates again from now on, and has so much time for it as a new connection has."""
+        self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
+
+    def _end_deadline(self, candidate: Candidate) -> None:
+        timer = self._again.pop(candidate, None)
+        if timer is not None:
+            timer.cancel()
 
     def gone(self, connection: BrokerConnection) -> None:
         """The connection has ended."""
@@ -239,6 +278,12 @@ class Threshold:
         standing = self._standings.pop(connection, None)
         if standing is not None and standing.timer is not None:
             standing.timer.cancel()
+
+    def _stand(self, connection: BrokerConnection, session: Session) -> None:
+        timer = None
+        if session.ends_ms is not None:
+            timer = self._world.timers.call_later_ms(session.ends_ms - self.now_ms(), lambda: self._expire(connection))
+        self._standings[connection] = _Standing(session, timer)
 
     def _expire(self, connection: BrokerConnection) -> None:
         """Nothing but a handshake is taken from now on."""
@@ -285,5 +330,7 @@ class Threshold:
         """No timer is left."""
         if self._timer is not None:
             self._timer.cancel()
+        for candidate in list(self._again):
+            self._end_deadline(candidate)
         for connection in list(self._standings):
             self._forget(connection)

@@ -139,7 +139,7 @@ class Place:
         self._write(os.path.join(f"node-{node_id}", "server.properties"), ("\n".join(lines) + "\n").encode("latin-1", "backslashreplace"))
 
     def remove_state(self) -> None:
-        """Nothing runs any more."""
+        """Nothing runs from now on."""
         for name in (STATE_FILE, "control.sock"):
             try:
                 os.unlink(self._file(name))

@@ -40,6 +40,7 @@ from ottla.client.admin.resources import (
     Subtract,
     Topic,
 )
+from ottla.client.admin.tokens import DelegationToken, TokenAdmin
 from ottla.client.admin.topics import NewTopic, OffsetSpec
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
 from ottla.client.admin.users import UserAdmin, UserChange
@@ -61,6 +62,7 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "ConfigType",
+    "DelegationToken",
     "DirectoryReplica",
     "Feature",
     "FencedProducer",
@@ -87,5 +89,5 @@ __all__ = [
 ]
 
 
-class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin):
+class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin, TokenAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

@@ -103,7 +103,7 @@ class BrokerAdmin(AdminBase):
         return [Feature(name, levels.get(name, 0), *supported.get(name, (0, 0))) for name in sorted(levels.keys() | supported.keys())]
 
     async def unregister_broker(self, node_id: int) -> None:
-        """The broker, which does not run any more, is no part of the cluster; its replicas stay where they are assigned."""
+        """The broker, which no longer runs, leaves the cluster; its replicas stay where they are assigned."""
         response = await self._cluster.ask(None, UnregisterBrokerRequest(node_id), UnregisterBrokerResponse)
         raise_for(response.error_code, response.error_message)
 

@@ -70,7 +70,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
     async def end_hanging_transaction(self, hanging: HangingTransaction) -> None:
         """The partition has the marker that the coordinator had decided on, if the transaction still hangs as it was found.
 
-        INVALID_REQUEST when no coordinator knows the outcome: see ``abort_transaction``; INVALID_TXN_STATE when it hangs no more.
+        INVALID_REQUEST when no coordinator knows the outcome: see ``abort_transaction``; INVALID_TXN_STATE when it no longer hangs.
         """
         if hanging.outcome is Outcome.UNKNOWN:
             text = f"no coordinator knows how the transaction of producer {hanging.producer_id} in {hanging.partition} ended"

@@ -18,3 +18,9 @@ OF_LISTENERS: Final = frozenset(
     }
 )
 """Changed for one listener at a time, under its prefix."""
+LISTENER: Final = "listener.name."
+
+
+def is_of_store(key: str) -> bool:
+    """Whether the key says where a listener's keys or certificates are."""
+    return key.startswith(LISTENER) and key.removeprefix(LISTENER).partition(".")[2] in OF_LISTENERS

@@ -8,27 +8,25 @@ from ottla.config.definition import ConfigKey, boolean, class_name, int32, int64
 from ottla.config.keys.reasons import SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
-    string("sasl.oauthbearer.jwks.endpoint.url", None, "Where the keys that sign tokens are published.", without_effect=SECURITY),
-    int64("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3600000, "How often the published keys are fetched.", without_effect=SECURITY),
+    string("sasl.oauthbearer.jwks.endpoint.url", None, "Where the keys that sign tokens are published."),
+    int64("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3600000, "How often the published keys are fetched."),
     int64(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         100,
         "The first pause before the keys are fetched again.",
-        without_effect=SECURITY,
     ),
     int64(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         10000,
         "The longest pause before the keys are fetched again.",
-        without_effect=SECURITY,
     ),
     string("sasl.oauthbearer.token.endpoint.url", None, "Where tokens are issued.", without_effect=SECURITY),
-    strings("sasl.oauthbearer.expected.audience", [], "Audiences of which a token must name one.", without_effect=SECURITY),
-    string("sasl.oauthbearer.expected.issuer", None, "The issuer that a token must name.", without_effect=SECURITY),
-    int32("sasl.oauthbearer.clock.skew.seconds", 30, "How far the clocks of issuer and broker may differ.", without_effect=SECURITY),
+    strings("sasl.oauthbearer.expected.audience", [], "Audiences of which a token must name one."),
+    string("sasl.oauthbearer.expected.issuer", None, "The issuer that a token must name."),
+    int32("sasl.oauthbearer.clock.skew.seconds", 30, "How far the clocks of issuer and broker may differ."),
     string("sasl.oauthbearer.scope", None, "The scope that a token is asked for with.", without_effect=SECURITY),
-    string("sasl.oauthbearer.scope.claim.name", "scope", "The claim that holds a token's scope.", without_effect=SECURITY),
-    string("sasl.oauthbearer.sub.claim.name", "sub", "The claim that holds a token's subject.", without_effect=SECURITY),
+    string("sasl.oauthbearer.scope.claim.name", "scope", "The claim that holds a token's scope."),
+    string("sasl.oauthbearer.sub.claim.name", "sub", "The claim that holds a token's subject."),
     string("sasl.oauthbearer.client.credentials.client.id", None, "The client id with which tokens are fetched.", without_effect=SECURITY),
     password(
         "sasl.oauthbearer.client.credentials.client.secret",

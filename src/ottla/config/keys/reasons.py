@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 TWO_PHASE_COMMIT: Final = "needs two-phase commit (KIP-939), which is not supported yet"
-SECURITY: Final = "needs delegation tokens, OAUTHBEARER or Kerberos, which are not supported yet"
+SECURITY: Final = "needs Kerberos, or nodes that are clients by OAUTHBEARER, which are not supported yet"
 NEW_GROUPS: Final = "needs consumer, share or streams groups, which are not supported yet"
 TIERED: Final = "needs tiered storage, which is not supported"
-RELOAD: Final = "is about stores of TLS that change while a broker runs, which is not supported yet"
 JAVA: Final = "names or configures a Java class, and the broker loads none"
 DESIGN: Final = "tunes a part of Kafka that ottla builds differently"
 NOT_YET: Final = "is not implemented yet"

@@ -8,6 +8,8 @@ from ottla.config.definition import ConfigKey, Scope, class_name, double, int16,
 from ottla.config.jaas import parse_jaas
 from ottla.config.keys.reasons import JAVA, SECURITY
 
+OAUTH_VALIDATORS: Final = ("OAuthBearerValidatorCallbackHandler", "secured.OAuthBearerValidatorCallbackHandler")
+
 KEYS: Final[tuple[ConfigKey, ...]] = (
     class_name(
         "principal.builder.class",
@@ -24,36 +26,30 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
     password(
-        "delegation.token.secret.key", None, "The secret that signs delegation tokens; the same on every broker.", without_effect=SECURITY
+        "delegation.token.secret.key",
+        None,
+        "The secret that signs delegation tokens, the same on every node; without it there are none.",
     ),
-    int64(
-        "delegation.token.max.lifetime.ms", 604800000, "How long a delegation token can be renewed at most.", low=1, without_effect=SECURITY
-    ),
-    int64(
-        "delegation.token.expiry.time.ms",
-        86400000,
-        "How long a delegation token is good without being renewed.",
-        low=1,
-        without_effect=SECURITY,
-    ),
-    int64(
-        "delegation.token.expiry.check.interval.ms",
-        3600000,
-        "How often expired delegation tokens are removed.",
-        low=1,
-        without_effect=SECURITY,
-    ),
+    int64("delegation.token.max.lifetime.ms", 604800000, "How long a delegation token can be renewed at most.", low=1),
+    int64("delegation.token.expiry.time.ms", 86400000, "How long a delegation token is good without being renewed.", low=1),
+    int64("delegation.token.expiry.check.interval.ms", 3600000, "How often expired delegation tokens are removed.", low=1),
     strings(
         "sasl.enabled.mechanisms",
         ["GSSAPI"],
-        "SASL mechanisms that clients may use: some of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. The default, Kafka's, is not supported.",
+        "SASL mechanisms of clients: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. The default, Kafka's, is not supported.",
         scope=Scope.PER_BROKER,
     ),
     string("sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", scope=Scope.PER_BROKER),
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism towards controllers."),
     password("sasl.jaas.config", None, "A login module and its options, in JAAS format.", scope=Scope.PER_BROKER, check=parse_jaas),
     class_name("sasl.client.callback.handler.class", None, "The callback handler of SASL clients.", without_effect=JAVA, harmless=("",)),
-    class_name("sasl.server.callback.handler.class", None, "The callback handler of SASL servers.", without_effect=JAVA, harmless=("",)),
+    class_name(
+        "sasl.server.callback.handler.class",
+        None,
+        "The callback handler of SASL servers. That of Kafka for signed tokens of OAUTHBEARER is what there is; no class is loaded.",
+        without_effect=JAVA,
+        harmless=("", *(f"org.apache.kafka.common.security.oauthbearer.{name}" for name in OAUTH_VALIDATORS)),
+    ),
     class_name("sasl.login.callback.handler.class", None, "The callback handler of logins.", without_effect=JAVA, harmless=("",)),
     class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=JAVA, harmless=("",)),
     int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),

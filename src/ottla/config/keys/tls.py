@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import ConfigKey, Scope, boolean, class_name, password, string, strings
-from ottla.config.keys.reasons import JAVA, RELOAD
+from ottla.config.keys.reasons import JAVA
 from ottla.config.principal_rules import PrincipalRules
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -33,8 +33,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "ssl.endpoint.identification.algorithm", "https", "How a server's name is checked; empty for not at all.", scope=Scope.PER_BROKER
     ),
     string("ssl.principal.mapping.rules", "DEFAULT", "Rules that make principals of certificates' names.", check=PrincipalRules.parse),
-    boolean("ssl.allow.dn.changes", False, "Whether a new certificate may have another distinguished name.", without_effect=RELOAD),
-    boolean("ssl.allow.san.changes", False, "Whether a new certificate may lack alternative names of the old one.", without_effect=RELOAD),
+    boolean("ssl.allow.dn.changes", False, "Whether a new certificate may have another distinguished name."),
+    boolean("ssl.allow.san.changes", False, "Whether a new certificate may lack alternative names of the old one."),
     string("ssl.provider", None, "The Java provider of TLS.", scope=Scope.PER_BROKER, without_effect=JAVA, harmless=("",)),
     class_name(
         "ssl.engine.factory.class",

@@ -124,7 +124,7 @@ class Brokers:
         self.stop()
 
     def stop(self) -> None:
-        """No broker runs any more: nodes whose supervisor has ended end by themselves."""
+        """No broker runs from now on: nodes whose supervisor has ended end by themselves."""
         if self._supervisor is None or self._supervisor.returncode is not None:
             return
         self._supervisor.send_signal(signal.SIGTERM)

@@ -1,0 +1,58 @@
+"""What the four APIs of delegation tokens share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.listener_security import Protocol
+from ottla.controller.decided import Recorded
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ClusterImage
+from ottla.security.principal import ANONYMOUS
+from ottla.security.tokens import TokenKeys
+from ottla.wire.schema import Response
+
+if TYPE_CHECKING:
+    from ottla.broker.parts import Parts
+
+LIFETIME: Final = "delegation.token.max.lifetime.ms"
+RENEWAL: Final = "delegation.token.expiry.time.ms"
+R = TypeVar("R", bound=Response)
+
+
+def first_hop(refused: Callable[[Any, RequestContext, ErrorCode], Response]) -> Any:
+    """A ``service.First``: who asks for tokens has shown who they are, and not by a token. The node that they are connected to knows."""
+
+    async def look(parts: Parts, context: RequestContext, request: Any) -> Response | None:
+        protocol = parts.gate.threshold.protocol_of(context.connection.listener)
+        is_anonymous = protocol is Protocol.PLAINTEXT or (protocol is Protocol.SSL and context.principal == ANONYMOUS)
+        if is_anonymous or context.principal.by_token:
+            return refused(request, context, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        return None
+
+    return look
+
+
+def keys_of(parts: Parts, context: RequestContext) -> TokenKeys:
+    """DELEGATION_TOKEN_AUTH_DISABLED without a secret; DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for who was let in by a token."""
+    if context.principal.by_token:  # also where another node has passed the request on without a look
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    keys = parts.gate.threshold.token_keys
+    if not keys.is_enabled:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return keys
+
+
+async def decided(parts: Parts, decision: Callable[[ClusterImage], Recorded]) -> Recorded:
+    """What was recorded. KafkaError when it was refused."""
+    [outcome] = await parts.controller.decide([decision])
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
+
+
+def shorter(wanted_ms: int, configured_ms: int) -> int:
+    """What a request asks for, if it asks for something, and not more than the configuration allows."""
+    return min(wanted_ms, configured_ms) if wanted_ms > 0 else configured_ms

@@ -1,0 +1,223 @@
+"""Keys and certificates of listeners change while a broker runs: connections from then on have them, and a bad one is refused (KIP-978)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.broker.certificates import Authority, Certificate
+from tests.broker.test_node import properties
+from tests.foreign_clients.wire import RawClient
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.alter_configs import AlterConfigsRequest
+from ottla.messages.alter_configs import AlterConfigsResource as Replacement
+from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin, Broker
+
+KEYS: Final = "listener.name.tls.ssl.keystore.location"
+TRUST: Final = "listener.name.mutual.ssl.truststore.location"
+LISTENERS: Final = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,TLS://127.0.0.1:0,MUTUAL://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,MUTUAL:SSL",
+    "listener.name.mutual.ssl.client.auth": "required",
+}
+
+
+class Changing:
+    """A broker whose stores may change."""
+
+    def __init__(self, folder: Path, **more: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.authority = Authority(folder / "certificates")
+        self.first = self.authority.issue("broker")
+        self.store = folder / "store.pem"
+        self.store.write_bytes(self.first.store.read_bytes())
+        stores = {"ssl.keystore.location": str(self.store), "listener.name.mutual.ssl.truststore.location": str(self.authority.trust)}
+        self.properties = properties(folder / "data", **LISTENERS, **stores, **more)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Changing]:
+        with BrokerThread(self.properties) as self.broker, Admin(self.broker.bootstrap) as self.admin:
+            yield self
+
+    def set(self, values: dict[str, str | None], name: str = "1") -> None:
+        self.admin.alter_configs({Broker(int(name) if name else None): values})
+
+    def port(self, listener: str) -> int:
+        return self.broker.addresses[listener][1]
+
+    def connect(self, listener: str = "TLS", shows: Certificate | None = None) -> ssl.SSLSocket:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if shows is not None:
+            context.load_cert_chain(shows.store)
+        return context.wrap_socket(socket.create_connection(("127.0.0.1", self.port(listener)), 30))
+
+    def presented(self) -> bytes:
+        """The certificate that a new connection meets."""
+        with self.connect() as client:
+            return client.getpeercert(binary_form=True) or b""
+
+    def again(self, name: str = "broker", **more: Any) -> Certificate:
+        """Another key and certificate of the same subject."""
+        folder = self.folder / f"again-{len(list(self.folder.iterdir()))}"
+        return self.authority.issue(name, folder=folder, **more)
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    with Changing(tmp_path_factory.mktemp("changing")).running() as made:
+        yield made
+
+
+ASKED: Final = b"\0\0\0\x0e\0\x12\0\0\0\0\0\1\0\4test"
+"""ApiVersions."""
+
+
+def is_served(client: ssl.SSLSocket) -> bool:
+    client.sendall(ASKED)
+    return len(client.recv(1 << 16)) > 4
+
+
+def test_connections_from_then_on_have_the_new_store_and_open_ones_stay(changing: Changing) -> None:
+    before = changing.presented()
+    with changing.connect() as client:
+        assert is_served(client)
+        changing.set({KEYS: str(changing.again().store)})
+        after = changing.presented()
+        assert after != before
+        assert is_served(client)
+    changing.store.write_bytes(changing.again().store.read_bytes())
+    changing.set({KEYS: str(changing.store)})
+    third = changing.presented()
+    changing.store.write_bytes(changing.again().store.read_bytes())
+    assert changing.presented() == third, "nobody has said that the file is another one"
+    changing.set({KEYS: str(changing.store)})  # which it was before
+    fourth = changing.presented()
+    assert len({before, after, third, fourth}) == 4
+    changing.store.write_bytes(changing.first.store.read_bytes())
+    changing.set({KEYS: None})
+    assert changing.presented() == before, "the file that the broker was started with"
+
+
+def test_who_is_trusted_changes_with_the_trust_store(changing: Changing, tmp_path: Path) -> None:
+    other = Authority(tmp_path, "other")
+    stranger, known = other.issue("stranger"), changing.authority.issue("known")
+
+    def is_let_in(shows: Certificate) -> bool:
+        with changing.connect("MUTUAL", shows) as client, contextlib.suppress(OSError):
+            return is_served(client)
+        return False
+
+    assert (is_let_in(known), is_let_in(stranger)) == (True, False)
+    changing.set({TRUST: str(other.trust)})
+    assert (is_let_in(known), is_let_in(stranger)) == (False, True)
+    changing.set({TRUST: None})
+    assert (is_let_in(known), is_let_in(stranger)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({KEYS: "/nowhere.pem"}, "the store /nowhere.pem cannot be read"),
+        ({KEYS: "{fifo}"}, "it is not a regular file"),
+        ({KEYS: "/dev/zero"}, "it is not a regular file"),
+        ({KEYS: "{folder}"}, "cannot be read"),
+        ({KEYS: "{large}"}, "it has more than"),
+        ({KEYS: "nul\0l"}, "cannot be read"),
+        ({KEYS: "{trust}"}, "has 0 private keys and 1 certificates"),
+        ({KEYS: "{crossed}"}, "the private key is not that of the certificate"),
+        ({KEYS: "{other}"}, "ssl.allow.dn.changes=true would allow it"),
+        ({KEYS: "{fewer}"}, "ssl.allow.san.changes=true would allow it"),
+        ({KEYS: "{good}", "listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
+        ({"listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
+        ({TRUST: "{crossed_trust}"}, "what is trusted is not a list of certificates"),
+        ({"listener.name.mutual.ssl.truststore.certificates": "hush"}, "exclude each other"),
+        ({"listener.name.plaintext.ssl.keystore.location": "{good}"}, "no listener of that name that speaks TLS"),
+        ({"listener.name.nobody.ssl.keystore.location": "{good}"}, "no listener of that name that speaks TLS"),
+        ({"ssl.keystore.location": "{good}"}, "set for one listener, as listener.name.<listener>.ssl.keystore.location"),
+        ({"listener.name.mutual.ssl.client.auth": "none"}, "change this in its file"),
+        ({"listener.name.tls.ssl.protocol": "TLSv1.2"}, "change this in its file"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, tmp_path: Path, values: dict[str, str], says: str) -> None:
+    before = changing.presented()
+    other = changing.authority.issue("other")
+    places = {name: tmp_path / name for name in ("fifo", "folder", "large", "crossed", "crossed_trust")}
+    os.mkfifo(places["fifo"])
+    places["folder"].mkdir()
+    with places["large"].open("wb") as file:
+        file.truncate(5 << 20)
+    places["crossed"].write_text(other.key + changing.first.chain)
+    places["crossed_trust"].write_text(changing.first.chain.replace("M", "!"))
+    named = {name: str(path) for name, path in places.items()} | {"trust": str(changing.authority.trust), "other": str(other.store)}
+    named |= {"good": str(changing.again().store), "fewer": str(changing.again(hosts=["127.0.0.1"]).store)}
+    filled: dict[str, str | None] = {key: value.format(**named) for key, value in values.items()}
+    with pytest.raises(KafkaError) as caught:
+        changing.set(filled)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+    assert says in caught.value.message
+    assert "hush" not in caught.value.message
+    assert "PRIVATE" not in caught.value.message
+    assert changing.presented() == before
+    assert changing.broker._broker is not None
+    assert not changing.broker._broker.image.broker_configs("1").keys() & filled.keys()
+
+
+def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Changing) -> None:
+    bad = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig(KEYS, 0, "/nowhere.pem")])
+    topic = AlterConfigsResource(RESOURCE_TOPIC, "t", [AlterableConfig("retention.ms", 0, "1")])
+    stray = AlterConfigsResource(RESOURCE_BROKER, "2", [AlterableConfig(KEYS, 0, str(changing.first.store))])
+    with RawClient(changing.port("PLAINTEXT")) as client:
+        answer = client.ask(IncrementalAlterConfigsRequest([bad, topic, stray]), 1)
+        assert [found.error_code for found in answer.responses] == [ErrorCode.INVALID_REQUEST] * 3
+        assert "looked at by broker 2 itself" in answer.responses[2].error_message
+        replaced = client.ask(AlterConfigsRequest([Replacement(RESOURCE_BROKER, "1", [])]), 2)
+        assert [found.error_code for found in replaced.responses] == [0], "what it was started with is good"
+
+
+def test_a_password_that_was_set_is_shown_nowhere(changing: Changing, capfd: pytest.CaptureFixture[str]) -> None:
+    key = "listener.name.tls.ssl.key.password"
+    changing.set({key: "hush-hush"})
+    entries = changing.admin.describe_configs(Broker(1))
+    assert entries[key].is_sensitive
+    assert "hush" not in repr(entries)
+    captured = capfd.readouterr()
+    assert "tls_stores_loaded" in captured.out
+    assert "hush" not in captured.out + captured.err
+    changing.set({key: None})
+
+
+def test_a_broker_starts_with_what_was_set_or_does_not_start(tmp_path: Path) -> None:
+    changing = Changing(tmp_path)
+    new = changing.again()
+    with changing.running():
+        changing.set({KEYS: str(new.store)})
+        after = changing.presented()
+    with changing.running():
+        assert changing.presented() == after
+    new.store.unlink()
+    with pytest.raises(KafkaError, match="cannot be read"), changing.running():
+        raise AssertionError("it has started with the store of before")
+
+
+def test_who_may_not_change_it_learns_nothing_of_a_file(tmp_path: Path) -> None:
+    more = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:admin"}
+    with BrokerThread(Changing(tmp_path, **more).properties) as broker, RawClient(broker.addresses["PLAINTEXT"][1]) as client:
+        for path in ("/nowhere.pem", "/etc/passwd"):
+            change = AlterConfigsResource(RESOURCE_BROKER, "1", [AlterableConfig(KEYS, 0, path)])
+            answer = client.ask(IncrementalAlterConfigsRequest([change]), 1)
+            assert [(found.error_code, found.error_message) for found in answer.responses] == [
+                (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, answer.responses[0].error_message)
+            ]
+            assert path not in (answer.responses[0].error_message or "")
