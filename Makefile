@@ -68,6 +68,7 @@ interop: setup
 	$(call need,tests/interop)
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-docs.lock
+	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-interop.lock
 	$(PYTEST) tests/interop $(ARGS)
 
 sim: export OTTLA_SEEDS := $(or $(SEEDS),1000)

@@ -27,6 +27,7 @@ AT_THE_ROOT: Final = {
     "SECURITY.md": "vulnerabilities.md",
 }
 LINK: Final = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s]+)\)")
+PICTURE: Final = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+\.png)\)")
 OUTSIDE: Final = ("http:", "https:", "mailto:")
 LOADS: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 HARMLESS_LINKS: Final = frozenset({"canonical", "next", "prev", "alternate"})
@@ -55,8 +56,12 @@ def rewritten(path: Path, text: str, pages: dict[Path, Path]) -> str:
         place = os.path.relpath(page, pages[path].parent)
         return f"[{words}]({place}{'#' + anchor if anchor else ''})"
 
+    def picture(match: re.Match[str]) -> str:
+        place = (path.parent / match[2]).resolve().relative_to(ROOT / "docs")
+        return f"{match[1]}({os.path.relpath(place, pages[path].parent)})"
+
     parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if at % 2 else LINK.sub(link, part) for at, part in enumerate(parts))
+    return "".join(part if at % 2 else PICTURE.sub(picture, LINK.sub(link, part)) for at, part in enumerate(parts))
 
 
 def gather() -> None:
@@ -67,6 +72,8 @@ def gather() -> None:
         target = PAGES / page
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(rewritten(path, path.read_text(encoding="utf-8"), pages), encoding="utf-8")
+    for picture in (ROOT / "docs").rglob("*.png"):
+        shutil.copy(picture, PAGES / picture.relative_to(ROOT / "docs"))
 
 
 class Page(HTMLParser):
@@ -98,6 +105,8 @@ def faults(site: Path) -> Iterator[str]:
         for loaded in page.loads:
             if loaded.startswith(("http:", "https:", "//")):
                 yield f"{name} loads {loaded}"
+            elif not (path.parent / loaded.partition("?")[0]).resolve().exists():
+                yield f"{name} loads {loaded}, which does not exist"
         for link in page.links:
             file, _, anchor = link.partition("#")
             if link.startswith(OUTSIDE) or file.startswith("/") or (not file and not anchor):

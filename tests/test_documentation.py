@@ -50,6 +50,7 @@ def test_links_lead_to_where_the_pages_are_now(site: ModuleType) -> None:
     assert site.rewritten(ROOT / "docs" / "testing.md", text, pages) == (
         "[a](compatibility.md#apis-served) [b](clusters.md) c [d](https://example.com)\n```\n[e](clusters.md)\n```\n"
     )
+    assert site.rewritten(ROOT / "README.md", "![a](docs/console.png)", pages) == "![a](console.png)"
     assert site.rewritten(ROOT / "docs" / "decisions" / "README.md", "[a](../client.md)", pages) == "[a](../client.md)"
 
 
@@ -59,6 +60,7 @@ def test_links_lead_to_where_the_pages_are_now(site: ModuleType) -> None:
         ('<a href="b.html">b</a>', "page.html links to b.html, which does not exist"),
         ('<h1 id="x"></h1><a href="#y">y</a>', "page.html links to #y, which is no heading"),
         ('<script src="https://example.com/x.js"></script>', "page.html loads https://example.com/x.js"),
+        ('<img src="b.png">', "page.html loads b.png, which does not exist"),
         ('<link rel="stylesheet" href="//example.com/x.css">', "page.html loads //example.com/x.css"),
     ],
 )
@@ -69,4 +71,5 @@ def test_what_is_wrong_with_a_built_page_is_found(site: ModuleType, tmp_path: Pa
 
 def test_a_built_page_without_faults_has_none(site: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text('<h1 id="x"></h1><a href="#x">x</a><a href="https://example.com">e</a><img src="a.png">')
+    (tmp_path / "a.png").write_bytes(b"")
     assert not list(site.faults(tmp_path))

@@ -51,6 +51,9 @@ cluster.add_command(health)
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
 @format_option
+@click.option(
+    "--console", "has_console", is_flag=True, help="Serve a page to look at the cluster and to kill its nodes; its address is printed."
+)
 @click.option("--detach", "is_detached", is_flag=True, help="Give the shell back once clients are served; `ottla cluster stop` ends it.")
 @data_option
 def start(
@@ -61,6 +64,7 @@ def start(
     is_restarting: bool,
     log_level: str,
     output: str,
+    has_console: bool,
     is_detached: bool,
     data: str | None,
 ) -> None:
@@ -72,11 +76,14 @@ def start(
     brokers and controllers, the others are brokers; with --zookeeper all are brokers, and any may be the controller. A node that dies is
     reported, and not started again unless --restart is given.
     """
+    from ottla.cli.console import console_beside
     from ottla.cli.nodes.at_zookeeper import begin_home
     from ottla.cli.nodes.detached import start_detached, take_descriptor
     from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
     from ottla.cli.nodes.plan import check, check_free, cluster_plans
 
+    if is_detached and has_console:
+        raise click.UsageError("--console is for a cluster in the foreground; beside a detached one: ottla console --data DIR")
     if is_detached:
         sys.exit(start_detached([argument for argument in sys.argv[sys.argv.index("start") + 1 :] if argument != "--detach"]))
     waiting = take_descriptor()
@@ -93,6 +100,11 @@ def start(
         os.makedirs(os.path.dirname(place.node_file(plan.node_id, "data")), exist_ok=True)
         place.write_properties(plan.node_id, plan.properties)
 
+    def on_served(state: PlaceState) -> None:
+        announce(state, place, found, output=output, waiting=waiting)
+        if has_console:
+            beside.start(state.bootstrap, place.path)
+
     async def make() -> Foreground:
         await format_nodes(place, found, plans)
         place.write(found)  # with what -X has changed
@@ -102,12 +114,13 @@ def start(
             found,
             plans,
             manner,
-            on_served=lambda state: announce(state, place, found, output=output, waiting=waiting),
+            on_served=on_served,
             plan_another=lambda: another(place, found),
         )
 
     try:
-        run_foreground(make)
+        with console_beside() as beside:
+            run_foreground(make)
     finally:
         if server is not None:
             server.kill()

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
     "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
+    "console": ("ottla.cli.console:console", "Serve a page to look at a cluster."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
     "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through three brokers and PySpark."),
     "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),

@@ -1,0 +1,58 @@
+"""Processes of a cluster on this machine, asked of its supervisor: which run, and to kill one or start it again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from ottla.runtime.supervision.control import NoSupervisor, Order, ask_supervisor
+
+ASK_SECONDS_MAX: Final = 60.0
+ORDERS: Final = frozenset({"kill", "restart"})
+
+
+class RefusedError(Exception):
+    """The supervisor has not carried an order out."""
+
+
+class _Node(msgspec.Struct):
+    node_id: int
+    state: str
+
+
+class _State(msgspec.Struct):
+    nodes: list[_Node] = []
+
+
+class Processes:
+    """The nodes that a supervisor in ``folder`` runs; none where ``folder`` is None."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+
+    @property
+    def is_here(self) -> bool:
+        return self._folder is not None
+
+    async def states(self) -> dict[int, str]:
+        """Each node's process; empty without a supervisor."""
+        if self._folder is None:
+            return {}
+        try:
+            answer = await asyncio.to_thread(ask_supervisor, self._folder, Order("status"), seconds_max=ASK_SECONDS_MAX)
+        except (NoSupervisor, OSError):
+            return {}
+        return {node.node_id: node.state for node in msgspec.json.decode(answer.state, type=_State).nodes}
+
+    async def order(self, command: str, node_id: int) -> None:
+        """RefusedError when it is not done."""
+        if self._folder is None or command not in ORDERS:
+            raise RefusedError("only nodes of `ottla cluster start` on this machine can be killed and started here")
+        try:
+            answer = await asyncio.to_thread(ask_supervisor, self._folder, Order(command, node_id), seconds_max=ASK_SECONDS_MAX)
+        except (NoSupervisor, OSError) as error:
+            raise RefusedError(f"the supervisor does not answer: {error}") from error
+        if answer.error is not None:
+            raise RefusedError(answer.error)

@@ -1,0 +1,70 @@
+"""The console of one cluster, served until its process is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvicorn
+
+from ottla.aio import Admin
+from ottla.console.app import ConsoleApp
+from ottla.console.pages import Pages
+from ottla.console.probe import Probe
+from ottla.console.processes import Processes
+from ottla.console.watching import Watcher
+
+HOST: Final = "127.0.0.1"
+REQUEST_TIMEOUT_MS: Final = 3_000
+STOP_SECONDS_MAX: Final = 3
+
+
+async def serve(
+    bootstrap: str,
+    settings: dict[str, Any],
+    *,
+    port: int = 0,
+    folder: str | None = None,
+    token: str | None = None,
+    on_served: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serves the pages on loopback until SIGINT or SIGTERM. ``on_served`` gets their address, token included.
+
+    With ``folder``, that of a cluster on this machine, its nodes can be killed and started. OSError when the port is taken.
+    """
+    token = token or secrets.token_urlsafe(24)
+    own = settings | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+    processes, probe = Processes(folder), Probe(bootstrap, own)
+    with socket.create_server((HOST, port), reuse_port=False) as listening:
+        async with Admin(bootstrap, **own) as admin:
+            watcher = Watcher(admin, processes.states)
+            app = ConsoleApp(Pages(bootstrap, own, admin, watcher, probe, can_kill=processes.is_here), processes, token)
+            config = uvicorn.Config(
+                app.starlette, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS_MAX, lifespan="off"
+            )
+            server = _Server(config, app)
+            working = [asyncio.create_task(watcher.run()), asyncio.create_task(probe.run())]
+            try:
+                on_served(f"http://{HOST}:{listening.getsockname()[1]}/?token={token}")
+                await server.serve(sockets=[listening])
+            finally:
+                for task in working:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends the streams of news before it waits for its connections."""
+
+    def __init__(self, config: uvicorn.Config, app: ConsoleApp) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._app.close()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,104 @@
+"""The page with the kill button, in a browser: a node is killed, others lead, it is started again, and all replicas are in sync."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from tests.interop.tools import program
+
+from ottla.sync import Admin, NewTopic, Producer
+
+WAIT_MS_MAX = 60_000
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+LARGE = 9_007_199_254_740_993
+"""Not a number that JavaScript has."""
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The console's address, and the brokers', of a cluster of three nodes."""
+    command = [sys.executable, "-m", "ottla", "cluster", "start", "--console", "--port", "0", "--data", str(tmp_path / "cluster")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line.startswith("ottla console: "):
+                break
+        addresses = re.search(r"bootstrap +(\S+)", said)
+        assert addresses is not None, said
+        yield said.rpartition("ottla console: ")[2].strip(), addresses[1]
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait() == 0
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    chromium = program("chromium", way_to_get_it="apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        page.set_default_timeout(WAIT_MS_MAX)
+        expect.set_options(timeout=WAIT_MS_MAX)
+        yield page
+        browser.close()
+
+
+def leaders(page: Page) -> list[str]:
+    return page.locator("#partitions tbody tr td:nth-child(2)").all_inner_texts()
+
+
+def test_a_node_is_killed_and_started_by_its_buttons(console: tuple[str, str], page: Page, tmp_path: Path) -> None:
+    address, bootstrap = console
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(address)
+    assert "token" not in page.url
+    expect(page.locator("#nodes button")).to_have_count(3)
+    expect(page.locator("#partitions tbody tr td.good")).to_have_count(6)
+    active = page.locator("#nodes tbody tr").filter(has_text="active")
+    victim = active.get_attribute("data-node")
+    assert victim in leaders(page)
+    active.get_by_role("button", name="kill").click()
+    row = page.locator(f'#nodes tbody tr[data-node="{victim}"]')
+    expect(row).to_contain_text("killed")
+    page.wait_for_function(
+        "node => [...document.querySelectorAll('#partitions tbody td:nth-child(2)')].every(c => c.innerText !== node)", arg=victim
+    )
+    expect(page.locator("#nodes tbody tr").filter(has_text="active")).not_to_have_attribute("data-node", victim or "")
+    expect(page.locator("#events")).to_contain_text(f"process of node {victim}: killed")
+    expect(page.locator("#slowest")).to_contain_text("ms")
+    page.screenshot(path=str(tmp_path / "killed.png"))
+    row.get_by_role("button", name="restart").click()
+    expect(row).to_contain_text("serving")
+    expect(page.locator("#partitions tbody tr td.good")).to_have_count(6)
+    assert not errors
+
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic("orders", 1)])
+    with Producer(bootstrap) as producer:
+        producer.send("orders", b'{"id": %d}' % LARGE, key=b"<b>k</b>", headers={"trace": b"needle"}).result(30)
+        producer.send("orders", b"other").result(30)
+    page.get_by_role("link", name="Topics").click()
+    page.get_by_role("row", name="orders").get_by_role("link", name="messages").click()
+    page.get_by_placeholder("in key, value or headers").fill("needle")
+    page.get_by_role("combobox").select_option("json")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("table.messages tbody tr")).to_have_count(1)
+    expect(page.locator("table.messages")).to_contain_text(f'"id": {LARGE}')
+    expect(page.locator("table.messages")).to_contain_text("<b>k</b>")
+    for name in ("Groups", "Brokers", "Cluster"):
+        page.get_by_role("link", name=name, exact=True).click()
+    expect(page.locator("#nodes button")).to_have_count(3)
+    assert not errors
