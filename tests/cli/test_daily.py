@@ -223,7 +223,7 @@ def test_keys_are_searched_and_explained_with_the_value_in_force(tmp_path: Path)
     file = tmp_path / "server.properties"
     file.write_text("node.id=1\nlog.dirs=/var/lib/ottla\n")
     assert run("", "config", "lint", str(file)).stdout == "nothing to report\n"
-    file.write_text("node.id=1\nlog.dirs=/tmp/data\n")
+    file.write_text("node.id=1\nlog.dirs=/var/tmp/data\n")
     warned = run("", "config", "lint", str(file))
     assert (warned.exit_code, "PrivateTmp" in warned.stdout) == (0, True)
 

@@ -14,9 +14,9 @@ from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import KafkaError
 
 _UNLASTING: Final = (
-    (("/tmp", "/var/tmp"), "the system empties this directory, and the unit of `ottla generate systemd` has one of its own (PrivateTmp)"),
-    (("/home", "/root", "/run/user"), "the unit of `ottla generate systemd` hides this directory from the broker (ProtectHome)"),
-    (("/usr", "/boot", "/efi", "/etc"), "the unit of `ottla generate systemd` lets the broker only read here (ProtectSystem)"),
+    (("tmp", "var/tmp"), "the system empties this directory, and the unit of `ottla generate systemd` has one of its own (PrivateTmp)"),
+    (("home", "root", "run/user"), "the unit of `ottla generate systemd` hides this directory from the broker (ProtectHome)"),
+    (("usr", "boot", "efi", "etc"), "the unit of `ottla generate systemd` lets the broker only read here (ProtectSystem)"),
 )
 
 
@@ -67,5 +67,5 @@ def _places(given: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("log.dirs", "log.dir", "metadata.log.dir"):
         for path in parse_list(given.get(name, "")):
             for places, text in _UNLASTING:
-                if any(path == place or path.startswith(f"{place}/") for place in places):
+                if any(f"{path}/".startswith(f"/{place}/") for place in places):
                     yield Finding(name, Severity.WARNING, f"{path}: {text}; /var/lib/ottla is what the unit has for it")
