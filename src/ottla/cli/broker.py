@@ -138,7 +138,7 @@ def has_brokers(config: BrokerConfig) -> bool:
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
-    """All sources merged; the default log directory when none is set."""
+    """All sources merged. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
     values: dict[str, str] = {}
     if file is not None:
         values |= read_properties(file)
@@ -149,7 +149,7 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
             raise click.UsageError(f"-X {override}: expected KEY=VALUE")
         values[key.strip()] = value.strip()
     if not values.get("log.dirs") and not values.get("log.dir"):
-        values["log.dirs"] = default_data_folder(environ)
+        values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_folder(environ)
     return values
 
 
