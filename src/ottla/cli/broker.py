@@ -78,6 +78,19 @@ def list_brokers(bootstrap: str, output: str) -> None:
 
 
 @broker.command()
+@click.argument("ids", nargs=-1, type=int, required=True, metavar="ID...")
+@bootstrap_option
+@format_option
+def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
+    """Describe brokers: address, state, what they lead and hold, directories, and what differs from the defaults."""
+    from ottla.cli.broker_description import print_description
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        print_description(admin, ids, output)
+
+
+@broker.command()
 @click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
 @bootstrap_option
 @format_option
