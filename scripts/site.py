@@ -105,7 +105,7 @@ def faults(site: Path) -> Iterator[str]:
         for loaded in page.loads:
             if loaded.startswith(("http:", "https:", "//")):
                 yield f"{name} loads {loaded}"
-            elif not (path.parent / loaded.partition("?")[0]).resolve().exists():
+            elif not ((site if loaded.startswith("/") else path.parent) / loaded.partition("?")[0].lstrip("/")).resolve().exists():
                 yield f"{name} loads {loaded}, which does not exist"
         for link in page.links:
             file, _, anchor = link.partition("#")

@@ -21,7 +21,7 @@ Found = tuple[int, str]
 IN_PROSE = {
     r"told|tells?|telling": 12,
     r"lie|lies|lay": 12,
-    r"no more|any more": 23,
+    r"no more|any more": 24,
     r"anew": 4,
     r"somebody|nobody|whoever|everybody|anybody": 30,
     r"begins?|began|begun|beginning": 100,

@@ -212,6 +212,9 @@ def test_configuration_comes_from_file_environment_and_overrides_in_that_order(t
         "num.partitions": "4", "log.dirs": "/from/file", "message.max.bytes": "1000000", "log.segment.bytes": "4096",
     }  # fmt: skip
     assert gather(None, {"HOME": "/somebody"}, ())["log.dirs"].endswith("ottla/data")
+    unit = {"HOME": "/somebody", "STATE_DIRECTORY": "/var/lib/ottla:/var/lib/other"}
+    assert gather(None, unit, ())["log.dirs"] == "/var/lib/ottla", "systemd's StateDirectory"
+    assert gather(str(file), unit, ())["log.dirs"] == "/from/file"
     assert from_environment({"OTTLA_NODE_ID": "7"}) == {"node.id": "7"}
 
 

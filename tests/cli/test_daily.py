@@ -211,6 +211,23 @@ def test_every_command_that_reports_takes_the_same_option_for_json() -> None:
         assert "--json" not in shown, path
 
 
+def test_keys_are_searched_and_explained_with_the_value_in_force(tmp_path: Path) -> None:
+    found = {(row["resource"], row["name"]): row["default"] for row in items(run("", "config", "keys", "retention", "--json"))}
+    week_ms = str(168 * 3_600_000)
+    assert found["broker", "log.retention.ms"] == found["topic", "retention.ms"] == week_ms
+    assert found["broker", "log.retention.hours"] == "168"
+    assert {row["resource"] for row in items(run("", "config", "keys", "--resource", "group", "--json"))} == {"group"}
+    assert "no key has 'retntion'" in str(run("", "config", "keys", "retntion").exception)
+    [explained] = items(run("", "config", "explain", "log.retention.ms", "--json"))
+    assert explained["default"] == week_ms
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nlog.dirs=/var/lib/ottla\n")
+    assert run("", "config", "lint", str(file)).stdout == "nothing to report\n"
+    file.write_text("node.id=1\nlog.dirs=/var/tmp/data\n")
+    warned = run("", "config", "lint", str(file))
+    assert (warned.exit_code, "PrivateTmp" in warned.stdout) == (0, True)
+
+
 def test_dump_log_has_a_record_a_line_and_decodes_what_brokers_write(broker: BrokerThread, tmp_path: Path) -> None:
     with Producer(broker.bootstrap, transactional_id="app") as producer:
         producer.init_transactions()

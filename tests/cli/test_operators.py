@@ -52,6 +52,11 @@ def test_brokers_and_their_directories(bootstrap: str) -> None:
     [directory] = shown(bootstrap, "broker", "logdirs", "2")
     assert (directory["broker"], directory["replicas"], directory["error"]) == (2, 3, None)
     assert len(shown(bootstrap, "broker", "logdirs")) == 3
+    [described] = shown(bootstrap, "broker", "describe", "2")
+    assert (described["id"], described["state"], described["replicas"], described["out_of_sync"]) == (2, "serves", 3, 0)
+    assert described["configs"]["node.id"] == "2"  # type: ignore[index]
+    assert "broker 2  state serves  address 127.0.0.1:" in ottla(bootstrap, "broker", "describe", "1", "2").stdout
+    assert "brokers 1, 2, 3 are" in ottla(bootstrap, "broker", "describe", "9").stderr
     planned = ottla(bootstrap, "broker", "unregister", "3")
     assert (planned.returncode, "would remove broker 3" in planned.stderr) == (1, True)
     refused = ottla(bootstrap, "broker", "unregister", "9", "--yes")

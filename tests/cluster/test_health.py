@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 import click
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
+from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import COMMANDS, LazyGroup
 from ottla.client.admin import PartitionDescription
+from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
@@ -130,6 +133,20 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def test_waiting_for_health_ends_when_the_cluster_is_well(tmp_path: Path) -> None:
+    """Until then it prints nothing, and says on standard error what is wrong."""
+    port = lasting_port()
+    command = [sys.executable, "-m", "ottla", "cluster", "health", "-B", f"127.0.0.1:{port}", "--until-healthy", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "no broker at" in process.stderr.readline()
+        with BrokerThread({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(tmp_path)}):
+            shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    [item] = json.loads(shown)["items"]
+    assert item["is_healthy"]
 
 
 def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> PartitionDescription:

@@ -34,3 +34,17 @@ def test_a_default_may_contradict_what_is_given_and_an_illegal_value_is_not_comp
 
 def test_a_file_of_kafkas_has_no_errors() -> None:
     assert {finding.severity for finding in lint(parse_properties(COMBINED_NODE))} == {Severity.NOTE}
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("tmp/data", "PrivateTmp"), ("var/tmp", "PrivateTmp"), ("home/me/data", "ProtectHome"), ("root", "ProtectHome"),
+        ("etc/ottla", "ProtectSystem"), ("var/lib/ottla", None), ("tmpfs", None), ("srv/home", None),
+    ],
+)  # fmt: skip
+def test_a_directory_where_data_does_not_last_or_the_unit_hides_is_warned_of(path: str, word: str | None) -> None:
+    for key in ("log.dirs", "log.dir", "metadata.log.dir"):
+        found = list(lint({"log.dirs": "/var/lib/ottla", key: f"/{path}"}))
+        assert [(finding.name, finding.severity) for finding in found] == ([] if word is None else [(key, Severity.WARNING)])
+        assert all(word in finding.text for finding in found if word)

@@ -78,6 +78,19 @@ def list_brokers(bootstrap: str, output: str) -> None:
 
 
 @broker.command()
+@click.argument("ids", nargs=-1, type=int, required=True, metavar="ID...")
+@bootstrap_option
+@format_option
+def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
+    """Describe brokers: address, state, what they lead and hold, directories, and what differs from the defaults."""
+    from ottla.cli.broker_description import print_description
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        print_description(admin, ids, output)
+
+
+@broker.command()
 @click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
 @bootstrap_option
 @format_option
@@ -138,7 +151,7 @@ def has_brokers(config: BrokerConfig) -> bool:
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
-    """All sources merged; the default log directory when none is set."""
+    """All sources merged. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
     values: dict[str, str] = {}
     if file is not None:
         values |= read_properties(file)
@@ -149,7 +162,7 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
             raise click.UsageError(f"-X {override}: expected KEY=VALUE")
         values[key.strip()] = value.strip()
     if not values.get("log.dirs") and not values.get("log.dir"):
-        values["log.dirs"] = default_data_folder(environ)
+        values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_folder(environ)
     return values
 
 

@@ -1,4 +1,4 @@
-"""``ottla config``: get, set, diff, explain, lint."""
+"""``ottla config``: get, set, diff, keys, explain, lint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.client.admin import ConfigEntry
     from ottla.client.admin.resources import ConfigResource
-    from ottla.config import ConfigKey
+    from ottla.config import BrokerConfig, ConfigKey
 
 SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
 
@@ -146,11 +146,15 @@ def diff(bootstrap: str, output: str, **resource: Any) -> None:
 @click.argument("key")
 @format_option
 def explain(key: str, output: str) -> None:
-    """Explain KEY: meaning, type, default, bounds, how it is changed, and whether it has an effect."""
-    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Scope, find_broker_key, nearest
+    """Explain KEY: meaning, type, default, bounds, how it is changed, and whether it has an effect.
+
+    The default is the value in force where nothing is set, also where another key has it.
+    """
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, Scope, find_broker_key, nearest
 
     tables = (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS), ("client metrics", CLIENT_METRICS_KEYS))
     rows = []
+    defaults = BrokerConfig()
     for resource, keys in tables:
         found = find_broker_key(key) if resource == "broker" else keys.get(key)
         if found is not None:
@@ -158,11 +162,44 @@ def explain(key: str, output: str) -> None:
             changed = "restart" if needs_restart else found.scope.value if resource == "broker" else "at once"
             bounds = ",".join(found.choices) if found.choices else _bounds(found.low, found.high)
             effect = "yes" if found.without_effect is None else f"no: it {found.without_effect}"
-            rows.append((resource, found.type.name.lower(), found.format(found.default), bounds, changed, effect, found.doc))
+            rows.append((resource, found.type.name.lower(), _in_force(found, defaults), bounds, changed, effect, found.doc))
     if not rows:
         hint = nearest(key, {name: known for _, keys in tables for name, known in keys.items()})
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {key}" + (f"; did you mean {hint}?" if hint else ""))
     print_rows(output, "config explain", ("resource", "type", "default", "bounds", "changed", "effect", "meaning"), rows)
+
+
+def _in_force(key: ConfigKey, defaults: BrokerConfig) -> str | None:
+    """What holds where nothing is set: the default of another key, where the key has none of its own."""
+    from ottla.config import BROKER_KEYS
+
+    value = key.default
+    if key.broker_key:
+        value = defaults.topic_default(key)
+    elif value is None and key.name in BROKER_KEYS:
+        value = defaults[key.name]
+    return key.format(value)
+
+
+@config.command("keys")
+@click.argument("word", default="")
+@click.option("--resource", type=click.Choice(["broker", "topic", "group", "client metrics"]), help="Only keys of these.")
+@format_option
+def list_keys(word: str, resource: str | None, output: str) -> None:
+    """List the keys that there are: those with WORD in the name or in what it means; `ottla config explain KEY` says more."""
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig
+
+    defaults = BrokerConfig()
+    tables = (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS), ("client metrics", CLIENT_METRICS_KEYS))
+    rows = [
+        (name, kind, key.type.name.lower(), _in_force(key, defaults), key.without_effect is None, key.doc)
+        for kind, keys in tables
+        for name, key in sorted(keys.items())
+        if resource in (None, kind) and (word.lower() in name.lower() or word.lower() in key.doc.lower())
+    ]
+    if not rows:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"no key has {word!r} in its name or its meaning")
+    print_rows(output, "config keys", ("name", "resource", "type", "default", "has_effect", "meaning"), rows)
 
 
 @config.command()
@@ -178,6 +215,9 @@ def lint(file: str, output: str) -> None:
     from ottla.config.lint import lint as findings_of
 
     findings = list(findings_of(read_properties(file)))
+    if not findings and output == "text":
+        click.echo("nothing to report")
+        return
     print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
-import tempfile
 from typing import Final
 
 import click
@@ -38,11 +36,16 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.cli.admin_pages import admin_beside
     from ottla.cli.broker import gather
     from ottla.cli.logging import configure_logging
+    from ottla.cli.temporary_place import TemporaryPlace, remove_leftovers
     from ottla.config import BrokerConfig
     from ottla.runtime.serve import run_broker
 
     configure_logging(log_level)
-    folder = data or tempfile.mkdtemp(prefix="ottla-dev-")
+    place = None
+    if data is None:
+        remove_leftovers()
+        place = TemporaryPlace()
+    folder = place.data if place is not None else str(data)
     properties = DEV_PROFILE | {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
 
@@ -63,5 +66,5 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
         config = BrokerConfig(properties)
         run_broker(config, on_started=announce, beside=admin_beside(config))
     finally:
-        if data is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        if place is not None:
+            place.remove()

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "console": ("ottla.cli.console:console", "Serve a page to look at a cluster."),
     "consume": ("ottla.cli.consume:consume", "Read records from topics."),
+    "debug": ("ottla.cli.debug:debug", "Gather what a bug report needs."),
     "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through three brokers and PySpark."),
     "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
     "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Protocol
+
+import msgspec
 
 from ottla.client.failures import Pending
 from ottla.client.outgoing import Outgoing
@@ -22,8 +24,7 @@ WINDOW_BATCHES = 5
 RECORD_OVERHEAD_BYTES = 32  # at most: lengths, time and offset of a record, without headers
 
 
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
+class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
     """The place where a record landed. ``offset`` is -1 with acks=0; ``timestamp_ms`` is the broker's when it stamps records."""
 
     topic: str
@@ -82,11 +83,12 @@ class ProducerBatch:
 
     def done(self, base_offset: int, append_time_ms: int) -> None:
         """Each record's future has its result."""
-        for index, future in enumerate(self.futures):
+        topic, partition = self.partition.topic, self.partition.partition
+        offsets = repeat(-1) if base_offset < 0 else count(base_offset)
+        times_ms = self.timestamps if append_time_ms < 0 else repeat(append_time_ms)
+        for future, offset, timestamp_ms in zip(self.futures, offsets, times_ms):
             if not future.done():
-                offset = -1 if base_offset < 0 else base_offset + index
-                timestamp_ms = self.timestamps[index] if append_time_ms < 0 else append_time_ms
-                future.set_result(RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms))
+                future.set_result(RecordMetadata(topic, partition, offset, timestamp_ms))
         self._finish()
 
     def fail(self, error: KafkaError) -> list[Acknowledgement]:
@@ -177,6 +179,24 @@ class PartitionQueue:
         batch.timestamps.append(record.timestamp_ms)
         batch.is_closed = size >= batch_bytes_max
         return batch if is_new or batch.is_closed else None, size - before
+
+    def add_to_open(self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int) -> int:
+        """The bytes added to the open batch; 0 where ``add`` is to decide: no batch is open, or this record might fill it.
+
+        Of records without headers alone, of which the size in the batch has a bound.
+        """
+        if not self.batches:
+            return 0
+        batch = self.batches[-1]
+        builder = batch.builder
+        before = builder.size_bytes
+        if batch.is_closed or before + RECORD_OVERHEAD_BYTES + record.size_bytes >= batch_bytes_max:
+            return 0
+        size = builder.append(record.key, record.value, timestamp_ms=record.timestamp_ms)
+        assert size < batch_bytes_max, "a record's overhead has its bound"
+        batch.futures.append(future)
+        batch.timestamps.append(record.timestamp_ms)
+        return size - before
 
     def may_number(self, producer_id: int) -> bool:
         """Whether the head batch can go out: it has its number, or may take the next one of this producer id.

@@ -6,7 +6,9 @@ What cannot be sent is refused here with a TypeError that says what to write ins
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import Headers
@@ -16,7 +18,9 @@ HeadersLike = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
 """A record's headers as they may be given: by name, or as pairs where a name comes more than once."""
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """A record that may be sent."""
+
     topic: str
     partition: int | None  # None: where the partitioner says
     key: bytes | None

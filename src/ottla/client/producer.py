@@ -102,6 +102,9 @@ class Producer:
             timeout_ms, max_block_ms = settings.transaction_timeout_ms, settings.max_block_ms
             self._transactions = Transactions(cluster, enlistment, self._sender, timeout_ms=timeout_ms, max_block_ms=max_block_ms)
         self._states = None if enlistment is None else enlistment.states
+        self._batch_size = settings.batch_size
+        self._is_plain = settings.key_serializer is None and settings.value_serializer is None
+        self._now_ms = cluster.world.clock.now_ms
         self._is_closed = False
 
     async def send(
@@ -243,13 +246,22 @@ class Producer:
 
     def _prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
         """The record as it is sent. Touches nothing that belongs to the loop."""
+        if self._is_plain and type(value) is bytes and not headers and timestamp_ms is None and type(topic) is str and topic:
+            # The usual record, which needs no more than this; what is odd about others is said below.
+            size = len(value)
+            if type(key) is bytes:
+                size += len(key)
+            elif key is not None:
+                size = self._settings.max_request_size + 1
+            if size <= self._settings.max_request_size and (partition is None or type(partition) is int):
+                return Outgoing(topic, partition, key, value, (), self._now_ms(), size)
         return prepare(
             topic,
             value,
             key=key,
             partition=partition,
             headers=headers,
-            timestamp_ms=self._world.clock.now_ms() if timestamp_ms is None else timestamp_ms,
+            timestamp_ms=self._now_ms() if timestamp_ms is None else timestamp_ms,
             key_serializer=self._settings.key_serializer,
             value_serializer=self._settings.value_serializer,
             size_bytes_max=self._settings.max_request_size,
@@ -266,6 +278,10 @@ class Producer:
             return False
         return record.partition is None or record.partition in found.partitions
 
+    def _has_room(self) -> bool:
+        """Whether the buffer takes another record."""
+        return self._sender.room.used_bytes < self._settings.buffer_memory
+
     async def _admit(self, record: Outgoing) -> None:
         """``_add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
@@ -280,9 +296,16 @@ class Producer:
 
     def _add(self, record: Outgoing, future: Acknowledgement) -> None:
         """The record is in its partition's open batch."""
-        queues = self._queues_of.setdefault(record.topic, {})
+        queues = self._queues_of.get(record.topic)
+        if queues is None:
+            queues = self._queues_of[record.topic] = {}
         partition = self._partition_of(record, queues)
         queue = queues.get(partition)
+        if queue is not None and not record.headers:
+            added = queue.add_to_open(record, future, batch_bytes_max=self._batch_size)
+            if added:
+                self._sender.room.used_bytes += added
+                return
         if queue is None:
             queue = queues[partition] = PartitionQueue(TopicPartition(record.topic, partition))
             self._queues[queue.partition] = queue
@@ -312,6 +335,8 @@ class Producer:
             chosen = chosen_by(self._settings.partitioner, record.topic, record.key, count)
             if chosen is not None:
                 return chosen
+        if count == 1:
+            return 0
         if record.key is not None:
             return partition_for_key(record.key, count)
         # The topic's current partition, or another one where its batch is full or sent.

@@ -6,10 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.definition import parse_list
 from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import KafkaError
+
+_UNLASTING: Final = (
+    (("tmp", "var/tmp"), "the system empties this directory, and the unit of `ottla generate systemd` has one of its own (PrivateTmp)"),
+    (("home", "root", "run/user"), "the unit of `ottla generate systemd` hides this directory from the broker (ProtectHome)"),
+    (("usr", "boot", "efi", "etc"), "the unit of `ottla generate systemd` lets the broker only read here (ProtectSystem)"),
+)
 
 
 class Severity(Enum):
@@ -51,3 +59,13 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
         return
     for name, text in config.contradictions():
         yield Finding(name, Severity.WARNING, text)
+    yield from _places(given)
+
+
+def _places(given: Mapping[str, str]) -> Iterator[Finding]:
+    """Log directories where data does not last, or where the unit of ``ottla generate systemd`` lets a broker see or write nothing."""
+    for name in ("log.dirs", "log.dir", "metadata.log.dir"):
+        for path in parse_list(given.get(name, "")):
+            for places, text in _UNLASTING:
+                if any(f"{path}/".startswith(f"/{place}/") for place in places):
+                    yield Finding(name, Severity.WARNING, f"{path}: {text}; /var/lib/ottla is what the unit has for it")

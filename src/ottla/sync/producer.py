@@ -23,6 +23,7 @@ from ottla.client.producer import OnDelivery, report
 from ottla.sync.loop_thread import Blocking, blocking, on_loop
 from ottla.sync.sent_record import SentRecord
 
+_new_future = object.__new__  # without the call of an __init__ that does nothing
 WAITING_BYTES_MAX: Final = 1 << 20
 WAITING_COUNT_MAX: Final = 10_000
 CHUNK_COUNT: Final = 2_000
@@ -139,7 +140,7 @@ class Producer(Blocking[aio.Producer]):
         is_full = self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX or len(self._waiting) > WAITING_COUNT_MAX
         if is_full or not self._inner._is_admitted(record):
             self._run(self._admit(record))
-        future = SentRecord()
+        future = _new_future(SentRecord)
         self._put_bytes += record.size_bytes
         self._waiting.append((record, future))
         return future
@@ -177,16 +178,20 @@ class Producer(Blocking[aio.Producer]):
         waiting, inner = self._waiting, self._inner
         if self._is_held_up is not None:
             return
+        admitted = ""  # what is known of a topic stays so until this returns
         while True:
             while waiting:
                 record, future = waiting[0]
                 try:
-                    if not inner._is_admitted(record):
-                        self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move())
-                        return
+                    if record.topic != admitted or record.partition is not None or not inner._has_room():
+                        if not inner._is_admitted(record):
+                            self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move())
+                            return
+                        admitted = record.topic
                     inner._add(record, future)
                 except KafkaError as error:
                     inner._refuse(record, future, error)
+                    admitted = ""  # a transaction may have failed with it
                 waiting.popleft()
                 self._moved_bytes += record.size_bytes
             self._is_moving = False

@@ -26,7 +26,7 @@ class SentRecord(Future[RecordMetadata]):
     _is_seen = False
 
     def __init__(self) -> None:
-        """The base class's attributes are those above, and those made late."""
+        """The base class's attributes are those above, and those made late: ``object.__new__`` makes one, too."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATE:
@@ -40,21 +40,25 @@ class SentRecord(Future[RecordMetadata]):
     def set_result(self, result: RecordMetadata) -> None:
         """It has landed."""
         self._result = result
-        self._finish()
+        self._state = FINISHED
+        made = self.__dict__
+        if "_condition" in made or "_waiters" in made or "_done_callbacks" in made:
+            self._wake()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """It has failed."""
         self._exception = exception
-        self._finish()
-
-    def _finish(self) -> None:
         self._state = FINISHED
         if not self.__dict__.keys().isdisjoint(_MADE_LATE):
-            with self._condition:
-                for waiter in self._waiters:
-                    (waiter.add_result if self._exception is None else waiter.add_exception)(self)
-                self._condition.notify_all()
-            self._invoke_callbacks()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Threads that wait, and callbacks."""
+        with self._condition:
+            for waiter in self._waiters:
+                (waiter.add_result if self._exception is None else waiter.add_exception)(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()
 
     def cancel(self) -> bool:
         """False: a record that was sent cannot be taken back."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, segment_size
+from ottla.broker.coordinators.shard import Shard
 from ottla.config import BrokerConfig
+from ottla.groups.classic.drafts import GroupSettled
 from ottla.groups.commands import DeleteTopicOffsets, EndTransaction
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
+from ottla.loggers import get_logger
 from ottla.machine import Marker
 from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
 from ottla.types import GROUP_METADATA_TOPIC
+
+log = get_logger(__name__)
 
 OFFSET_BYTES_MIN = 42
 """What a committed offset takes in the log, but for the names of its group and topic."""
@@ -54,6 +61,16 @@ def _kind(config: BrokerConfig) -> CoordinatorKind[GroupCoordinator]:
             **segment_size(config["offsets.topic.segment.bytes"]),
         },
         commit_ms_max=config["offsets.commit.timeout.ms"],
+        on_effect=_log,
+    )
+
+
+def _log(_: Shard[Any], effect: Any) -> None:
+    """What a group's operator wants to see, once it is committed."""
+    assert isinstance(effect, GroupSettled), "there are no other effects"
+    event = "group_stable" if effect.member_count else "group_empty"
+    log.info(
+        event, group=effect.group_id, generation_id=effect.generation_id, members=effect.member_count, assignor=effect.assignor or None
     )
 
 

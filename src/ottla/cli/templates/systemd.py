@@ -11,6 +11,8 @@ STOP_SECONDS: Final = 60
 def unit(*, command: str, properties: str, user: str, cores: str | None = None) -> str:
     """The text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
 
+    Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
+
     With ``cores``, SIGTERM goes to the supervisor alone, which stops its brokers together: a second SIGTERM would end them at once.
     """
     option = "" if cores is None else f" --cores {cores}"

@@ -26,6 +26,17 @@ class GroupRemoved:
     group_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSettled:
+    """The effect that the group's new generation, which is committed, is worth a line of the broker's log: Stable, or Empty again."""
+
+    group_id: str
+    state: str
+    generation_id: int
+    member_count: int
+    assignor: str | None
+
+
 @dataclass(slots=True)
 class Draft:
     """``group`` is ours to change. Timers need no cancelling: their commands say which generation they belong to."""
@@ -36,6 +47,7 @@ class Draft:
     records: list[StoredRecord] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     replies: list[tuple[int, Any]] = field(default_factory=list)
+    effects: list[GroupSettled] = field(default_factory=list)
 
     def reply(self, token: int, value: Any) -> None:
         self.replies.append((token, value))
@@ -43,6 +55,11 @@ class Draft:
     def store(self) -> None:
         """The group as it is now outlives this coordinator."""
         self.records.append(self.group.to_record())
+
+    def settle(self) -> None:
+        """The group has come to rest, and operators see it."""
+        group = self.group
+        self.effects.append(GroupSettled(group.group_id, group.state.value, group.generation_id, len(group.members), group.protocol_name))
 
     def expect_life(self, member: Member) -> None:
         """The member is alive now; its next session timeout starts."""
@@ -73,7 +90,11 @@ class Draft:
         tokens = [token for token, _ in self.replies]
         assert len(set(tokens)) == len(tokens), "a token is answered once"
         return Decision(
-            records=tuple(self.records), facts=(GroupChanged(self.group),), timers=tuple(self.timers), replies=tuple(self.replies)
+            records=tuple(self.records),
+            facts=(GroupChanged(self.group),),
+            timers=tuple(self.timers),
+            replies=tuple(self.replies),
+            effects=tuple(self.effects),
         )
 
 

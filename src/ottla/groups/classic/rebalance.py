@@ -80,6 +80,7 @@ def _begin_empty_generation(draft: Draft) -> None:
     group.is_initial_rebalance = False
     group.transition_to(GroupState.EMPTY, draft.now_ms)
     draft.store()
+    draft.settle()
 
 
 def _begin_generation(draft: Draft) -> None:

@@ -65,6 +65,7 @@ def _assign(draft: Draft, assignments: dict[str, bytes]) -> None:
         group.update(member_id, assignment=assignments.get(member_id, b""))
     group.transition_to(GroupState.STABLE, draft.now_ms)
     draft.store()
+    draft.settle()
     hand_out(draft)
 
 
