@@ -339,7 +339,7 @@ def test_an_expired_session_may_only_authenticate_again(tmp_path: Path, comes_in
 
 
 def test_an_expired_session_has_the_time_of_a_new_connection(tmp_path: Path) -> None:
-    limits = {"connections_max_reauth_ms": "1000", "ottla_authentication_timeout_ms": "500"}
+    limits = {"connections_max_reauth_ms": "1000", "ottla_authentication_timeout_ms": "1000"}
     with started(tmp_path, **limits) as broker, RawClient(port_of(broker)) as client:
         authenticate(client)
         assert broker._broker is not None
@@ -358,7 +358,7 @@ def test_a_session_that_expires_on_the_doorstep_is_not_let_in(tmp_path: Path) ->
         gate, connections = broker._broker.gate, broker._broker.router.connections
         gate._doorstep = doorstep = Doorstep(gate.router, bytes(16))
         authenticate(client)
-        assert [type(one.pipeline) for one in list(connections)] == [Doorstep]
+        assert len(doorstep._connections) == 1
         eventually(lambda: [type(one.pipeline) for one in list(connections)], lambda kinds: kinds == [Candidate])
         gate._doorstep = None
         broker._loop.call_soon_threadsafe(doorstep.open)

@@ -48,9 +48,9 @@ def key_set(*more: dict[str, Any]) -> bytes:
     return json.dumps({"keys": [rsa_jwk(rsa_key(), kid="rsa", alg="RS256"), ec_jwk(ec_key(), kid="ec", use="sig"), *more]}).encode()
 
 
-def claims(**more: Any) -> dict[str, Any]:
-    """Of a token that is good for an hour; None leaves a claim out."""
-    now = int(time.time())
+def claims(now: int | None = None, /, **more: Any) -> dict[str, Any]:
+    """Of a token that is good for an hour from ``now`` in seconds; None leaves a claim out."""
+    now = int(time.time()) if now is None else now
     found = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + 3600} | more
     return {name: value for name, value in found.items() if value is not None}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import time
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from tests.security.issuer import AUDIENCE, ISSUER, claims, ec_jwk, ec_key, key_set, rsa_jwk, rsa_key, signed, text_of
+from tests.security import issuer
+from tests.security.issuer import AUDIENCE, ISSUER, ec_jwk, ec_key, key_set, rsa_jwk, rsa_key, signed, text_of
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.security.jwt import Expected, UnknownKeyError, parse_key_set, verified
@@ -21,12 +21,17 @@ from ottla.types import Secret
 
 EXPECTED = Expected(audiences=["other", AUDIENCE], issuer=ISSUER)
 KEYS = parse_key_set(key_set())
-NOW = int(time.time())
+NOW = 1_800_000_000
+"""Seconds: the time of all tokens here, whenever the tests run."""
 RS, ES = {"alg": "RS256", "kid": "rsa"}, {"alg": "ES256", "kid": "ec"}
 
 
 def now_ms() -> int:
-    return int(time.time() * 1000)
+    return NOW * 1000
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    return issuer.claims(NOW, **more)
 
 
 def check(token: str, expected: Expected = EXPECTED) -> str:
@@ -172,7 +177,7 @@ def test_the_message_of_a_client() -> None:
     assert 3_500_000 < answer.lifetime_ms <= 3_600_000
     for message in (f"n,a=alice,\x01auth=Bearer {token}\x01\x01", f"n,,\x01ext=a b\x01auth=bearer {token}\x01other=\x01\x01"):
         assert server().step(message.encode()).name == "alice"
-    ending = server().step(oauth_token(Secret(signed(claims(exp=int(time.time()) - 10)))))
+    ending = server().step(oauth_token(Secret(signed(claims(exp=NOW - 10)))))
     assert ending.lifetime_ms == 1, "within the skew, and to authenticate again at once"
 
 
