@@ -173,16 +173,9 @@ def test_single_replicas_are_at_their_minimum_and_well() -> None:
     assert problems(replace(WELL, partitions=states)) == []
 
 
-KAFKAS = {"kafka-reassign-partitions.sh": set[str](), "kafka-cluster.sh": {"unregister", "--id"}}
-"""Commands of Apache Kafka's that do what ottla has no command for."""
-
-
 def check_command(text: str) -> None:
     """The command exists, with its subcommand and options."""
     program, *words = text.split()
-    if program in KAFKAS:
-        assert {word for word in words if not word.isdigit()} <= KAFKAS[program], text
-        return
     assert program == "ottla", text
     assert words[0] in COMMANDS, text
     group = LazyGroup().get_command(click.Context(click.Group()), words[0])

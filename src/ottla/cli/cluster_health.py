@@ -219,10 +219,10 @@ def findings(health: Health) -> Iterator[Finding]:
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
-        forget = f"move its replicas to others (`kafka-reassign-partitions.sh`) and forget it (`kafka-cluster.sh unregister --id {broker}`)"
+        forget = f"move its replicas to others (`ottla partition reassign`) and forget it (`ottla broker unregister {broker}`)"
         yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}, or {forget}")
     for broker in absent:
-        move = "move its replicas to others (`kafka-reassign-partitions.sh`)"
+        move = "move its replicas to others (`ottla partition reassign`)"
         yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {move}")
     for broker in health.silent:
         yield Finding(

@@ -26,8 +26,9 @@ DEV_PROFILE: Final = {
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
+@click.option("--console", "has_console", is_flag=True, help="Serve a page to look at the broker; its address is printed.")
 @format_option
-def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, output: str) -> None:
+def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, has_console: bool, output: str) -> None:
     """Start a broker on this machine with relaxed settings."""
     gc.disable()  # as broker start does
     import msgspec
@@ -35,6 +36,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.broker.node import Broker
     from ottla.cli.admin_pages import admin_beside
     from ottla.cli.broker import gather
+    from ottla.cli.console import console_beside
     from ottla.cli.logging import configure_logging
     from ottla.cli.temporary_place import TemporaryPlace, remove_leftovers
     from ottla.config import BrokerConfig
@@ -50,6 +52,12 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
 
     def announce(broker: Broker) -> None:
+        say(broker)
+        if has_console:
+            host, bound = next(iter(broker.addresses.values()))
+            beside.start(f"{host}:{bound}", None)
+
+    def say(broker: Broker) -> None:
         host, bound = next(iter(broker.addresses.values()))
         if output == "json":
             click.echo(msgspec.json.encode({"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}).decode())
@@ -64,7 +72,8 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
 
     try:
         config = BrokerConfig(properties)
-        run_broker(config, on_started=announce, beside=admin_beside(config))
+        with console_beside() as beside:
+            run_broker(config, on_started=announce, beside=admin_beside(config))
     finally:
         if place is not None:
             place.remove()
