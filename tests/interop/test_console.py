@@ -98,6 +98,10 @@ def test_a_node_is_killed_and_started_by_its_buttons(console: tuple[str, str], p
     expect(page.locator("table.messages tbody tr")).to_have_count(1)
     expect(page.locator("table.messages")).to_contain_text(f'"id": {LARGE}')
     expect(page.locator("table.messages")).to_contain_text("<b>k</b>")
+    page.get_by_label("live").check()
+    with Producer(bootstrap) as producer:
+        producer.send("orders", b"another needle").result(30)
+    expect(page.locator("table.messages tbody tr")).to_have_count(2)
     for name in ("Groups", "Brokers", "Cluster"):
         page.get_by_role("link", name=name, exact=True).click()
     expect(page.locator("#nodes button")).to_have_count(3)
