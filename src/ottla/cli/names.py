@@ -5,7 +5,6 @@ The cluster is asked while a person waits for a key to have an effect: nothing i
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,8 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 def _completer(ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Completer:
     def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+        import asyncio
+
         from ottla.aio import Admin
 
         async def names() -> Iterable[str]:
