@@ -41,14 +41,14 @@ run: setup
 # make kernel ARGS=tests is all of it with the compiled one.
 test: export OTTLA_KERNEL ?= plain
 test: setup
-	$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
+	$(PYTEST) -n 2 --dist loadscope --durations=10 $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)
 
 test-paths: setup
-	OTTLA_PATHS=sendfile,offload,cold $(PYTEST) -n 2 --dist loadgroup $(PATHS_TESTS) $(ARGS)
-	OTTLA_PATHS=copy,inline,warm $(PYTEST) -n 2 --dist loadgroup $(PATHS_TESTS) $(ARGS)
+	OTTLA_PATHS=sendfile,offload,cold $(PYTEST) -n 2 --dist loadscope $(PATHS_TESTS) $(ARGS)
+	OTTLA_PATHS=copy,inline,warm $(PYTEST) -n 2 --dist loadscope $(PATHS_TESTS) $(ARGS)
 
 check: setup
 	$(VENV)/bin/ruff check .
@@ -104,7 +104,7 @@ bench-spark: setup
 kernel: setup
 	$(call need,tests/kernel)
 	$(VENV)/bin/python scripts/compile_kernel.py src/ottla/records
-	OTTLA_KERNEL=compiled $(PYTEST) -n 2 --dist loadgroup $(or $(ARGS),tests/kernel tests/records tests/client tests/spark/test_columns.py)
+	OTTLA_KERNEL=compiled $(PYTEST) -n 2 --dist loadscope $(or $(ARGS),tests/kernel tests/records tests/client tests/spark/test_columns.py)
 
 wheels: setup
 	$(VENV)/bin/pip install --quiet --require-hashes --requirement requirements-wheels.lock
