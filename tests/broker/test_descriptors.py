@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.hostile.wire_bytes import batch
 from tests.simulation.hunt import silence
+from tests.waiting import eventually
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_topics import (
@@ -22,6 +24,7 @@ from ottla.messages.create_topics import (
     CreateTopicsRequest,
 )  # fmt: skip
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.sync import Admin, NewTopic
@@ -52,6 +55,20 @@ def test_a_log_of_many_segments_needs_few_open_files(tmp_path: Path) -> None:
                 answer = client.ask(FetchRequest(max_wait_ms=0, topics=[wanted]), 11)
                 assert answer.responses[0].partitions[0].records
             assert open_files(broker.pid) - before < 15
+
+
+def test_topics_that_come_and_go_leave_no_descriptor_behind(tmp_path: Path) -> None:
+    """Deleted partitions are part of circles, which the collector of garbage comes to late, or never."""
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker, Admin(broker.bootstrap) as admin:
+        gc.disable()
+        try:
+            before = open_files(os.getpid())
+            for number in range(3):
+                assert admin.create_topics([NewTopic(f"t-{number}", 20)]) == {f"t-{number}": None}
+                assert admin.delete_topics([f"t-{number}"]) == {f"t-{number}": None}
+                eventually(lambda: open_files(os.getpid()), lambda count: count < before + 20)
+        finally:
+            gc.enable()
 
 
 def test_a_broker_with_few_descriptors_refuses_and_continues(tmp_path: Path) -> None:

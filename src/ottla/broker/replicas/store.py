@@ -1,8 +1,7 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a directory ``topic-index`` of one of the log directories; a new one is placed where there are fewest. What a start finds
-and the image does not name is kept (``found_replicas.py``). A deleted partition is not closed in order: its directory is renamed,
-which needs no room on the disk.
+Each lives in a directory ``topic-index`` of a log directory, a new one where there are fewest. What a start finds and the image does not
+name is kept (``found_replicas.py``). A deleted partition is not closed in order: its directory is renamed, which needs no room on disk.
 
 A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
 of room or of descriptors is tried again (``unopened.py``), one that is damaged fetched again (``damaged_replicas.py``).
@@ -388,6 +387,7 @@ class PartitionStore(Part):
 
     async def _discard(self, partition: Partition, *, is_damaged: bool = False) -> None:
         self._left.pop(partition, None)
+        partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if is_damaged:  # until it is out of the way nothing is put in its place
             self._damaged.note(partition.key, folder)

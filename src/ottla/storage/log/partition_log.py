@@ -353,9 +353,12 @@ class PartitionLog:
 
     def retire(self) -> None:
         """Nothing is read from the log or written to it from now on: its partition was deleted. What was staged is dropped."""
-        for segment in self._segments.all:
-            segment.is_retired = True
+        self._segments.retire_all()
         self.health.retire()
+
+    def let_go(self) -> None:
+        """The files of a retired log are closed, once no region of them is being sent. Nothing is being written or replaced."""
+        self._segments.let_go()
 
     # -- durability
 

@@ -222,6 +222,16 @@ class LogSegments:
 
     # -- all of them
 
+    def retire_all(self) -> None:
+        """Only reads in progress still use them."""
+        for segment in self.all:
+            segment.is_retired = True
+
+    def let_go(self) -> None:
+        """Their files are closed, once no region of them is being sent."""
+        for segment in self.all:
+            segment.let_go()
+
     def replace(self, replaced: Sequence[Segment], fresh: Segment) -> None:
         """``fresh`` is in the place of segments that follow each other: reads from now on need none of the old files."""
         first = self.all.index(replaced[0])

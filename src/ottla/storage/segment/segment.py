@@ -352,6 +352,11 @@ class Segment(Tally):
         self.is_retired = True
         await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
 
+    def let_go(self) -> None:
+        """Of a retired segment: its file is closed, once no region of it is being sent. No read opens it again."""
+        assert self.is_retired, "a segment of the log keeps its file"
+        self._file = None
+
     @property
     def _suffixes(self) -> Sequence[str]:
         return SUFFIXES if self.has_aborted else (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
