@@ -37,11 +37,12 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Two workers; Spark's tests share one of them, and so one JVM (tests/conftest.py). The kernel is the plain one, which is there always;
+# Three workers, on two cores: tests wait a third of their time. Spark's tests share one of them, and so one JVM (tests/conftest.py). The
+# kernel is the plain one, which is there always;
 # make kernel ARGS=tests is all of it with the compiled one.
 test: export OTTLA_KERNEL ?= plain
 test: setup
-	$(PYTEST) -n 2 --dist loadscope --durations=10 $(ARGS)
+	$(PYTEST) -n 3 --dist loadscope --durations=10 $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)

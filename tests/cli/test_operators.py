@@ -145,7 +145,7 @@ def test_offsets_at_a_time(bootstrap: str) -> None:
         (["quota", "set", "--user", "a", "--yes"], "nothing to change"),
         (["feature", "set", "transaction.version=two", "--yes"], "expected the number of a level"),
         (["topics", "list"], "did you mean 'topic'?"),
-        (["xyzzy"], "broker, check-history"),
+        (["xyzzy"], "broker, certs, check-history"),
     ],
 )
 def test_a_wrong_call_says_what_was_expected(arguments: list[str], text: str) -> None:

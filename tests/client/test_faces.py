@@ -30,13 +30,14 @@ SURFACE: dict[type[Any], str] = {
     aio.Consumer: "assign assignment beginning_offsets close commit committed end_offsets generation_id group_metadata member_id metrics "
     "offsets_for_times partitions_for pause paused poll position resume seek seek_to_beginning seek_to_end store_offsets subscribe "
     "subscription unsubscribe",
-    aio.Admin: "abort_transaction alter_client_quotas alter_configs alter_partition_reassignments alter_replica_log_dirs alter_users close "
-    "committed_offsets create_acls create_partitions create_topics delete_acls delete_groups delete_offsets delete_records delete_topics "
-    "describe_acls describe_client_quotas describe_cluster describe_config_of_topics describe_configs describe_features describe_group "
-    "describe_log_dirs describe_partitions describe_producers describe_quorum describe_topic describe_transactions describe_users "
-    "elect_leaders end_hanging_transaction fence_producers find_hanging_transactions list_config_resources list_groups "
-    "list_partition_reassignments list_topics list_transactions offsets_for_times pending_offsets replace_configs set_offsets "
-    "unregister_broker update_features",
+    aio.Admin: "abort_transaction alter_client_quotas alter_configs alter_partition_reassignments alter_replica_log_dirs alter_users "
+    "close committed_offsets create_acls create_partitions create_token create_topics delete_acls delete_groups "
+    "delete_offsets delete_records delete_topics describe_acls describe_client_quotas describe_cluster "
+    "describe_config_of_topics describe_configs describe_features describe_group describe_log_dirs describe_partitions "
+    "describe_producers describe_quorum describe_tokens describe_topic describe_transactions describe_users elect_leaders "
+    "end_hanging_transaction expire_token fence_producers find_hanging_transactions list_config_resources list_groups "
+    "list_partition_reassignments list_topics list_transactions offsets_for_times pending_offsets renew_token replace_configs "
+    "set_offsets unregister_broker update_features",
 }
 """What an application may call: a name that is added or removed here is a change that users see."""
 

@@ -22,6 +22,7 @@ KIO_HAS = (
         "Envelope",
     ),
     "AlterPartition",
+    *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
     *("Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot", "UpdateRaftVoter"),
 )
 KINDS = {"bool": "boolean", "bytes": "binary"}

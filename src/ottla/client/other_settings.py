@@ -13,7 +13,7 @@ _NOT_YET: Final = "not yet: "
 _SYSTEM: Final = "sockets have the operating system's options and buffers"
 _BACKOFF: Final = "the pause before another try is 50 ms, doubles to 1 s, and has a fifth of jitter"
 _METRICS: Final = "metrics() returns the client's metrics"
-_MECHANISMS: Final = "the mechanisms are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512"
+_MECHANISMS: Final = "the mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER"
 _PROVIDERS: Final = "TLS is that of Python's ssl module"
 _LEVELS: Final = _NOT_YET + "a codec has its library's own level"
 _NEGOTIATED: Final = "the versions of each API are negotiated with each broker"
@@ -51,7 +51,6 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "sasl_login_class": _MECHANISMS,
     "sasl_kerberos_service_name": _MECHANISMS,
     "sasl_kerberos_kinit_cmd": _MECHANISMS,
-    "sasl_oauthbearer_token_endpoint_url": _MECHANISMS,
     "sasl_oauthbearer_jwks_endpoint_url": _MECHANISMS,
     # The Java client's producer
     "max_in_flight_requests_per_connection": "five batches of a partition are under way at most; idempotence keeps their order",
@@ -84,7 +83,7 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "ssl_password": "set ssl_key_password",
     "ssl_crlfile": _NOT_YET + "certificates that were revoked are not looked for",
     "ssl_check_hostname": "set ssl_endpoint_identification_algorithm, to '' for no check",
-    "sasl_oauth_token_provider": _MECHANISMS,
+    "sasl_oauth_token_provider": "give a function: sasl_oauth_token()",
     "legacy_iterator": "there is one iterator",
     # librdkafka
     "message_timeout_ms": "set delivery_timeout_ms",
