@@ -125,14 +125,14 @@ def test_only_stored_offsets_are_committed_where_the_application_stores_them() -
         consumer = consumer_of(broker.client("c"), group_id="g", enable_auto_offset_store=False, auto_commit_interval_ms=100)
         consumer.subscribe(["t"])
         records = await take(consumer, 6)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # simulated: auto_commit_interval_ms has passed
         await consumer.poll(10)
         assert await consumer.committed([KEY, TopicPartition("t", 1)]) == {}, "what was handed out may not have been processed"
         consumer.store_offsets(next(record for record in records if record.partition == 0))
         with pytest.raises(KafkaError, match="t-7 is not assigned"):
             consumer.store_offsets({("t", 7): 1})
         await consumer.poll(10)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # simulated: auto_commit_interval_ms has passed
         await consumer.poll(10)
         assert await consumer.committed([KEY, TopicPartition("t", 1)]) == {KEY: 1}
         await consumer.close()  # commits what is stored, and nothing else
@@ -204,7 +204,7 @@ def outage_of(caplog: pytest.LogCaptureFixture, *, is_refused: bool) -> tuple[fl
             await asyncio.sleep(0.01)
         first_ms.append(clock.monotonic_ms() - began_ms)
         if is_refused:
-            await asyncio.sleep(20)
+            await asyncio.sleep(20)  # simulated: the outage goes on
             await broker.start()
             await (await sending)
             await producer.close()
@@ -246,7 +246,7 @@ def test_metrics_count_what_was_done() -> None:
         assert len(await take(consumer, 2, max_records=2)) == 2
         assert consumer.metrics().lag == {KEY: 3}
         await take(consumer, 3)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # simulated: auto_commit_interval_ms has passed
         await consumer.poll(10)
         read = consumer.metrics()
         assert (read.records, read.rebalances, read.fetches_failed, read.lag) == (5, 1, 0, {KEY: 0})

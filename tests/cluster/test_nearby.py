@@ -76,7 +76,7 @@ def test_records_are_read_from_the_replica_in_the_rack_as_soon_as_they_are_commi
             assert await read(consumer, 1) == [b"before"]
             for value in (b"a", b"b", b"c"):
                 reading = asyncio.ensure_future(read(consumer, 1))
-                await asyncio.sleep(2)
+                await nodes.until(lambda: bool(nodes.partition(FOLLOWER, "t").waiters))
                 began = loop.time()
                 await nodes.send("t", value)
                 assert await reading == [value]

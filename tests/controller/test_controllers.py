@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ottla.controller.controllers import REGISTRATION_SINCE, register_controller
-from ottla.controller.features import METADATA_VERSION, FeatureUpdate, UpgradeType, update_features
+from ottla.controller.features import METADATA_VERSION, FeatureUpdate, update_features
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.update_features import UpgradeType
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage, EndpointImage
 from ottla.metadata.replay import replay
 

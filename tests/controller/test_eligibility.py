@@ -13,8 +13,9 @@ from tests.controller.test_brokers import Cluster
 from ottla.config import BrokerConfig
 from ottla.controller.configs import ConfigChange, Operation, change_configs, replace_configs
 from ottla.controller.decided import Recorded
-from ottla.controller.features import ELR_VERSION, FEATURES, MIN_ISR, FeatureUpdate, UpgradeType, update_features
+from ottla.controller.features import ELR_VERSION, FEATURES, MIN_ISR, FeatureUpdate, update_features
 from ottla.messages.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
+from ottla.messages.update_features import UpgradeType
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from ottla.types import NO_LEADER
 

@@ -120,7 +120,7 @@ class Pages:
                 "group_id": one.group_id,
                 "state": one.state,
                 "type": one.type,
-                "lag": sum(part.lag or 0 for part in found.get(one.group_id, [])),
+                "lag": sum(part.lag for part in found.get(one.group_id, [])),
             }
             for one in sorted(listed, key=lambda one: one.group_id)
         ]

@@ -104,12 +104,12 @@ async def messages(
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The progress of a group in a partition. ``committed`` and ``lag`` are None where it has committed nothing."""
+    """The progress of a group in a partition that it has committed for."""
 
     partition: TopicPartition
-    committed: int | None
+    committed: int
     end: int
-    lag: int | None
+    lag: int
 
 
 async def lags(admin: Admin, group_id: str) -> list[Lag]:
@@ -142,7 +142,7 @@ def worst_lags(groups: Mapping[str, list[Lag]]) -> dict[str, tuple[int, str]]:
     for group_id, found in groups.items():
         sums: dict[str, int] = {}
         for one in found:
-            sums[one.partition.topic] = sums.get(one.partition.topic, 0) + (one.lag or 0)
+            sums[one.partition.topic] = sums.get(one.partition.topic, 0) + one.lag
         for topic, lag in sums.items():
             worst[topic] = max(worst.get(topic, (-1, "")), (lag, group_id))
     return worst

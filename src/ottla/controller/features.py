@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from ottla.config import BrokerConfig
@@ -13,6 +12,7 @@ from ottla.controller.eligibility import end_eligibility
 from ottla.controller.metadata_versions import is_lossy
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord, UserScramCredentialRecord
+from ottla.messages.update_features import UpgradeType
 from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
 
 METADATA_VERSION: Final = "metadata.version"
@@ -30,14 +30,6 @@ def supported_features(config: BrokerConfig) -> Mapping[str, tuple[int, int]]:
     if not config["unstable.feature.versions.enable"]:
         return FEATURES
     return {**FEATURES, METADATA_VERSION: (FEATURES[METADATA_VERSION][0], _UNSTABLE)}
-
-
-class UpgradeType(IntEnum):
-    """Kafka's numbers for what a change of a level may do."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from ottla.wire.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+
+
+class UpgradeType(IntEnum):
+    """The kind of change of a feature's level: a downgrade says whether metadata may be lost by it."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdateKey(Struct):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.token_requests import RENEWAL, decided, first_hop, keys_of, shorter
+from ottla.broker.handlers.token_requests import RENEWAL, changed, first_hop, shorter
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
-from ottla.controller.decided import Recorded
 from ottla.controller.delegation_tokens import renew_token
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from ottla.metadata.image import ClusterImage
-from ottla.security.principal import Principal
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -21,15 +19,8 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     try:
-        keys, asker = keys_of(parts, context), str(Principal(context.principal.kind, context.principal.name))
-
-        def decision(image: ClusterImage) -> Recorded:
-            token_id = keys.find(image.delegation_tokens, bytes(request.hmac))
-            return renew_token(
-                image, token_id, asker, now_ms=parts.world.clock.now_ms(), renew_ms=shorter(request.renew_period_ms, parts.config[RENEWAL])
-            )  # fmt: skip
-
-        [record] = (await decided(parts, decision)).records
+        change = partial(renew_token, now_ms=parts.world.clock.now_ms(), renew_ms=shorter(request.renew_period_ms, parts.config[RENEWAL]))
+        record = await changed(parts, context, bytes(request.hmac), change)
     except KafkaError as error:
         if error.code == ErrorCode.NOT_CONTROLLER:
             raise

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.listener_security import Protocol
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage
-from ottla.security.principal import ANONYMOUS
+from ottla.security.principal import ANONYMOUS, Principal
 from ottla.security.tokens import TokenKeys
 from ottla.wire.schema import Response
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LIFETIME: Final = "delegation.token.max.lifetime.ms"
 RENEWAL: Final = "delegation.token.expiry.time.ms"
-R = TypeVar("R", bound=Response)
+_Change: TypeAlias = Callable[[ClusterImage, str | None, str], Recorded]
+"""Of an image, a token's id (None: no token has that HMAC) and who asks."""
 
 
 def first_hop(refused: Callable[[Any, RequestContext, ErrorCode], Response]) -> Any:
@@ -51,6 +52,13 @@ async def decided(parts: Parts, decision: Callable[[ClusterImage], Recorded]) ->
     if isinstance(outcome, KafkaError):
         raise outcome
     return outcome
+
+
+async def changed(parts: Parts, context: RequestContext, hmac: bytes, change: _Change) -> object:
+    """The one record of that change of the token with that HMAC. KafkaError when it was refused."""
+    keys, asker = keys_of(parts, context), str(Principal(context.principal.kind, context.principal.name))
+    [record] = (await decided(parts, lambda image: change(image, keys.find(image.delegation_tokens, hmac), asker))).records
+    return record
 
 
 def shorter(wanted_ms: int, configured_ms: int) -> int:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
-from ottla.controller.features import FeatureUpdate, UpgradeType, update_features
+from ottla.controller.features import FeatureUpdate, update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
-from ottla.messages.update_features import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts

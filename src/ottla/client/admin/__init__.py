@@ -21,7 +21,6 @@ from ottla.client.admin.descriptions import (
     QuorumReplica,
     QuotaMatch,
     Reassignment,
-    UpgradeType,
 )
 from ottla.client.admin.groups import CommittedOffset, GroupAdmin
 from ottla.client.admin.hanging import HangingAdmin, HangingTransaction, Outcome
@@ -44,6 +43,7 @@ from ottla.client.admin.tokens import DelegationToken, TokenAdmin
 from ottla.client.admin.topics import NewTopic, OffsetSpec
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
 from ottla.client.admin.users import UserAdmin, UserChange
+from ottla.messages.update_features import UpgradeType
 
 __all__ = [
     "Acl",

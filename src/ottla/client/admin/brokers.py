@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ottla import __version__
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
-from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica, UpgradeType
+from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica
 from ottla.client.cluster import Node
 from ottla.client.connection import SOFTWARE_NAME
 from ottla.errors import KafkaError
@@ -18,7 +18,7 @@ from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
 from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from ottla.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse, UpgradeType
 from ottla.types import TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"

@@ -52,14 +52,6 @@ class QuorumDescription:
     observers: tuple[QuorumReplica, ...]
 
 
-class UpgradeType(IntEnum):
-    """The kind of change of a feature's level: a downgrade says whether metadata may be lost by it."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
-
-
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """A producer that a partition remembers. ``transaction_start_offset`` is -1 while it has no transaction open there."""
