@@ -23,6 +23,7 @@ from tests.simulation.replicated_nodes import REPLICATION, _not_yet, all_errors
 from tests.simulation.transactional_application import Application
 from tests.simulation.transactional_client import Transactor
 from tests.simulation.transactional_nodes import ATOMIC, KEYS, TransactionalWork
+from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.broker.coordinators.runtime import partition_of
 from ottla.client.admin import NewTopic
@@ -229,7 +230,8 @@ def explore_crash_point(point: CrashPoint, seed: int) -> Run:
                     await node.starting
         await _judge(nodes, work, result)
 
-    with structlog.testing.capture_logs(processors=[with_time]) as events:
+    watch = TransactionWatch(result.findings, result.states)
+    with structlog.testing.capture_logs(processors=[with_time]) as events, watch.watching():
         run(main())
     result.events = events
     result.findings += needless_fences(events)

@@ -1,7 +1,7 @@
 """The nodes of ``replicated_nodes``, with transactional producers among the clients.
 
-In the end everything heals. Then every transaction has ended; of each, readers get all or nothing, and all where its producer was told that
-it is committed; its offsets go with it; and all replicas know the same about it (V2 to V5, V8, V11, V12 of the design).
+``transactional_watch`` looks on. In the end everything heals. Then every transaction has ended; of each, readers get all or nothing, and
+all where its producer was told that it is committed; its offsets go with it; and all replicas know the same about it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.simulation.replicated_nodes import explore_replication
 from tests.simulation.replicated_work import TOPICS, Work
 from tests.simulation.transactional_application import NAME, Application
 from tests.simulation.transactional_client import Attempts, Outcome, Transactor
+from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
@@ -215,4 +216,10 @@ def explore_transactions(seed: int) -> Run:
     def work_of(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> TransactionalWork:
         return TransactionalWork(simulation, bootstrap, is_over, states, level=level)
 
-    return explore_replication(seed, work_of=work_of, features={TRANSACTION_VERSION: level})
+    findings: list[str] = []
+    states: Counter[str] = Counter()
+    with TransactionWatch(findings, states).watching():
+        result = explore_replication(seed, work_of=work_of, features={TRANSACTION_VERSION: level})
+    result.findings += findings
+    result.states += states
+    return result

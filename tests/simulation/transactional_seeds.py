@@ -13,6 +13,8 @@ from tests.simulation.seeds import main
 from tests.simulation.transactional_nodes import explore_transactions
 
 RARE: Final = (
+    "coordinators changed over a decision",
+    "decisions for want of time",
     "producers fenced",
     "producers stalled",
     "replica_truncated",

@@ -5,6 +5,7 @@ There are levels over the numbers: each number of one is the smallest of ``_SHAR
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -12,15 +13,15 @@ _SHARE: Final = 32
 
 
 class Minima:
-    """``levels[0]`` are the numbers themselves."""
+    """``levels[0]`` are the numbers themselves, of 64 bits."""
 
     __slots__ = ("_levels",)
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
-        levels = [list(numbers)]
+        levels = [array("q", numbers)]
         while len(levels[-1]) > _SHARE:
             last = levels[-1]
-            levels.append([min(last[at : at + _SHARE]) for at in range(0, len(last), _SHARE)])
+            levels.append(array("q", (min(last[at : at + _SHARE]) for at in range(0, len(last), _SHARE))))
         self._levels = levels
 
     def __len__(self) -> int:
@@ -37,7 +38,7 @@ class Minima:
                 level[at] = number
         top = self._levels[-1]
         if len(top) > _SHARE:
-            self._levels.append([min(top[:_SHARE]), min(top[_SHARE:])])
+            self._levels.append(array("q", (min(top[:_SHARE]), min(top[_SHARE:]))))
 
     def truncate(self, count: int) -> None:
         """The first ``count`` are left."""

@@ -1,8 +1,8 @@
 """Which transactions of a log were aborted: for read_committed readers, and for each segment a file ``.txnindex``.
 
 An entry is of the abort marker that is at its last offset. It says where its transaction started, and up to where everything was decided
-once it had ended: who reads no further than that needs no later entry. Entries of a whole log are in memory, in order, for aborts are
-rare; those whose marker is in a segment are in its file when it is closed. A segment without a file has none.
+once it had ended: who reads no further than that needs no later entry. Entries of a whole log are in memory, in order; those whose marker
+is in a segment are in its file when it is closed. A segment without a file has none.
 
 On disk Kafka's format, 34 bytes an entry: version 0, producer id, first, last, last stable offset. Source: KIP-98.
 """
@@ -10,12 +10,13 @@ On disk Kafka's format, 34 bytes an entry: version 0, producer id, first, last, 
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from ottla.errors import DecodeError
 from ottla.ports import Buffer
@@ -23,7 +24,9 @@ from ottla.storage.segment.minima import Minima
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
-_LAST_OFFSET: Final = attrgetter("last_offset")
+_FIRST: Final = 1
+_LAST: Final = 2
+"""Columns, of those below."""
 LOOKED_AT: Final = 16
 """Entries of a reader's range that are looked at one by one: there are seldom more."""
 
@@ -37,62 +40,88 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
     last_stable_offset: int
 
 
-class TransactionIndex:
-    """The transaction index of one log. Last offsets rise strictly."""
+Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+"""Producer ids, first, last and last stable offsets."""
 
-    __slots__ = ("_entries", "_first_offsets")
+
+class TransactionIndex:
+    """The transaction index of one log, as columns: 32 bytes an entry. Last offsets rise strictly."""
+
+    __slots__ = ("_columns", "_minima")
 
     def __init__(self, entries: Iterable[Transaction] = ()) -> None:
-        self._entries = list(entries)
-        self._first_offsets: Minima | None = None  # of the entries, once they are asked for
+        self._columns: Columns = _columns(entries)
+        self._minima: Minima | None = None  # of the first offsets, once they are asked for
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._columns[0])
 
     def add(self, entry: Transaction) -> None:
-        assert not self._entries or self._entries[-1].last_offset < entry.last_offset, "markers come in the order of the log"
-        self._entries.append(entry)
-        if self._first_offsets is not None:
-            self._first_offsets.append(entry.first_offset)
+        last_offsets = self._columns[_LAST]
+        assert not last_offsets or last_offsets[-1] < entry.last_offset, "markers come in the order of the log"
+        for column, number in zip(self._columns, astuple(entry), strict=True):
+            column.append(number)
+        if self._minima is not None:
+            self._minima.append(entry.first_offset)
 
     def between(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """The transactions whose markers are there."""
-        return self._entries[self._at(start_offset) : self._at(end_offset)]
+        part = slice(self._at(start_offset), self._at(end_offset))
+        return [Transaction(*entry) for entry in zip(*(column[part] for column in self._columns), strict=True)]
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """The transactions with a record there, perhaps: started before the end, and not ended before the start."""
-        found, entries, at = [], self._entries, self._at(start_offset)
-        for index in range(at, min(at + LOOKED_AT, len(entries))):
-            entry = entries[index]
+        found, at, count = [], self._at(start_offset), len(self)
+        for index in range(at, min(at + LOOKED_AT, count)):
+            entry = self._entry(index)
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
                 return found
-        if at + LOOKED_AT < len(entries):  # one was open for long, and thousands of others may have ended before it
-            if self._first_offsets is None:
-                self._first_offsets = Minima(entry.first_offset for entry in entries)
-            found += [entries[index] for index in self._first_offsets.below(end_offset, at + LOOKED_AT)]
+        if at + LOOKED_AT < count:  # one was open for long, and thousands of others may have ended before it
+            if self._minima is None:
+                self._minima = Minima(self._columns[_FIRST])
+            found += [self._entry(index) for index in self._minima.below(end_offset, at + LOOKED_AT)]
         return found
 
     def truncate(self, end_offset: int) -> None:
         """The log ends there."""
-        del self._entries[self._at(end_offset) :]
-        if self._first_offsets is not None:
-            self._first_offsets.truncate(len(self._entries))
+        self._replace(slice(self._at(end_offset), None), ())
+        if self._minima is not None:
+            self._minima.truncate(len(self))
 
     def drop_below(self, offset: int) -> None:
         """The log's first segment starts there."""
-        if self._entries and self._entries[0].last_offset < offset:
-            del self._entries[: self._at(offset)]
-            self._first_offsets = None
+        last_offsets = self._columns[_LAST]
+        if last_offsets and last_offsets[0] < offset:
+            self._replace(slice(0, self._at(offset)), ())
+            self._minima = None
 
     def replace(self, start_offset: int, end_offset: int, entries: Iterable[Transaction]) -> None:
         """Between the two there are these."""
-        self._entries[self._at(start_offset) : self._at(end_offset)] = entries
-        self._first_offsets = None
+        self._replace(slice(self._at(start_offset), self._at(end_offset)), entries)
+        self._minima = None
+
+    def _replace(self, part: slice, entries: Iterable[Transaction]) -> None:
+        for column, numbers in zip(self._columns, _columns(entries), strict=True):
+            column[part] = numbers
+
+    def _entry(self, index: int) -> Transaction:
+        producer_ids, first_offsets, last_offsets, last_stable_offsets = self._columns
+        return Transaction(producer_ids[index], first_offsets[index], last_offsets[index], last_stable_offsets[index])
 
     def _at(self, offset: int) -> int:
-        return bisect_left(self._entries, offset, key=_LAST_OFFSET)
+        return bisect_left(self._columns[_LAST], offset)
+
+
+def _columns(entries: Iterable[Transaction]) -> Columns:
+    producer_ids, first_offsets, last_offsets, last_stable_offsets = array("q"), array("q"), array("q"), array("q")
+    for entry in entries:
+        producer_ids.append(entry.producer_id)
+        first_offsets.append(entry.first_offset)
+        last_offsets.append(entry.last_offset)
+        last_stable_offsets.append(entry.last_stable_offset)
+    return producer_ids, first_offsets, last_offsets, last_stable_offsets
 
 
 def to_bytes(entries: Iterable[Transaction]) -> bytes:
