@@ -18,7 +18,7 @@ from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.faults import Fault, Slow
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 
@@ -616,6 +616,30 @@ def test_an_acknowledgement_waits_for_the_sync_that_an_earlier_try_did_not_get()
         await send(broker, "t", [(None, b"second")])
         assert not broker.machine.disk.faults
         assert partition.log.recovery_point == 2, "what was acknowledged is synced"
+
+    play(act)
+
+
+def test_a_topic_that_is_deleted_while_its_log_rolls_keeps_no_later_change_back() -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x" * 300)] * 2)  # a third one is for the next segment
+        assert broker.broker is not None
+        partition, disk = broker.broker.partitions.by_name["t"][0], broker.machine.disk
+        builder = BatchBuilder()
+        builder.append(None, b"x" * 300, timestamp_ms=0)
+        partition.stage(memoryview(builder.build()), now_ms=0)
+        disk.slow.append(Slow("create", ".log", 1000, within=partition.log.folder))
+        writing = asyncio.ensure_future(partition.flush())
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while disk.slow:
+                await asyncio.sleep(0.001)
+        await delete(broker, "t")
+        with pytest.raises(KafkaError):
+            await writing
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"y")])
+        assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"y"]
 
     play(act)
 

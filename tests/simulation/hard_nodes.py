@@ -252,10 +252,12 @@ def explore_hard(seed: int, home: str = "quorum") -> Run:
             errors_of=_zookeeper_errors,
             work_of=work,
         )
-    return explore_replication(seed, beside=beside, may_cut_power=not changes_values(seed), errors_of=_errors, work_of=work)
+    return explore_replication(
+        seed, beside=beside, may_cut_power=not changes_values(seed), errors_of=errors_beside_full_disks, work_of=work
+    )
 
 
-def _errors(events: Events) -> list[str]:
+def errors_beside_full_disks(events: Events) -> list[str]:
     return all_errors([event for event in events if event["event"] not in FULL_ERRORS])
 
 

@@ -17,6 +17,8 @@ from ottla.sim.workload import Acknowledged, History
 from ottla.storage.log.replay import records_between
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
+Place = tuple[TopicPartition, bytes]
+"""A partition, and the id of its topic."""
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
 LOOK_SECONDS = 0.01
 
@@ -27,8 +29,8 @@ class Watch:
     def __init__(self, nodes: list[QuorumNode], history: History, result: Run) -> None:
         self._nodes = nodes
         self._result = result
-        self._leaders: dict[tuple[TopicPartition, int], int] = {}
-        self._high_watermarks: dict[tuple[TopicPartition, int, int], int] = {}
+        self._leaders: dict[tuple[Place, int], int] = {}
+        self._high_watermarks: dict[tuple[Place, int, int], int] = {}
         self._committed: dict[TopicPartition, int] = {}  # the highest that any replica has had
         self._seen: dict[Partition, tuple[int, int, int]] = {}  # what was looked at, as it was then
         self._commits: dict[int, int] = {}  # what was committed of the offsets' topic when a client was told of a commit
@@ -56,15 +58,16 @@ class Watch:
         epoch, key, high_watermark = partition.led_epoch, partition.key, partition.high_watermark
         if epoch < 0:
             return
-        leader = self._leaders.setdefault((key, epoch), node)
+        place = key, partition.topic_id  # a topic that was deleted may be made again under its name
+        leader = self._leaders.setdefault((place, epoch), node)
         if leader != node:
             self._find(f"{key} has two leaders in epoch {epoch}: {leader} and {node}")
         if partition.log.epochs.latest_epoch != epoch:
             self._find(f"{key}: its leader has not entered epoch {epoch}")
-        before = self._high_watermarks.get((key, epoch, node), 0)
+        before = self._high_watermarks.get((place, epoch, node), 0)
         if high_watermark < before:
             self._find(f"{key}: the high watermark goes back from {before} to {high_watermark}")
-        self._high_watermarks[key, epoch, node] = high_watermark
+        self._high_watermarks[place, epoch, node] = high_watermark
 
     @property
     def election_count(self) -> int:

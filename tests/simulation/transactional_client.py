@@ -91,7 +91,7 @@ class Transactor:
         self._is_over = is_over
         self._states = states
         self._level = level
-        self._has_lost_an_answer = False
+        self._needs_an_epoch = False
 
     async def run(self, *, waits_seconds: float = 0) -> None:
         """Transactions until the run is over; a producer that was fenced comes back after a while."""
@@ -113,8 +113,8 @@ class Transactor:
             raise KafkaError(ErrorCode(code))
 
     async def _transact(self) -> None:
-        if self._level < 2 and self._has_lost_an_answer:  # a request that is still on its way would end the next transaction
-            self._has_lost_an_answer = False
+        if self._level < 2 and self._needs_an_epoch:
+            self._needs_an_epoch = False
             before = self._producer.producer_id, self._producer.epoch
             code = await self._ask(lambda: self._producer.init(*before))
             if code:
@@ -161,6 +161,7 @@ class Transactor:
         if code in FENCED:
             raise GivenUp
         assert code in ABORTABLE, f"nobody expects {ErrorCode(code).name}"
+        self._needs_an_epoch |= code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # the topic was made again: nothing is known there (KIP-360)
         code = await self._ask(lambda: self._producer.end(is_commit=False))
         if code:
             raise GivenUp
@@ -171,7 +172,7 @@ class Transactor:
             try:
                 code = await ask()
             except KafkaError:
-                self._has_lost_an_answer = True
+                self._needs_an_epoch = True  # a request that is still on its way would end the next transaction
                 code = ErrorCode.NETWORK_EXCEPTION
             if not KafkaError(ErrorCode(code)).is_retriable:
                 return code

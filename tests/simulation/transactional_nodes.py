@@ -27,6 +27,7 @@ from ottla.records.control import end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.sim.cluster import SimClient, Simulation
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.transactions.transaction import TransactionState
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 ATOMIC: Final = "atomic"
@@ -42,8 +43,10 @@ class TransactionalWork(Work):
     def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, level: int) -> None:
         super().__init__(simulation, bootstrap, is_over, states)
         self.topics = [*TOPICS, NewTopic(ATOMIC, len(KEYS), 3)]
+        self.keys = KEYS
         self.attempts = Attempts()
         self._level = level
+        self._has_epochs_of_their_own = level >= 2 and simulation.seed % 2 == 1  # each transaction, whoever begins it
         self._oldest_level = level if simulation.seed % 2 else 1  # of a client that is on its own
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -52,12 +55,12 @@ class TransactionalWork(Work):
     async def _apply(self) -> None:
         client = self._client("application", 3000)
         rng = self._simulation.random("application")
-        await client.machine.run(Application(client.cluster, self.attempts, KEYS, rng, self._is_over, self._states).run())
+        await client.machine.run(Application(client.cluster, self.attempts, self.keys, rng, self._is_over, self._states).run())
 
     async def _transact(self, number: int, name: str) -> None:
         client, rng = self._client(f"transactor-{number}", 3000), self._simulation.random(f"transactor-{number}")
         level = self._level if number else self._oldest_level
-        transactor = Transactor(client.cluster(), self.attempts, name, KEYS, rng, self._is_over, self._states, level=level)
+        transactor = Transactor(client.cluster(), self.attempts, name, self.keys, rng, self._is_over, self._states, level=level)
         waits_seconds = RIVAL_SECONDS if name == "shared" else 1.0
         await client.machine.run(transactor.run(waits_seconds=waits_seconds))
 
@@ -68,11 +71,11 @@ class TransactionalWork(Work):
         visible: Counter[bytes] = Counter()
         found: list[str] = []
         ends: dict[tuple[int, int], dict[bool, TopicPartition]] = {}
-        for key in _keys(brokers):
+        for key in self._all_keys(brokers):
             batches = await _batches(_leader(brokers, key).log)
-            values, problems = _read_committed(key, batches, ends if self._oldest_level >= 2 else {})
+            values, problems = _read_committed(key, batches, ends if self._has_epochs_of_their_own else {})
             found += problems
-            if key in KEYS:
+            if key in self.keys:
                 visible += values
             found += _differing(brokers, key)
         found += [f"producer {who[0]} epoch {who[1]}: {outcomes}" for who, outcomes in ends.items() if len(outcomes) > 1]
@@ -81,21 +84,27 @@ class TransactionalWork(Work):
         found += await self._wrong_offsets(visible)
         return found[:6]
 
+    def _all_keys(self, brokers: Mapping[int, Broker]) -> list[TopicPartition]:
+        """Where transactions may be; the topic of offsets is made when they are first committed."""
+        has_offsets = GROUP_METADATA_TOPIC in brokers[1].image.topics
+        return [*self.keys, *([TopicPartition(GROUP_METADATA_TOPIC, 0)] if has_offsets else [])]
+
     async def _unsettled(self, brokers: Mapping[int, Broker]) -> str | None:
         """What has not ended, a while after everything is healed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HEAL_SECONDS
-        keys = _keys(brokers)
+        keys = self._all_keys(brokers)
         while True:
             open_ones = {
                 key: (partition.last_stable_offset, partition.high_watermark, partition.log.log_end_offset)
                 for key in keys
                 if (partition := _leader(brokers, key)).last_stable_offset != partition.log.log_end_offset
             }
-            if not open_ones:
+            undecided = _undecided(brokers)
+            if not (open_ones or undecided):
                 return None
             if loop.time() > deadline:
-                return f"transactions do not end, of these partitions (stable offset, high watermark, end): {open_ones}, {_states(brokers)}"
+                return f"transactions do not end, of these partitions (stable offset, high watermark, end): {open_ones}, {undecided}"
             await asyncio.sleep(0.5)
 
     def _torn(self, visible: Counter[bytes]) -> list[str]:
@@ -118,7 +127,7 @@ class TransactionalWork(Work):
             admin = Admin(client.cluster())
             committed = {}
             for name in {*IDS, NAME}:
-                offset = (await admin.committed_offsets(name)).get(KEYS[0])
+                offset = (await admin.committed_offsets(name)).get(self.keys[0])
                 committed[name] = 0 if offset is None else offset.offset
             await admin.close()
             return committed
@@ -133,24 +142,19 @@ class TransactionalWork(Work):
         return found
 
 
-def _keys(brokers: Mapping[int, Broker]) -> list[TopicPartition]:
-    """Where transactions may be; the topic of offsets is made when they are first committed."""
-    has_offsets = GROUP_METADATA_TOPIC in brokers[1].image.topics
-    return [*KEYS, *([TopicPartition(GROUP_METADATA_TOPIC, 0)] if has_offsets else [])]
-
-
 def _leader(brokers: Mapping[int, Broker], key: TopicPartition) -> Partition:
     leader = brokers[1].image.topics[key.topic].partitions[key.partition].leader
     return brokers[leader].partitions.by_name[key.topic][key.partition]
 
 
-def _states(brokers: Mapping[int, Broker]) -> list[str]:
-    """What coordinators know, for a finding."""
+def _undecided(brokers: Mapping[int, Broker]) -> list[str]:
+    """The transactions that coordinators know to be open, or not yet ended in all their partitions."""
     return [
         f"node {node}: {name} {found.state.name} {sorted(found.partitions)}"
         for node, broker in brokers.items()
         for shard in broker.parts.transactions._shards.values()
         for name, found in shard._machine._transactions.items()
+        if found.state is TransactionState.ONGOING or found.state.is_prepared
     ]
 
 

@@ -65,7 +65,7 @@ class TransactionWatch:
         self._findings = findings
         self._states = states
         self._stated: dict[Place, tuple[str, Transaction | None]] = {}
-        self._staged: dict[TopicPartition, dict[tuple[int, int], BatchHeader]] = {}  # of transactions, by offset and epoch
+        self._staged: dict[tuple[TopicPartition, bytes], dict[tuple[int, int], BatchHeader]] = {}  # of transactions, by offset and epoch
         self._state_partitions: dict[Partition, None] = {}
         self._committed_to: dict[TopicPartition, int] = {}
         self._latest: dict[str, tuple[TopicPartition, Transaction]] = {}
@@ -93,6 +93,7 @@ class TransactionWatch:
             _after(Partition, "take_role", self._on_role),
             _after(ReplicaRole, "end_cut", lambda role, _: self._on_cut(role._partition)),
             _after(Partition, "wake", lambda partition, *_: self._look_at(partition)),
+            _after(Partition, "tell_followers", lambda partition, *_: self._look_at(partition)),
             _before(MarkerQueues, "send", self._on_markers),
         ):
             yield
@@ -123,7 +124,7 @@ class TransactionWatch:
         is_marker = header.is_control and end_marker_of(iterate_records(view)[0]) is not None
         if header.is_control and not is_marker:
             return
-        self._staged.setdefault(partition.key, {})[appended.base_offset, partition.led_epoch] = header
+        self._staged.setdefault(_identity(partition), {})[appended.base_offset, partition.led_epoch] = header
         known = self._transactions(partition)
         known.add(header, appended.base_offset, is_marker=is_marker)
         if not is_marker:
@@ -197,13 +198,13 @@ class TransactionWatch:
             known = self._led[place] = _Transactions(dropped, self._certain_from.get(partition, 0))
             known.highest_stable = highest
             epochs, end = partition.log.epochs, partition.log.log_end_offset
-            for (offset, epoch), header in sorted(self._staged.get(partition.key, {}).items(), key=lambda staged: staged[0]):
+            for (offset, epoch), header in sorted(self._staged.get(_identity(partition), {}).items(), key=lambda staged: staged[0]):
                 if offset < end and epochs.epoch_at(offset) == epoch:
                     known.add(header, offset, is_marker=header.is_control)
         return known
 
     def _look_at(self, partition: Partition) -> None:
-        if partition.led_epoch < 0 or partition.key not in self._staged:
+        if partition.led_epoch < 0 or _identity(partition) not in self._staged:
             return
         known, stable, high_watermark = self._transactions(partition), partition.last_stable_offset, partition.high_watermark
         start = partition.log.log_start_offset
@@ -217,6 +218,11 @@ class TransactionWatch:
     def _find(self, problem: str) -> None:
         if problem not in self._findings:
             self._findings.append(problem)
+
+
+def _identity(partition: Partition) -> tuple[TopicPartition, bytes]:
+    """A topic that was deleted may be made again under its name."""
+    return partition.key, partition.topic_id
 
 
 _WITH_RECORDS: Final = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})

@@ -228,7 +228,8 @@ class LogSegments:
             segment.is_retired = True
 
     def let_go(self) -> None:
-        """Their files are closed, once no region of them is being sent."""
+        """As ``retire_all``, and their files are closed, once no region of them is being sent."""
+        self.retire_all()  # a write that was in progress may have begun another segment since
         for segment in self.all:
             segment.let_go()
 
