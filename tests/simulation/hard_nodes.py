@@ -1,8 +1,9 @@
 """The nodes of ``replicated_nodes``, and what a real machine does that their world did not: disks are slow for seconds, or full.
 
 Clients have five requests in flight, write to topics that were made just now, and change ``min.insync.replicas``, features and replicas
-meanwhile; strangers speak at every listener. A third of the seeds change values: under ``min.insync.replicas=1``, or without eligible
-leader replicas, one loss of power may cost what was acknowledged, so that no power is cut there.
+meanwhile; a topic is deleted and made again under its name while it is written to; strangers speak at every listener. A third of the seeds
+change values: under ``min.insync.replicas=1``, or without eligible leader replicas, one loss of power may cost what was acknowledged, so
+that no power is cut there.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from tests.simulation.failing_disks import unexpected_errors
+from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, go_and_come
 from tests.simulation.quorum_nodes import CONTROLLER_PORT, WORK_SECONDS, QuorumNode, Run
 from tests.simulation.replicated_nodes import Events, all_errors, explore_replication
 from tests.simulation.replicated_work import ALL, REPLICATED, Work
@@ -21,7 +24,7 @@ from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zook
 
 from ottla.broker.replicas.full_directories import has_full
 from ottla.client.admin import Admin, Broker, NewTopic, Topic, UpgradeType
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer import Producer, ProducerSettings
 from ottla.controller.features import ELR_VERSION, MIN_ISR
 from ottla.errors import KafkaError
 from ottla.ports import Connection
@@ -50,10 +53,12 @@ class HardWork(Work):
         super().__init__(simulation, bootstrap, is_over, states)
         self._is_in_quorum = is_in_quorum
         self.changes_values = changes_values(simulation.seed)
+        self.topics = [*self.topics, FLEETING]
         self._fresh = 0
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        more = [*(self._burst(f"burst-{number}") for number in range(3)), self._strangers()]
+        going = go_and_come(self._client("deleting"), self._simulation.random("deleting"), self._is_over, self._states)
+        more = [*(self._burst(f"burst-{number}") for number in range(3)), self._strangers(), self._write_to_what_goes(), going]
         changing = self._client("changing")
         making = self._client("making")
         more.append(making.machine.run(self._make_topics(making)))
@@ -77,6 +82,27 @@ class HardWork(Work):
                     self.history, client.cluster(), f"{name}.{count}", [rng.choice(ALL)],
                     goes_on=lambda number, sent=sent: number < sent, settings=settings, pause_seconds_max=0.005,  # type: ignore[misc]
                 )  # fmt: skip
+
+        await client.machine.run(run())
+
+    async def _write_to_what_goes(self) -> None:
+        """Nothing is promised of it."""
+        rng, client = self._simulation.random("fleeting"), self._client("fleeting", 3000)
+        settings = ProducerSettings(acks="all", enable_idempotence=False, linger_ms=0, delivery_timeout_ms=4000)
+
+        async def run() -> None:
+            producer = Producer(client.cluster(), settings)
+            while not self._is_over.is_set():
+                await asyncio.sleep(rng.choice([0, rng.uniform(0, 0.2)]))
+                key = rng.choice(FLEETING_KEYS)
+                try:
+                    sent = await producer.send(key.topic, rng.randbytes(rng.randrange(400)), partition=key.partition)
+                    await sent
+                    self._states["written to a topic that goes"] += 1
+                except KafkaError:
+                    continue
+            with suppress(KafkaError):
+                await producer.close()
 
         await client.machine.run(run())
 

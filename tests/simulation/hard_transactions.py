@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, go_and_come
 from tests.simulation.hard_nodes import errors_beside_full_disks, trouble_of_disks
 from tests.simulation.quorum_nodes import QuorumNode, Run
 from tests.simulation.replicated_nodes import explore_replication
@@ -26,8 +27,6 @@ from ottla.sim.cluster import Simulation
 from ottla.types import TopicPartition
 
 ROAMING: Final = TopicPartition("roaming", 0)
-FLEETING: Final = NewTopic("fleeting", 2, 3)
-FLEETING_KEYS: Final = [TopicPartition(FLEETING.name, index) for index in range(2)]
 
 
 class HardTransactionalWork(TransactionalWork):
@@ -40,7 +39,8 @@ class HardTransactionalWork(TransactionalWork):
         self.topics = [*self.topics, NewTopic(ROAMING.topic, assignments={0: [1, 2]}), FLEETING]
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        return [*super().tasks(), self._roam(), self._go_and_come(), self._write_to_what_goes(), self._change_level()]
+        going = go_and_come(self._client("deleting"), self._simulation.random("deleting"), self._is_over, self._states)
+        return [*super().tasks(), self._roam(), self._write_to_what_goes(), self._change_level(), going]
 
     async def _roam(self) -> None:
         """A partition with open transactions gets other replicas."""
@@ -58,33 +58,6 @@ class HardTransactionalWork(TransactionalWork):
             await admin.close()
 
         await client.machine.run(run())
-
-    async def _go_and_come(self) -> None:
-        """At the end it is there."""
-        client, rng = self._client("deleting"), self._simulation.random("deleting")
-
-        async def run() -> None:
-            admin = Admin(client.cluster())
-            while not self._is_over.is_set():
-                await asyncio.sleep(rng.uniform(1, 6))
-                try:
-                    [outcome] = (await admin.delete_topics([FLEETING.name])).values()
-                except KafkaError:
-                    continue
-                self._states["topics deleted under transactions"] += outcome is None
-                await asyncio.sleep(rng.choice([0, rng.uniform(0, 2)]))
-                await self._make(admin)
-            await admin.close()
-
-        await client.machine.run(run())
-
-    async def _make(self, admin: Admin) -> None:
-        while True:
-            try:
-                await admin.create_topics([FLEETING])
-                return
-            except KafkaError:
-                await asyncio.sleep(0.2)
 
     async def _write_to_what_goes(self) -> None:
         client, rng = self._client("fleeting", 3000), self._simulation.random("fleeting")

@@ -36,7 +36,7 @@ RARE_IN_HARD_ONES: Final = (
     "disks: slow operations",
     "level 1 finalized",
     "level 2 finalized",
-    "topics deleted under transactions",
+    "topics deleted in use",
     "transactions moved",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, ClassVar
 
 from ottla.errors import ErrorCode, KafkaError
@@ -65,8 +66,8 @@ class ConsumerPolicy:
             fetch.size_bytes += size
             partition.meters.bytes_out += size
             if data.aborted_transactions is not None and len(log.aborted):
-                aborted = log.aborted.reaching_into(offset, min(end, part.end_offset))
-                data.aborted_transactions = [AbortedTransaction(ended.producer_id, ended.first_offset) for ended in aborted]
+                aborted = log.aborted.beginnings(offset, min(end, part.end_offset))
+                data.aborted_transactions = list(itertools.starmap(AbortedTransaction, aborted))
 
     def check(self, partition: Partition, known_epoch: int) -> None:
         """KafkaError unless the partition may be read here by one who knows that leader epoch."""

@@ -9,6 +9,7 @@ On disk Kafka's format, 34 bytes an entry: version 0, producer id, first, last, 
 
 from __future__ import annotations
 
+import itertools
 import struct
 from array import array
 from bisect import bisect_left
@@ -26,9 +27,10 @@ _ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
 _FIRST: Final = 1
 _LAST: Final = 2
+_STABLE: Final = 3
 """Columns, of those below."""
-LOOKED_AT: Final = 16
-"""Entries of a reader's range that are looked at one by one: there are seldom more."""
+LOOKED_AT: Final = 1000
+"""So many entries are sooner looked at, each of them, than passed over."""
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +47,7 @@ Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
 class TransactionIndex:
-    """The transaction index of one log, as columns: 32 bytes an entry. Last offsets rise strictly."""
+    """The transaction index of one log, as columns: 32 bytes an entry. Last offsets rise strictly, last stable offsets do not fall."""
 
     __slots__ = ("_columns", "_minima")
 
@@ -57,8 +59,9 @@ class TransactionIndex:
         return len(self._columns[0])
 
     def add(self, entry: Transaction) -> None:
-        last_offsets = self._columns[_LAST]
+        last_offsets, last_stable_offsets = self._columns[_LAST], self._columns[_STABLE]
         assert not last_offsets or last_offsets[-1] < entry.last_offset, "markers come in the order of the log"
+        assert not last_offsets or last_stable_offsets[-1] <= entry.last_stable_offset, "what is decided stays decided"
         for column, number in zip(self._columns, astuple(entry), strict=True):
             column.append(number)
         if self._minima is not None:
@@ -71,18 +74,29 @@ class TransactionIndex:
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """The transactions with a record there, perhaps: started before the end, and not ended before the start."""
-        found, at, count = [], self._at(start_offset), len(self)
-        for index in range(at, min(at + LOOKED_AT, count)):
-            entry = self._entry(index)
-            if entry.first_offset < end_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= end_offset:
-                return found
-        if at + LOOKED_AT < count:  # one was open for long, and thousands of others may have ended before it
-            if self._minima is None:
-                self._minima = Minima(self._columns[_FIRST])
-            found += [self._entry(index) for index in self._minima.below(end_offset, at + LOOKED_AT)]
+        first_offsets = self._columns[_FIRST]
+        part, later = self._looked_at(start_offset, end_offset)
+        near = (index for index in range(part.start, part.stop) if first_offsets[index] < end_offset)
+        return [self._entry(index) for index in itertools.chain(near, later)]
+
+    def beginnings(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """Of the same transactions, producer id and first offset: what readers are given."""
+        producer_ids, first_offsets = self._columns[0], self._columns[_FIRST]
+        part, later = self._looked_at(start_offset, end_offset)
+        found = [pair for pair in zip(producer_ids[part], first_offsets[part], strict=True) if pair[1] < end_offset]
+        found += [(producer_ids[index], first_offsets[index]) for index in later]
         return found
+
+    def _looked_at(self, start_offset: int, end_offset: int) -> tuple[slice, Iterable[int]]:
+        """Entries that are looked at one by one, and which of those after them started before the end."""
+        first_offsets, last_stable_offsets = self._columns[_FIRST], self._columns[_STABLE]
+        at = self._at(start_offset)
+        end = min(bisect_left(last_stable_offsets, end_offset, at) + 1, len(first_offsets))
+        if end - at <= LOOKED_AT:
+            return slice(at, end), ()
+        if self._minima is None:  # one was open for long, and all that ended meanwhile come before its end
+            self._minima = Minima(first_offsets)
+        return slice(at, at), itertools.takewhile(end.__gt__, self._minima.below(end_offset, at))
 
     def truncate(self, end_offset: int) -> None:
         """The log ends there."""
@@ -140,7 +154,11 @@ def from_bytes(data: Buffer) -> list[Transaction]:
         entry = Transaction(*columns)
         if version != _VERSION:
             raise DecodeError(f"a transaction index has an entry of version {version}")
-        if entry.first_offset > entry.last_offset or (entries and entries[-1].last_offset >= entry.last_offset):
+        if entry.first_offset > entry.last_offset or (entries and not _follows(entries[-1], entry)):
             raise DecodeError("a transaction index has entries that do not rise")
         entries.append(entry)
     return entries
+
+
+def _follows(before: Transaction, entry: Transaction) -> bool:
+    return before.last_offset < entry.last_offset and before.last_stable_offset <= entry.last_stable_offset
