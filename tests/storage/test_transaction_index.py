@@ -17,6 +17,7 @@ from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.replay import Ended, replayed_between
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.storage.producers import ProducerStates
+from ottla.storage.segment import transaction_index
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
 from ottla.storage.segment.transaction_index import Transaction, TransactionIndex, from_bytes, to_bytes
 
@@ -191,8 +192,10 @@ class Counted(int):
         return int(self) > other
 
 
+@pytest.mark.parametrize("looked_at", [transaction_index.LOOKED_AT, 4])
 @pytest.mark.parametrize("seed", range(5))
-def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int) -> None:
+def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int, looked_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_index, "LOOKED_AT", looked_at)
     rng, index, entries = random.Random(seed), TransactionIndex(), list[Transaction]()
     for _ in range(400):
         end = entries[-1].last_offset if entries else 0
@@ -218,6 +221,7 @@ def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int) -
         stop = start + rng.randrange(60)
         wanted = [entry for entry in entries if entry.last_offset >= start and entry.first_offset < stop]
         assert index.reaching_into(start, stop) == wanted
+        assert index.beginnings(start, stop) == [(one.producer_id, one.first_offset) for one in wanted]
         assert len(index) == len(entries)
 
 
