@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.broker.transactional import TransactionalProducer
@@ -11,10 +12,12 @@ from tests.simulation.hunt import silence
 
 from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
+from ottla.broker.coordinators.shard import Shard
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
+from ottla.sim.disk import VOLUME_BYTES
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 OTHER = TopicPartition("t", 1)
@@ -130,6 +133,30 @@ def test_a_transaction_whose_time_has_passed_is_aborted(level: int) -> None:
         assert await read(broker, KEY) == []
         assert await producer.send(KEY, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await producer.end(is_commit=True) == ErrorCode.PRODUCER_FENCED
+
+    with_broker(body)
+
+
+def test_a_coordinator_whose_disk_is_full_is_loaded_again_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 2, timeout_ms=5_000)
+        assert await producer.write(KEY, b"slow") == 0
+        disk, load, count = broker.machine.disk, Shard.load, 0
+
+        async def counted(shard: Shard[Any]) -> None:
+            nonlocal count
+            count += 1
+            assert count < 500, "it would go on without end, in no time"
+            await load(shard)
+
+        monkeypatch.setattr(Shard, "load", counted)
+        disk.capacity_bytes = disk.used_bytes
+        await asyncio.sleep(20)
+        assert 5 < count < 100
+        disk.capacity_bytes = VOLUME_BYTES
+        await asyncio.sleep(5)
+        assert (await producer.describe()).transaction_state == "CompleteAbort"
 
     with_broker(body)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.batches import EncodeRecord
-from ottla.broker.coordinators.shard import DecodeRecord, Shard, no_effect
+from ottla.broker.coordinators.shard import RETRY_MS, DecodeRecord, Shard, no_effect
 from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
@@ -148,9 +148,20 @@ class CoordinatorRuntime(Part, Generic[M]):
             log.error(f"{self._kind.name}s_not_loaded", exc_info=error)
 
     def _reopen(self, partition: Partition) -> None:
-        """The log did not take what the machine already has: it is reloaded, or dropped if the log has failed."""
-        self._shards.pop(partition.index).close()
-        if not partition.log.is_failed:
+        """The log did not take what the machine already has: it is reloaded, or dropped if the log has failed.
+
+        What a load leads to may be refused as well, by a disk that is full: the next load waits a while then.
+        """
+        shard = self._shards.pop(partition.index)
+        shard.close()
+        age_ms = self._world.clock.monotonic_ms() - shard.opened_ms
+        if age_ms < RETRY_MS:
+            self._world.timers.call_later_ms(RETRY_MS - age_ms, lambda: self._open_again(partition))
+        else:
+            self._open_again(partition)
+
+    def _open_again(self, partition: Partition) -> None:
+        if partition.index not in self._shards and partition.led_epoch >= 0 and not (partition.log.is_failed or self._is_closed):
             self._open(partition)
 
     async def stop(self) -> None:

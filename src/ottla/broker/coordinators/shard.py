@@ -50,8 +50,8 @@ _FAILED_AT_ONCE: Final = 100
 _TOGETHER_MAX: Final = 64
 """Decisions of one turn that are written at once."""
 _PASSING: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-_RETRY_MS: Final = 500
-"""When the command of a timer is tried again, as in Kafka's coordinators."""
+RETRY_MS: Final = 500
+"""When the command of a timer is tried again, as in Kafka's coordinators; and so long a shard lives at least before it is reloaded."""
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -85,6 +85,7 @@ class Shard(Generic[M]):
         self._world = world
         self.partition = partition
         self.leader_epoch = partition.led_epoch
+        self.opened_ms = world.clock.monotonic_ms()
         self._machine = machine
         self._encode = encode
         self._decode = decode
@@ -316,7 +317,7 @@ class Shard(Generic[M]):
             future.set_exception(error)
         timer = asked.timer
         if timer is not None and timer.name not in self._timers and not self._is_closed:
-            self._set_timer(Timer(timer.name, self._world.clock.now_ms() + _RETRY_MS, timer.command))
+            self._set_timer(Timer(timer.name, self._world.clock.now_ms() + RETRY_MS, timer.command))
 
     def _reply_when_committed(self, decided: list[Decision]) -> None:
         if self._is_closed:
@@ -351,7 +352,7 @@ class Shard(Generic[M]):
         """It is committed by too few replicas: waiting clients have to ask again, and effects wait until there are enough."""
         owed = [Decision(effects=decision.effects) for decision in decided if decision.effects]
         if owed:
-            self._world.timers.call_later_ms(_RETRY_MS, lambda: self._reply_when_committed(owed))
+            self._world.timers.call_later_ms(RETRY_MS, lambda: self._reply_when_committed(owed))
 
     def _answer(self, token: Token, value: Any) -> None:
         future = self._parked.get(token)
