@@ -26,6 +26,13 @@ Records = Sequence[tuple[str, bytes]]
 Offsets = Mapping[tuple[str, int], int]
 
 
+class Served(Protocol):
+    """A broker, or a cluster."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 class Transactional(Protocol):
     """A producer with a transactional id that has begun: one transaction after the other, and no more."""
 
@@ -37,8 +44,11 @@ class Transactional(Protocol):
 
 
 class Librdkafka:
-    def __init__(self, bootstrap: str, name: str) -> None:
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0})
+    def __init__(self, bootstrap: str, name: str, **more: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0} | {
+            key.replace("_", "."): more[key] for key in more
+        }
+        self._producer = confluent_kafka.Producer(settings)
         self._producer.init_transactions(WAIT_SECONDS)
 
     def transact(self, records: Records, offsets: Offsets, *, commits: bool) -> None:
@@ -147,7 +157,7 @@ def create(broker: BrokerProcess, *names: str) -> None:
         assert admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]) == dict.fromkeys(names)
 
 
-def read_committed(broker: BrokerProcess, topic: str) -> list[bytes]:
+def read_committed(broker: Served, topic: str) -> list[bytes]:
     """Everything up to the ends of the topic's partitions, none of which a transaction holds back."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.partition.eof": True, "enable.auto.commit": False}
@@ -166,7 +176,7 @@ def read_committed(broker: BrokerProcess, topic: str) -> list[bytes]:
     return values
 
 
-def committed(broker: BrokerProcess, topic: str) -> dict[int, int]:
+def committed(broker: Served, topic: str) -> dict[int, int]:
     with Admin(broker.bootstrap) as admin:
         return {key.partition: found.offset for key, found in admin.committed_offsets("g").items() if key.topic == topic}
 

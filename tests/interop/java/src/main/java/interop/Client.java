@@ -14,6 +14,7 @@ import java.util.TreeSet;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -21,6 +22,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -37,6 +39,7 @@ public final class Client {
             case "stream" -> stream(arguments[1], arguments[2]);
             case "consume" -> consume(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]));
             case "transact" -> transact(arguments[1], arguments[2], Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]));
+            case "transactions" -> transactions(arguments[1], arguments[2], arguments[3].split(","));
             case "read" -> read(arguments[1], arguments[2], arguments[3]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -155,6 +158,40 @@ public final class Client {
                     producer.commitTransaction();
                 }
             }
+        }
+    }
+
+    /**
+     * A transaction for each line of its input, "commit" or "abort", a value and an offset: the value goes to each topic, the offset of the
+     * first topic's partition 0 to group "g". Prints "ok" as each has ended, or the error, after which it ends.
+     */
+    private static void transactions(String bootstrap, String id, String[] topics) throws Exception {
+        Properties settings = settings(bootstrap);
+        settings.put("transactional.id", id);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            OUT.println("ok");
+            OUT.flush();
+            for (String line = in.readLine(); line != null; line = in.readLine()) {
+                String[] parts = line.split("\t");
+                producer.beginTransaction();
+                for (String topic : topics) {
+                    producer.send(new ProducerRecord<>(topic, parts[1].getBytes(StandardCharsets.UTF_8)));
+                }
+                var offsets = Map.of(new TopicPartition(topics[0], 0), new OffsetAndMetadata(Long.parseLong(parts[2])));
+                producer.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata("g"));
+                if (parts[0].equals("commit")) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+                OUT.println("ok");
+                OUT.flush();
+            }
+        } catch (KafkaException error) {
+            OUT.println(error);
+            OUT.flush();
         }
     }
 
