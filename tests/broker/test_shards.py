@@ -13,8 +13,10 @@ from ottla.broker.coordinators import batches
 from ottla.broker.coordinators import shard as shards
 from ottla.broker.coordinators.groups import GroupShards
 from ottla.broker.coordinators.shard import Shard
+from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic, Topic
+from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
@@ -29,6 +31,7 @@ from ottla.messages.offset_commit import (
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
 from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.disk import VOLUME_BYTES
 from ottla.sim.loop import run
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
@@ -60,17 +63,22 @@ def play(act: Act, **properties: str) -> None:
     run(main())
 
 
-async def commit(admin: Admin, partitions: range) -> list[int]:
+async def commit(admin: Admin, partitions: range, group_id: str = "g") -> list[int]:
     """The error code of each partition."""
     offsets = [OffsetCommitRequestPartition(index, 7) for index in partitions]
     topic_id = (await admin.describe_topic("t")).topic_id
-    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic("t", topic_id, offsets)])
-    answer = await admin._cluster.ask(await admin._coordinator("g"), request, OffsetCommitResponse)
+    request = OffsetCommitRequest(group_id=group_id, topics=[OffsetCommitRequestTopic("t", topic_id, offsets)])
+    answer = await admin._cluster.ask(await admin._coordinator(group_id), request, OffsetCommitResponse)
     return [result.error_code for topic in answer.topics for result in topic.partitions]
 
 
 async def limit_batches(admin: Admin, size: int) -> None:
     await admin.replace_configs(Topic(GROUP_METADATA_TOPIC), {"cleanup.policy": "compact", "max.message.bytes": str(size)})
+
+
+def broker_of(broker: SimBroker) -> Broker:
+    assert broker.broker is not None
+    return broker.broker
 
 
 def groups_of(broker: SimBroker) -> GroupShards:
@@ -93,6 +101,26 @@ def test_offsets_of_a_deleted_topic_go_however_many_they_are() -> None:
         assert await admin.committed_offsets("g") == {}
 
     play(act)
+
+
+def test_a_topic_is_deleted_though_no_log_of_offsets_takes_anything() -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        for group_id in "abcdefgh":  # some in each shard
+            assert set(await commit(admin, range(3), group_id)) == {0}
+        await admin.create_topics([NewTopic("refused", 1)])
+        broker.machine.disk.capacity_bytes = broker.machine.disk.used_bytes
+        producer = Producer(broker.client("producer"), ProducerSettings(delivery_timeout_ms=1000, linger_ms=0))
+        with pytest.raises(KafkaError):
+            await (await producer.send("refused", b"x"))
+        assert await admin.delete_topics(["t"]) == {"t": None}
+        broker.machine.disk.capacity_bytes = VOLUME_BYTES
+        assert await admin.create_topics([NewTopic("later", 1)]) == {"later": None}
+        async with asyncio.timeout(30):
+            while "later" not in broker_of(broker).partitions.by_name:
+                await asyncio.sleep(0.1)
+        await producer.close()
+
+    play(act, offsets_topic_num_partitions="4")
 
 
 def test_offsets_expire_however_many_they_are_and_so_do_later_ones() -> None:

@@ -173,7 +173,7 @@ class CoordinatorRuntime(Part, Generic[M]):
 
     def tell_all(self, command: Command[Any]) -> None:
         """Every shard of this broker decides it; no caller waits for that."""
-        for shard in self._shards.values():
+        for shard in list(self._shards.values()):  # one whose log refuses the decision is replaced at once
             shard.tell(command)
 
     async def ask(self, key: str, make_command: Callable[[Token], Command[R]]) -> R:
