@@ -44,6 +44,13 @@ def asked_of_spark(session: Any, number: int) -> PlannedBatch:
     return PlannedBatch(query, sources, has_state, location, tuple(before or ()))
 
 
+def known_of(session: Any, number: int, location: str | None) -> PlannedBatch | None:
+    """Of the query whose batch runs in this thread, or that has its checkpoint there; None where neither says: outside of a query."""
+    if hasattr(session, "_jsparkSession"):
+        return None if session.sparkContext.getLocalProperty(QUERY_ID) is None else asked_of_spark(session, number)
+    return None if location is None or not is_local(location) else read_from(location, number)
+
+
 def counts_of(session: Any) -> dict[str, int]:
     """What Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
     if session.sparkContext.getLocalProperty(QUERY_ID) is None:
@@ -89,10 +96,15 @@ def read_from(location: str | None, number: int) -> PlannedBatch:
     return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists(), location)
 
 
+def is_local(location: str) -> bool:
+    """Whether a checkpoint's location is a directory of this machine."""
+    return urlsplit(location).scheme in ("", "file")
+
+
 def local_directory(location: str, way_out: str) -> Path:
     """The directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
     parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
+    if not is_local(location):
         raise invalid(f"{CHECKPOINT}={location} is not on this machine: {way_out}, {_AT_LEAST_ONCE}")
     return Path(unquote(parts.path) if parts.scheme else location)
 

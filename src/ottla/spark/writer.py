@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.changelogs import with_changes
-from ottla.spark.checkpoint import asked_of_spark, counts_of
+from ottla.spark.checkpoint import counts_of, known_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
+from ottla.spark.group_offsets import GroupOffsets
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
-from ottla.spark.pipelines import runner
+from ottla.spark.pipelines import attached, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 from ottla.spark.state_changes import CHANGE
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
 
-    ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
+    ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows. With ``app`` a stream that is
+    written at least once commits its offsets as those of the group of that name, for tools that show lag.
     """
     found = runner()
     given = dict(options)
@@ -42,9 +44,12 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
     is_exactly_once = settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]
     made = DriverSink(settings, on_batch) if is_exactly_once else None
     if found is not None:
-        found.sinks.append(made)
+        found.settings.append(settings)
     if made is not None:
+        if found is not None:
+            found.sinks.append(made)
         return made
+    offsets = GroupOffsets(settings, settings["app"]) if "app" in settings else None  # to-TOPIC may be another query's, of the same topic
 
     def write(rows: DataFrame, batch_id: int) -> None:
         check_columns(rows.schema, settings)
@@ -57,13 +62,18 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
         written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
         session: Any = rows.sparkSession
         counts = counts_of(session) if hasattr(session, "_jsparkSession") else {}
+        planned = known_of(session, batch_id, settings.get(CHECKPOINT)) if offsets is not None or any(counts.values()) else None
         if any(counts.values()):
-            planned = asked_of_spark(session, batch_id)
+            assert planned is not None, "only a query has counts"
             to_their_topics = {name: value for name, value in settings.items() if name not in ("topic", "path")}
             write_rows(dead_letters(session, counts, planned.before, planned.sources), to_their_topics)
+        if offsets is not None and planned is not None:
+            offsets.commit(planned, batch_id)
         if on_batch is not None:
             on_batch(batch_id, sum(row["rows"] for row in written))
 
+    if found is not None:
+        found.sinks.append(write)
     return write
 
 
@@ -114,5 +124,5 @@ def to_topic(
     if more:
         assert isinstance(made, DriverSink), "state in topics is exactly once"
         rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)
-    writer = rows.writeStream.foreachBatch(made)
+    writer: DataStreamWriter = attached(rows.writeStream.foreachBatch(made), made)
     return writer if location is None else writer.option(CHECKPOINT, location)
