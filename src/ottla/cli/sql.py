@@ -31,7 +31,8 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
     """Run a SQL QUERY whose tables are topics, such as "select customer, sum(amount) from orders group by customer".
 
     Without a schema a topic has the columns key and value as text, topic, partition, offset and timestamp; with one the columns of its
-    values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls.
+    values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls. "orders timestamp
+    as of '2026-01-01 12:00'" is the topic as it was then; "show tables" lists the topics.
     """
     given = {}
     for text in schemas:
@@ -43,22 +44,31 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
         from ottla.spark.queries import follow as followed
-        from ottla.spark.queries import make_views, named_in
+        from ottla.spark.queries import make_views, named_in, topics_like
+        from ottla.spark.time_travel import with_views
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
-        topics = named_in(query, admin.list_topics())
+        there = admin.list_topics()
+    shown = topics_like(query, [name for name, topic in there.items() if not topic.is_internal])
+    if shown is not None:
+        print_rows(output, "sql", ("table",), [(topic,) for topic in shown])
+        return
+    topics = named_in(query, there)
     if not topics:
         raise click.ClickException("the query names no topic of the cluster")
+    query, as_of = with_views(query, topics)
+    if follow and as_of:
+        raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
     with tempfile.TemporaryDirectory(prefix="ottla-sql-") as folder:
         try:
             spark = session("ottla-sql", master=master, log_file=Path(folder) / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow)
+            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of)
             frame = _planned(spark, query)
             if follow:
                 _wait(followed(frame, _say))
