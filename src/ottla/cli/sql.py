@@ -23,18 +23,28 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 @click.option(
     "--since", "since_ms", type=click.IntRange(min=0), metavar="MS", help="Only records from this time on, in milliseconds since 1970."
 )
+@click.option("--registry", metavar="URL", help="A schema registry: topics that have a schema there are Avro.")
 @click.option("--follow", is_flag=True, help="Go on with what comes from now on, until Ctrl-C, in lines of JSON.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @bootstrap_option
 @format_option
-def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool, master: str, bootstrap: str, output: str) -> None:
+def sql(
+    query: str,
+    schemas: tuple[str, ...],
+    since_ms: int | None,
+    registry: str | None,
+    follow: bool,
+    master: str,
+    bootstrap: str,
+    output: str,
+) -> None:
     """Run a SQL QUERY whose tables are topics, such as "select customer, sum(amount) from orders group by customer".
 
     Without a schema a topic has the columns key and value as text, topic, partition, offset and timestamp; with one the columns of its
     values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls. "orders timestamp
     as of '2026-01-01 12:00'" is the topic as it was then; "show tables" lists the topics.
     """
-    given = {}
+    given: dict[str, Any] = {}
     for text in schemas:
         name, equals, columns = text.partition("=")
         if not equals:
@@ -62,6 +72,8 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
     query, as_of = with_views(query, topics)
     if follow and as_of:
         raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
+    if registry is not None:
+        given |= _of_registry(registry, [topic for topic in topics if topic not in given])
     with tempfile.TemporaryDirectory(prefix="ottla-sql-") as folder:
         try:
             spark = session("ottla-sql", master=master, log_file=Path(folder) / "spark.log")
@@ -76,6 +88,23 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
                 print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
         finally:
             stop_session()
+
+
+def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
+    """Those of the topics that have a schema in the registry."""
+    from ottla.spark.avro_values import avro
+    from ottla.spark.registry import Registry, RegistryError
+
+    values, found = avro(registry), {}
+    for topic in topics:
+        try:
+            Registry(registry).newest(f"{topic}-value")
+        except RegistryError as error:
+            if error.status != 404:
+                raise click.ClickException(error.message) from None
+        else:
+            found[topic] = values
+    return found
 
 
 def _planned(spark: Any, query: str) -> Any:

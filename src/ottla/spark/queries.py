@@ -18,6 +18,8 @@ from ottla.spark.values import values_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ottla.spark.avro_values import AvroRegistry
+
 PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
 
@@ -30,7 +32,7 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
 def make_views(
     spark: SparkSession,
     topics: Iterable[str],
-    schemas: Mapping[str, str],
+    schemas: Mapping[str, str | AvroRegistry],
     *,
     bootstrap: str,
     since_ms: int | None,
@@ -54,7 +56,7 @@ def make_views(
         elif is_stream:
             options["startingOffsets"] = "latest"
         reader: Any = spark.readStream if is_stream else spark.read
-        _shaped(reader.format("ottla").options(**options).load(), schemas.get(topic)).createOrReplaceTempView(f"`{view}`")
+        _shaped(reader.format("ottla").options(**options).load(), topic, schemas.get(topic)).createOrReplaceTempView(f"`{view}`")
 
 
 def _time_ms(spark: SparkSession, expression: str) -> int:
@@ -75,13 +77,13 @@ def topics_like(query: str, topics: Iterable[str]) -> list[str] | None:
     return sorted(topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted))
 
 
-def _shaped(rows: DataFrame, schema: str | None) -> DataFrame:
+def _shaped(rows: DataFrame, topic: str, schema: str | AvroRegistry | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns: dict[str, Any] = {"key": F.col("key").cast("string"), "value": F.col("value").cast("string")}
     columns |= {name: F.col(name) for name in PLACE}
     if schema is not None:
-        values = values_of(schema)
+        values = values_of(schema, topic)
         parsed = values.parsed(F.col("value"))
         del columns["value"]
         columns = {name: parsed[name] for name in values.names} | {

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from ottla.spark.avro_values import AvroRegistry
+
 
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
@@ -83,6 +85,7 @@ def to_topic(
     *,
     key: str | None = None,
     value: str | None = None,
+    values: AvroRegistry | None = None,
     bootstrap: str | None = None,
     app: str | None = None,
     delivery: str | None = None,
@@ -92,7 +95,8 @@ def to_topic(
 ) -> DataStreamWriter:
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
-    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns; a key has to be a plain value.
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns, or with ``values=avro(...)`` a
+    record of Avro; a key has to be a plain value.
     Without a topic the columns are those of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
@@ -102,6 +106,8 @@ def to_topic(
 
     if topic is None and (key is not None or value is not None):
         raise invalid("key and value are for rows of one topic; without a topic give them to route")
+    if values is not None and (topic is None or value is not None):
+        raise invalid("values is for rows of one topic, of all their columns: give a topic, and no value")
     found = runner()
     brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
     wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
@@ -120,7 +126,7 @@ def to_topic(
                 f'checkpoint="topic" needs options={{"{CHECKPOINT}": ...}}: a checkpoint that was lost is written back before the start'
             )
         made.prepare(location)
-    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value), *more)
+    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value, values=values, topic=topic), *more)
     if more:
         assert isinstance(made, DriverSink), "state in topics is exactly once"
         rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)
