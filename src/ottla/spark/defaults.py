@@ -142,6 +142,23 @@ def stop_session() -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
+def kill_session() -> None:
+    """The JVM of this process's session has ended, by SIGKILL, and the next ``session`` starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    accumulators: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.handle_error = lambda *_: None  # it would print that the JVM has ended
+    gateway.proc.kill()
+    gateway.proc.wait()
+    if accumulators is not None:
+        accumulators.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
 def cores_of(master: str) -> int:
     """The tasks that run at once of a local master: 2 for local[2], this machine's cores for local[*]."""
     inside = master.removeprefix("local[").split("]")[0].split(",")[0]
