@@ -101,8 +101,9 @@ def test_the_age_of_a_backlog_is_that_of_its_oldest_record(topics: Topics):
             for time_ms in times:
                 producer.send(topic, b"v", partition=partition, timestamp_ms=time_ms).result()
         with producer_of_one_batch(topics) as batched:
-            for future in [batched.send(topic, b"v", partition=2, timestamp_ms=time_ms) for time_ms in (100, 900, 700)]:
-                future.result()
+            for time_ms in (100, 900, 700):
+                batched.send(topic, b"v", partition=2, timestamp_ms=time_ms)
+            batched.flush()
     link = link_for(settings(topics.bootstrap))
 
     def oldest(*positions: tuple[int, int]) -> Any:
