@@ -120,6 +120,12 @@ def test_an_interrupted_run_ends_everything_and_a_kept_one_resumes_from_it_whate
     assert sorted(re.findall(r"\w+-\d", now_led)) == sorted(re.findall(r"\w+-\d", led))
     assert re.fullmatch(r"[\d,]+ ms from the kill to the next acknowledged flight of these partitions", pause)
     assert re.search(rf"return +broker {victim} was started .* in the ISR of all 13 partitions [\d,]+ ms later", demo.output), demo.output
+    assert "kill       a Python worker of Spark got SIGKILL" in demo.output
+    gone = demo.output.index("kill       Spark's JVM got SIGKILL, and the directories of the checkpoints were removed")
+    back = re.search(r"Spark and its queries run again [\d,]+ ms later, with (\d+) files of their checkpoints from the topics", demo.output)
+    assert back is not None
+    assert back.start() > gone
+    assert int(back[1]) > 10, "state, offsets and commits of two queries"
     assert f"node {victim} was killed (SIGKILL)" in (tmp_path / "cluster.log").read_text()
 
 

@@ -9,7 +9,7 @@ from tests.foreign_clients.broker_process import BrokerProcess
 
 from ottla.client.partitioner import partition_for_key
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines, data_folder
-from ottla.spark.demo.pipeline import start_queries
+from ottla.spark.demo.pipeline import QUERIES, start_query
 from ottla.spark.demo.results import percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, TYPED_WRONG, FlightSender, create_topics, end_offsets, missing, send_airlines
 
@@ -43,7 +43,7 @@ def check_results(spark: Any, tmp_path: Path, count: int) -> None:
         send_airlines(broker.bootstrap, airlines())
         sender = FlightSender(broker.bootstrap, Flights(count), end_offsets(broker.bootstrap, FLIGHTS))
         sender.start()
-        queries = start_queries(spark, broker.bootstrap, tmp_path / "checkpoint")
+        queries = [start_query(spark, broker.bootstrap, tmp_path / "checkpoint", name) for name in QUERIES]
         sender.join()
         assert sender.error is None
         for query in queries:

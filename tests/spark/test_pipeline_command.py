@@ -30,6 +30,7 @@ def ottla(*arguments: str, expected: int = 0) -> str:
 @pytest.mark.spark
 def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     source, target, bad = (topics.create(2, name) for name in ("orders", "totals", "orders-bad"))
+    topics.create(name="orders-eu-totals-checkpoint")  # of an application whose name begins like this one's
     data = tmp_path / "data"
     values = [b'{"customer":"ada","amount":5}', b"?", b'{"customer":"ada","amount":2}', b'{"customer":"bob","amount":1}']
     topics.produce(source, [(None, value) for value in values], partition=0)
@@ -42,10 +43,11 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
 
     topics.produce(source, [(None, values[0])], partition=0)
     [shown] = json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"]
-    assert (shown["query"], shown["batch"], shown["partitions"], shown["lag"], shown["writes_now"]) == ("orders-totals", 0, 2, 1, False)
+    assert [shown[name] for name in ("query", "delivery", "batch", "lag", "writes_now")] == ["orders-totals", "exactly_once", 0, 1, False]
     assert json.loads((data / "orders-totals" / "metadata").read_text())["id"] == shown["spark_id"]
 
     [listed] = json.loads(ottla("pipeline", "list", "-B", topics.bootstrap, "--format", "json"))["items"]
+    assert listed.pop("delivery") == "exactly_once"
     assert listed == {"query": "orders-totals", "batch": 0, "lag": 1, "writes_now": False, "checkpoint_in_topic": True}
 
     lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}
@@ -63,7 +65,7 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     assert "orders-totals: offsets deleted" in ottla("pipeline", "reset", "orders", "--yes", *where)
     assert not data.exists()
     with Admin(topics.bootstrap) as admin:
-        assert "orders-totals-checkpoint" not in admin.list_topics()
+        assert [name for name in admin.list_topics() if name.endswith("-checkpoint")] == ["orders-eu-totals-checkpoint"]
     assert json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"] == []
 
 

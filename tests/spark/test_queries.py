@@ -9,7 +9,8 @@ from tests.spark.conftest import Topics
 from tests.waiting import eventually
 
 from ottla.errors import KafkaError
-from ottla.spark.queries import follow, make_views, named_in
+from ottla.spark.queries import follow, make_views, named_in, topics_like
+from ottla.spark.time_travel import AsOf, with_views
 from ottla.sync import Producer
 
 SCHEMA = "customer string, amount double"
@@ -18,6 +19,47 @@ SCHEMA = "customer string, amount double"
 def test_the_topics_of_a_query_are_those_whose_names_are_words_of_it():
     query = "select * from `my-orders` o join a.b on o.id = 'orders' where orders_2.x > 1"
     assert named_in(query, ["my-orders", "orders", "a.b", "a", "my", "other", "orders_2"]) == ["a.b", "my-orders", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("query", "made", "views"),
+    [
+        ("select * from o TIMESTAMP AS OF '2026-01-01'", "select * from `o as of 1` as `o`", [("o", "'2026-01-01'")]),
+        ("select o.x from `o` for system_time as of (now() - interval 1 hour) where x", "select o.x from `o as of 1` as `o` where x",
+         [("o", "(now() - interval 1 hour)")]),
+        ("select * from o timestamp as of ('a)') b, o as c join `a.b` timestamp as of /* ) */ 'x' as d on 1",
+         "select * from `o as of 1` b, o as c join `a.b as of 2` as d on 1", [("o", "('a)')"), ("a.b", "'x'")]),
+        ("select 'o timestamp as of 1' from o -- o timestamp as of 2\n", None, []),
+        ("select `o timestamp as of 1`, timestamp as of from o", None, []),
+        ("select * from other timestamp as of 'x' join o", None, []),
+        ("select * from o timestamp as", None, []),
+    ],
+)  # fmt: skip
+def test_a_topic_of_a_time_is_a_view_of_its_own(query: str, made: str | None, views: list[tuple[str, str]]):
+    found, as_of = with_views(query, ["o", "a.b"])
+    assert found == (query if made is None else made)
+    assert [(view.topic, view.time) for view in as_of] == views
+    assert [view.view for view in as_of] == [f"{topic} as of {index + 1}" for index, (topic, _) in enumerate(views)]
+
+
+def test_a_time_that_is_no_expression_and_a_version_are_refused():
+    for query, word in (
+        ("select * from o timestamp as of yesterday", "must be a text"),
+        ("select * from o timestamp as of (now(", "must be a text"),
+        ("select * from o timestamp as of", "must be a text"),
+        ("select * from o version as of 3", "has no versions"),
+    ):
+        with pytest.raises(KafkaError, match=word):
+            with_views(query, ["o"])
+
+
+def test_tables_are_shown_by_the_patterns_of_spark():
+    topics = ["orders", "orders-eu", "Pays", "x"]
+    assert topics_like("SHOW TABLES", topics) == ["Pays", "orders", "orders-eu", "x"]
+    assert topics_like("show tables like 'order*|pays' ;", topics) == ["Pays", "orders", "orders-eu"]
+    assert topics_like("show  tables 'orders'", topics) == ["orders"]
+    assert topics_like("show tables like 'o.ders'", topics) == []
+    assert topics_like("select * from orders", topics) is None
 
 
 @pytest.mark.spark
@@ -38,6 +80,12 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
     assert rows(f"select count(*) from `{plain}` where offset > 0") == [(1,)]
     make_views(spark, [orders], {}, bootstrap=topics.bootstrap, since_ms=now_ms - 8_500, is_stream=False)
     assert [row.key for row in spark.sql(f"select key from `{orders}`").collect()] == ["k2"]
+    then = [AsOf(f"{orders} as of {late}", orders, f"(timestamp_millis({now_ms - 10_000 + late}))") for late in (-1, 1_000)]
+    make_views(spark, [orders], {}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False, as_of=then)
+    [[keys, none]] = spark.sql(f"select collect_set(key), (select count(*) from `{then[0].view}`) from `{then[1].view}`").collect()
+    assert (sorted(keys), none) == (["k0", "k1"], 0)
+    with pytest.raises(KafkaError, match="that is no time since 1970"):
+        make_views(spark, [], {}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False, as_of=[AsOf("v", orders, "'soon'")])
     with pytest.raises(KafkaError, match="there is a schema for 'other', which is no topic that the query names"):
         make_views(spark, [orders], {"other": SCHEMA}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
 
@@ -52,8 +100,15 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
         query.stop()
 
 
-def test_a_query_of_no_topic_is_refused_before_spark_starts(topics: Topics):
-    for arguments, code, word in ((["select 1"], 1, "names no topic"), (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS")):
+def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown_without_it(topics: Topics):
+    topic = topics.create(name="shown-1")
+    command = [sys.executable, "-m", "ottla", "sql", "show tables like 'shown*'", "-B", topics.bootstrap]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["TABLE", topic]
+    for arguments, code, word in (
+        (["select 1"], 1, "names no topic"),
+        (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS"),
+        ([f"select * from `{topic}` timestamp as of 'x'", "--follow"], 2, "leave one of them out"),
+    ):
         command = [sys.executable, "-m", "ottla", "sql", *arguments, "-B", topics.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, word in done.stderr) == (code, True), done.stderr

@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.conftest import Topics
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import pipelines as pipelines_module
 from ottla.spark.exactly_once import StopError
-from ottla.spark.pipelines import name_of, pipeline, pipelines_of, running
-from ottla.spark.runner import Runner, lag_of, progress_line, reason_of
+from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
+from ottla.spark.runner import Runner, reason_of
 from ottla.spark.writer import sink
+from ottla.sync import Admin
 
 FENCED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:
 Traceback (most recent call last):
@@ -32,7 +34,7 @@ class Query:
     def __init__(self, end: str | None) -> None:
         self._end = end
         self.isActive = end == "runs"
-        self.lastProgress = None
+        self.lastProgress: Any = None
         self.is_stopped = False
 
     def exception(self) -> str | None:
@@ -77,13 +79,15 @@ class Clock:
         self.now_s += seconds
 
 
-def runner(tmp_path: Path, pipelines: Any, clock: Clock, said: list[str], *, until_caught_up: bool = False) -> Runner:
+def runner(
+    tmp_path: Path, pipelines: Any, clock: Clock, said: list[str], *, until_caught_up: bool = False, bootstrap: str = "broker:1"
+) -> Runner:
     return Runner(
         "session",
         "app",
         pipelines,
         checkpoints=tmp_path,
-        bootstrap="broker:1",
+        bootstrap=bootstrap,
         checkpoint="topic",
         until_caught_up=until_caught_up,
         say=said.append,
@@ -161,6 +165,62 @@ def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_p
     assert pipelines_module.runner() is None
 
 
+@pytest.mark.parametrize("name", ["orders", "orders-totals", "orders-totals-2", "orders-_by_day"])
+def test_the_queries_of_an_application_are_known_by_their_names(name: str):
+    assert is_query_of("orders", name)
+
+
+@pytest.mark.parametrize("name", ["orders-eu-totals", "orders-eu-totals-2", "orders-totals-eu", "orderstotals", "orders-", "orders-2"])
+def test_an_application_has_no_queries_of_one_whose_name_begins_like_its_own(name: str):
+    assert not is_query_of("orders", name)
+
+
+def test_the_offsets_of_a_query_whose_sink_commits_none_are_its_groups(tmp_path: Path, topics: Topics):
+    topic = topics.create()
+    source = {"endOffset": {topic: {"0": 5}}, "latestOffset": {topic: {"0": 5}}}
+
+    class Measured(Writer):
+        def start(self) -> Query:
+            query = super().start()
+            query.lastProgress = {"id": "q", "batchId": 4, "sources": [source]}
+            return query
+
+    def several(session: Any) -> list[Writer]:
+        sink({"kafka.bootstrap.servers": topics.bootstrap, "topic": "t"})  # of the first one
+        return [Measured([None]), Measured([None])]
+
+    lines: list[str] = []
+    assert runner(tmp_path, {"several": several}, Clock(), lines, bootstrap=topics.bootstrap).run()
+    assert "app-several-2  #4  in 0/s  batch 0 ms  lag 0" in lines
+    with Admin(topics.bootstrap) as admin:
+        assert [place.offset for place in admin.committed_offsets("app-several-2").values()] == [5]
+        assert admin.committed_offsets("app-several") == {}
+
+
+def test_a_sink_has_the_name_of_its_writers_query_in_whatever_order_they_were_made(tmp_path: Path):
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+
+    def several(session: Any) -> list[Any]:
+        second, _plain, first = sink(options), sink(options | {"delivery": "at_least_once"}), sink(options)
+        return [attached(Writer([]), first), Writer([]), attached(Writer([]), second), Writer([])]
+
+    made = made_by(several, None, "app", "several", bootstrap="b:1", checkpoint="topic")
+    assert {index: settings["app"] for index, settings in made.settings.items()} == {
+        0: "app-several",
+        1: "app-several-2",
+        2: "app-several-3",
+    }
+    assert all(vars(made.writers[index])["__ottla_sink__"] is made.sinks[index] for index in (0, 2))
+    turns = iter([[0, 1], [1, 0], [0, 1]])
+
+    def changing(session: Any) -> list[Any]:
+        sinks = [sink(options), sink(options)]
+        return [attached(Writer([]), sinks[index]) for index in reversed(next(turns))]
+
+    with pytest.raises(KafkaError, match="returns its writers in another order each time"):
+        made_by(changing, None, "app", "changing", bootstrap="b:1", checkpoint="topic")
+
+
 def test_a_ctrl_c_stops_all_queries(tmp_path: Path):
     writers = [Writer(["runs"]), Writer(["runs"])]
     with pytest.raises(KeyboardInterrupt):
@@ -172,18 +232,6 @@ def test_the_reason_is_the_error_that_ended_it_all():
     assert reason_of(FENCED) == ("StopError", "application 'a': another producer has its transactional id")
     assert reason_of(AWAY) == ("KafkaError", "NETWORK_EXCEPTION: away")
     assert reason_of("[STREAM_FAILED] something else") == ("error", "[STREAM_FAILED] something else")
-
-
-def test_a_line_of_progress_has_the_rate_and_the_lag():
-    source = {"endOffset": '{"in": {"0": 5, "1": 7}}', "latestOffset": {"in": {"0": 9, "1": 7, "2": 3}}}
-    progress = {
-        "batchId": 7,
-        "processedRowsPerSecond": 1234.5,
-        "batchDuration": 212,
-        "sources": [source, {"endOffset": "1", "latestOffset": None}],
-    }
-    assert lag_of(progress) == 7
-    assert progress_line("app-totals", progress) == "app-totals  #7  in 1,234/s  batch 212 ms  lag 7"
 
 
 def test_a_file_has_its_pipelines_by_the_names_of_their_functions(tmp_path: Path):

@@ -13,7 +13,7 @@ from tests.spark.test_rows import stored
 
 from ottla.errors import KafkaError
 from ottla.spark import read_table, read_topic, route, to_topic
-from ottla.sync import Producer
+from ottla.sync import Admin, Producer
 
 pytestmark = pytest.mark.spark
 ORDERS = "id string, amount double"
@@ -64,14 +64,21 @@ def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_tra
     check()
 
 
-def test_bad_rows_of_an_aggregate_are_written_at_least_once_too(spark, topics: Topics, tmp_path: Path):
+def test_bad_rows_of_an_aggregate_are_written_at_least_once_too_and_counted_by_the_run_that_has_met_them(
+    spark, topics: Topics, tmp_path: Path
+):
     orders, totals, letters = topics.create(), topics.create(), topics.create()
-    topics.produce(orders, [(None, b'{"id":"a","amount":1}'), (None, b"?"), (None, b'{"id":"a","amount":2}'), (None, None)])
     frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap).where("id is not null")
     per_id = frame.groupBy("id").agg(F.sum("amount").alias("total"))
-    run(to_topic(per_id, totals, key="id", bootstrap=topics.bootstrap, delivery="at_least_once").outputMode("update"), tmp_path)
-    assert [json.loads(record.value) for record in written(topics, totals)] == [{"id": "a", "total": 3.0}]
+    often = to_topic(per_id, totals, key="id", bootstrap=topics.bootstrap, delivery="at_least_once", app="often")
+    topics.produce(orders, [(None, b'{"id":"a","amount":1}'), (None, None)])
+    run(often.outputMode("update"), tmp_path)  # has none
+    topics.produce(orders, [(None, b"?"), (None, b'{"id":"a","amount":2}')])
+    run(often.outputMode("update"), tmp_path)
+    assert [json.loads(record.value)["total"] for record in written(topics, totals)] == [1.0, 3.0]
     assert [record.value for record in written(topics, letters)] == [b"?"]
+    with Admin(topics.bootstrap) as admin:
+        assert {place.topic: found.offset for place, found in admin.committed_offsets("often").items()} == {orders: 4}
 
 
 def test_a_value_that_does_not_fit_ends_the_query_with_its_place_and_the_way_out(spark, topics: Topics, tmp_path: Path):

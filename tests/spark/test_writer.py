@@ -14,6 +14,7 @@ from tests.spark.test_source import load
 
 from ottla.client.partitioner import partition_for_key
 from ottla.spark import sink, to_topic
+from ottla.spark.group_offsets import note_of
 from ottla.sync import Admin
 
 pytestmark = pytest.mark.spark
@@ -109,6 +110,15 @@ def test_a_stream_in_append_mode_has_a_sink_of_its_own(spark, topics: Topics, tm
     assert [record.key for record in stored(topics, target)[0]] == [b"%d" % index for index in range(21)]
     with Admin(topics.bootstrap) as admin:
         assert {partition.topic: place.offset for partition, place in admin.committed_offsets("appending").items()} == {source: 21}
+    often = writer.option("checkpointLocation", str(tmp_path / "often")).option("app", "often").option("delivery", "at_least_once")
+    often.start().awaitTermination()
+    assert len(stored(topics, target)[0]) == 42
+    with Admin(topics.bootstrap) as admin:
+        [(partition, place)] = admin.committed_offsets("often").items()
+    assert (partition.topic, place.offset) == (source, 21)
+    note = note_of(place.metadata)
+    assert note is not None
+    assert note.query == json.loads((tmp_path / "often" / "metadata").read_text())["id"]
 
 
 def test_update_mode_of_the_sink_of_its_own_is_refused_in_documented_words_with_the_way_out(spark, topics: Topics, tmp_path: Path):

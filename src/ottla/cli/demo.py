@@ -16,7 +16,7 @@ FLIGHT_COUNT = 336_776
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory of the brokers' data and the checkpoint; emptied unless --keep is given.",
 )
-@click.option("--kill", is_flag=True, help="Kill a broker (SIGKILL) in the middle of the run, and start it again later in the run.")
+@click.option("--kill", is_flag=True, help="Kill (SIGKILL) a Python worker, a broker and Spark's JVM in the run; remove the checkpoints.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="The first of the brokers' six ports on end.  [default: 9092, or free ones]"
 )

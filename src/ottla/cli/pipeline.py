@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,9 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 
 if TYPE_CHECKING:
-    from ottla.spark.marker import Committed
     from ottla.sync import Admin
 
 LOCK = ".ottla-pipeline"
@@ -27,6 +28,12 @@ data_option = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory of the application's checkpoints.  [default: ~/.local/share/ottla/pipelines/APP]",
+)
+
+checkpoint_option = click.option(
+    "--checkpoint",
+    type=click.Choice(["topic", "directory"]),
+    help="Keep the checkpoints in topics, too, or in their directories alone.  [default: topic where the master is local]",
 )
 
 
@@ -39,15 +46,21 @@ def pipeline() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--app", help="The application's name.  [default: the file's name without its end]")
 @click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
-@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
-@click.option(
-    "--checkpoint",
-    type=click.Choice(["topic", "directory"]),
-    help="Keep the checkpoints in topics, too, or in their directories alone.  [default: topic where the master is local]",
-)
+@click.option("--master", help="The Spark master.  [default: local[*]]")
+@click.option("--small", is_flag=True, help="Take little memory: local[1], and a JVM of 512 MB; batches take longer.")
+@checkpoint_option
 @data_option
 @bootstrap_option
-def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpoint: str | None, data: Path | None, bootstrap: str) -> None:
+def run(
+    file: Path,
+    app: str | None,
+    until_caught_up: bool,
+    master: str | None,
+    small: bool,
+    checkpoint: str | None,
+    data: Path | None,
+    bootstrap: str,
+) -> None:
     """Run the functions of FILE that have @pipeline, and start their queries again when they fail.
 
     A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 1. Ctrl-C stops
@@ -55,9 +68,12 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpo
     back from its topic.
     """
     name = app or file.stem
+    if small and master is not None:
+        raise click.UsageError("--small is for one machine, with local[1]: leave --master out")
+    master = master or ("local[1]" if small else "local[*]")
     try:
         from ottla.runtime.java import JavaMissingError
-        from ottla.spark.defaults import MIRRORED, session, stop_session
+        from ottla.spark.defaults import MIRRORED, SMALL, session, stop_session
         from ottla.spark.executors import is_local
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.runner import Runner
@@ -65,9 +81,10 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpo
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     kind = checkpoint or ("topic" if is_local(master) else "directory")
     folder = folder_of(name, data)
+    config = (SMALL if small else {}) | (MIRRORED if kind == "topic" else {})
     with held(folder):
         try:
-            spark = session(name, master=master, config=MIRRORED if kind == "topic" else None, log_file=folder / "spark.log")
+            spark = session(name, master=master, config=config, log_file=folder / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
@@ -89,17 +106,50 @@ def run(file: Path, app: str | None, until_caught_up: bool, master: str, checkpo
         sys.exit(1)
 
 
+@pipeline.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--app", help="The application's name.  [default: the file's name without its end]")
+@click.option("--plan", "with_plan", is_flag=True, help="Print Spark's own plan of each query, too.")
+@checkpoint_option
+@bootstrap_option
+@format_option
+def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None, bootstrap: str, output: str) -> None:
+    """Show what the queries of FILE read, keep and write, without a broker, and without starting them."""
+    name = app or file.stem
+    try:
+        from ottla.runtime.java import JavaMissingError
+        from ottla.spark.defaults import SMALL, session, stop_session
+        from ottla.spark.pipelines import pipelines_of
+        from ottla.spark.plans import Explained, explained
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} {NEEDS}") from None
+    pipelines = pipelines_of(file)
+    with tempfile.TemporaryDirectory(prefix="ottla-explain-") as folder:
+        try:
+            spark = session(name, master="local[1]", config=SMALL, log_file=Path(folder) / "spark.log")
+        except JavaMissingError as error:
+            raise click.ClickException(str(error)) from None
+        try:
+            found = list(explained(spark, name, pipelines, bootstrap=bootstrap, checkpoint=checkpoint or "topic"))
+            print_rows(output, "pipeline explain", Explained._fields, [row for row, _ in found])
+            for row, frame in found if with_plan and output == "text" else ():
+                click.echo(f"\n{row.query}")
+                frame.explain()
+        finally:
+            stop_session()
+
+
 @pipeline.command("list")
 @bootstrap_option
 @format_option
 def list_queries(bootstrap: str, output: str) -> None:
-    """List the queries that write to this cluster exactly once, wherever they run; whether their checkpoints are in topics, too."""
+    """List the queries that commit their offsets to this cluster, wherever they run; whether their checkpoints are in topics, too."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         there = checkpoint_topics(admin)
-        rows = [(row[0], row[2], row[5], row[6], row[0] in there) for row in status_rows(admin)]
-    print_rows(output, "pipeline list", ("query", "batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+        rows = [(row.query, row.delivery, row.batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)]
+    print_rows(output, "pipeline list", ("query", "delivery", "batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
 
 
 @pipeline.command()
@@ -112,26 +162,7 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         rows = status_rows(admin, app)
-    print_rows(output, "pipeline status", ("query", "spark_id", "batch", "batches_in_all", "partitions", "lag", "writes_now"), rows)
-
-
-def status_rows(admin: Admin, app: str | None = None) -> list[tuple[str, str, int, int, int, int, bool]]:
-    """Of each query of the application, or of all applications: what it has written last, and how far its topics go on."""
-    rows = []
-    for group, committed in applications(admin, app).items():
-        marker = committed.marker
-        assert marker is not None, "applications have markers"
-        is_open = bool(admin.pending_offsets(group))
-        rows.append((group, marker.query, marker.batch, marker.serial + 1, len(committed.offsets), lag_of(admin, committed), is_open))
-    return rows
-
-
-def lag_of(admin: Admin, committed: Committed) -> int:
-    """How many offsets the topics have more; with a topic a cluster deletes its offsets."""
-    from ottla.types import LATEST_TIMESTAMP
-
-    ends = admin.offsets_for_times(dict.fromkeys(committed.offsets, LATEST_TIMESTAMP))
-    return sum(max(0, ends[partition][0] - offset) for partition, offset in committed.offsets.items())
+    print_rows(output, "pipeline status", StatusRow._fields, rows)
 
 
 @pipeline.command()
@@ -145,10 +176,12 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
 
     Exit code 1 where KEY has none.
     """
+    from ottla.spark.pipelines import is_query_of
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
-        names = [name for name in admin.list_topics() if name.startswith(f"{app}-") and name.endswith(f"-{store}-changelog")]
+        end = f"-{store}-changelog"
+        names = [name for name in admin.list_topics() if name.endswith(end) and is_query_of(app, name.removesuffix(end))]
         if f"{app}-{store}-changelog" in names:  # of a query that is called APP
             names = [f"{app}-{store}-changelog"]
         if len(names) != 1:
@@ -251,30 +284,6 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             except StopError as error:
                 raise click.ClickException(str(error)) from None
             click.echo(f"{folder / name}: {count or 'no'} files written from topic {topic}")
-
-
-def checkpoint_topics(admin: Admin, app: str | None = None) -> dict[str, str]:
-    """The topics that have checkpoints of the application, or of all, by the names of their queries."""
-    from ottla.spark.marker import CHECKPOINT_SUFFIX
-
-    first = "" if app is None else f"{app}-"
-    names = [name for name in sorted(admin.list_topics()) if name.startswith(first) and name.endswith(CHECKPOINT_SUFFIX)]
-    return {name.removesuffix(CHECKPOINT_SUFFIX): name for name in names}
-
-
-def applications(admin: Admin, app: str | None = None) -> dict[str, Committed]:
-    """The queries of the application, or of all, that have written something, by their names."""
-    from ottla.client.group_metadata import OffsetAndMetadata
-    from ottla.spark.marker import committed_of
-
-    found = {}
-    for group in sorted(listed.group_id for listed in admin.list_groups()):
-        if app is None or group == app or group.startswith(f"{app}-"):
-            places = {key: OffsetAndMetadata(place.offset, place.metadata) for key, place in admin.committed_offsets(group).items()}
-            committed = committed_of(places)
-            if committed.marker is not None:
-                found[group] = committed
-    return found
 
 
 def folder_of(app: str, data: Path | None) -> Path:

@@ -23,17 +23,28 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 @click.option(
     "--since", "since_ms", type=click.IntRange(min=0), metavar="MS", help="Only records from this time on, in milliseconds since 1970."
 )
+@click.option("--registry", metavar="URL", help="A schema registry: topics that have a schema there are Avro.")
 @click.option("--follow", is_flag=True, help="Go on with what comes from now on, until Ctrl-C, in lines of JSON.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @bootstrap_option
 @format_option
-def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool, master: str, bootstrap: str, output: str) -> None:
+def sql(
+    query: str,
+    schemas: tuple[str, ...],
+    since_ms: int | None,
+    registry: str | None,
+    follow: bool,
+    master: str,
+    bootstrap: str,
+    output: str,
+) -> None:
     """Run a SQL QUERY whose tables are topics, such as "select customer, sum(amount) from orders group by customer".
 
     Without a schema a topic has the columns key and value as text, topic, partition, offset and timestamp; with one the columns of its
-    values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls.
+    values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls. "orders timestamp
+    as of '2026-01-01 12:00'" is the topic as it was then; "show tables" lists the topics.
     """
-    given = {}
+    given: dict[str, Any] = {}
     for text in schemas:
         name, equals, columns = text.partition("=")
         if not equals:
@@ -43,22 +54,33 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
         from ottla.spark.queries import follow as followed
-        from ottla.spark.queries import make_views, named_in
+        from ottla.spark.queries import make_views, named_in, topics_like
+        from ottla.spark.time_travel import with_views
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.sync import Admin
 
     with Admin(bootstrap, client_id="ottla-cli") as admin:
-        topics = named_in(query, admin.list_topics())
+        there = admin.list_topics()
+    shown = topics_like(query, [name for name, topic in there.items() if not topic.is_internal])
+    if shown is not None:
+        print_rows(output, "sql", ("table",), [(topic,) for topic in shown])
+        return
+    topics = named_in(query, there)
     if not topics:
         raise click.ClickException("the query names no topic of the cluster")
+    query, as_of = with_views(query, topics)
+    if follow and as_of:
+        raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
+    if registry is not None:
+        given |= _of_registry(registry, [topic for topic in topics if topic not in given])
     with tempfile.TemporaryDirectory(prefix="ottla-sql-") as folder:
         try:
             spark = session("ottla-sql", master=master, log_file=Path(folder) / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow)
+            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of)
             frame = _planned(spark, query)
             if follow:
                 _wait(followed(frame, _say))
@@ -66,6 +88,23 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
                 print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
         finally:
             stop_session()
+
+
+def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
+    """Those of the topics that have a schema in the registry."""
+    from ottla.spark.avro_values import avro
+    from ottla.spark.registry import Registry, RegistryError
+
+    values, found = avro(registry), {}
+    for topic in topics:
+        try:
+            Registry(registry).newest(f"{topic}-value")
+        except RegistryError as error:
+            if error.status != 404:
+                raise click.ClickException(error.message) from None
+        else:
+            found[topic] = values
+    return found
 
 
 def _planned(spark: Any, query: str) -> Any:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
+    from ottla.spark.avro_values import avro
     from ottla.spark.changelogs import changelogged
     from ottla.spark.defaults import session
     from ottla.spark.pipelines import pipeline
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from ottla.spark.tables import read_table
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["changelogged", "pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
+__all__ = ["avro", "changelogged", "pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
 
 _HOMES: Final = {
+    "avro": "ottla.spark.avro_values",
     "changelogged": "ottla.spark.changelogs",
     "pipeline": "ottla.spark.pipelines",
     "read_table": "ottla.spark.tables",

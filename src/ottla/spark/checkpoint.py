@@ -20,6 +20,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 COUNTED: Final = "ottla."
 """What the names of our counts begin with."""
 _VERSION: Final = "v1"
+_RUNS_MAX: Final = 100
 _AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'
 
 
@@ -32,24 +33,48 @@ class PlannedBatch:
     before: tuple[str | None, ...] = ()  # where the batch before ended, of each source
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Spark's own object of a query that runs, and where its checkpoint is."""
+
+    execution: Any
+    location: str
+    jvm: Any  # that it is one of
+
+
+_RUNS: Final[dict[str, _Run]] = {}  # by the query's id, the newest one; each question to the JVM costs a batch some time
+
+
 def asked_of_spark(session: Any, number: int) -> PlannedBatch:
     """Of the query whose batch runs in this thread."""
-    query, execution = _running(session)
-    sources = _offsets_of(execution, number)
+    query, run = _running(session)
+    if is_local(run.location):
+        root = Path(local_directory(run.location, ""))
+        sources = _written_offsets(root, number)
+        if sources is not None:
+            before = _written_offsets(root, number - 1) if number else None
+            return PlannedBatch(query, sources, (root / "state").exists(), run.location, tuple(before or ()))
+    sources = _offsets_of(run.execution, number)
     assert sources is not None, "Spark writes the offsets of a batch before it runs"
-    location = execution.resolvedCheckpointRoot()
-    path = session._jvm.org.apache.hadoop.fs.Path(location, "state")
+    path = session._jvm.org.apache.hadoop.fs.Path(run.location, "state")
     has_state = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).exists(path)
-    before = _offsets_of(execution, number - 1) if number else None
-    return PlannedBatch(query, sources, has_state, location, tuple(before or ()))
+    before = _offsets_of(run.execution, number - 1) if number else None
+    return PlannedBatch(query, sources, has_state, run.location, tuple(before or ()))
+
+
+def known_of(session: Any, number: int, location: str | None) -> PlannedBatch | None:
+    """Of the query whose batch runs in this thread, or that has its checkpoint there; None where neither says: outside of a query."""
+    if hasattr(session, "_jsparkSession"):
+        return None if session.sparkContext.getLocalProperty(QUERY_ID) is None else asked_of_spark(session, number)
+    return None if location is None or not is_local(location) else read_from(location, number)
 
 
 def counts_of(session: Any) -> dict[str, int]:
     """What Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
     if session.sparkContext.getLocalProperty(QUERY_ID) is None:
         return {}
-    _, execution = _running(session)
-    found = execution.lastExecution().observedMetrics().iterator()
+    _, run = _running(session)
+    found = run.execution.lastExecution().observedMetrics().iterator()
     rows = {}
     while found.hasNext():
         pair = found.next()
@@ -57,14 +82,29 @@ def counts_of(session: Any) -> dict[str, int]:
     return {name: int(row.get(0) or 0) for name, row in rows.items() if name.startswith(COUNTED)}
 
 
-def _running(session: Any) -> tuple[str, Any]:
-    """The query whose batch runs in this thread: its id, and Spark's own object of it."""
+def _running(session: Any) -> tuple[str, _Run]:
+    """The query whose batch runs in this thread, by its id. Of a query that was started again it is the run that is active."""
     query = session.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         raise invalid(f"exactly once needs a streaming query: call the sink by writeStream.foreachBatch, {_AT_LEAST_ONCE}")
-    # The session of a batch is a copy of the query's, and its own list of queries is empty: what they share has all of them.
-    active = session._jsparkSession.sharedState().activeStreamingQueries()
-    return query, active.get(session._jvm.java.util.UUID.fromString(query))
+    found = _RUNS.get(query)
+    if found is None or found.jvm is not session._jvm or not found.execution.isActive():
+        # The session of a batch is a copy of the query's, and its own list of queries is empty: what they share has all of them.
+        active = session._jsparkSession.sharedState().activeStreamingQueries()
+        execution = active.get(session._jvm.java.util.UUID.fromString(query))
+        found = _RUNS[query] = _Run(execution, execution.resolvedCheckpointRoot(), session._jvm)
+        while len(_RUNS) > _RUNS_MAX:
+            del _RUNS[next(iter(_RUNS))]
+    return query, found
+
+
+def _written_offsets(root: Path, number: int) -> list[str | None] | None:
+    """Where the batch ends, of each source, as the checkpoint's file has it; None where there is none, or it has another form."""
+    try:
+        version, _, *sources = (root / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ValueError):
+        return None
+    return [None if text == "-" else text for text in sources] if version == _VERSION else None
 
 
 def _offsets_of(execution: Any, number: int) -> list[str | None] | None:
@@ -89,10 +129,15 @@ def read_from(location: str | None, number: int) -> PlannedBatch:
     return PlannedBatch(query, [None if text == "-" else text for text in sources], (root / "state").exists(), location)
 
 
+def is_local(location: str) -> bool:
+    """Whether a checkpoint's location is a directory of this machine."""
+    return urlsplit(location).scheme in ("", "file")
+
+
 def local_directory(location: str, way_out: str) -> Path:
     """The directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
     parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
+    if not is_local(location):
         raise invalid(f"{CHECKPOINT}={location} is not on this machine: {way_out}, {_AT_LEAST_ONCE}")
     return Path(unquote(parts.path) if parts.scheme else location)
 

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.checkpoint import COUNTED, topics_of
 from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
 from ottla.spark.options import invalid
-from ottla.spark.values import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from ottla.spark.avro_values import AvroValues
+    from ottla.spark.values import Json
 
 _KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
 _SOURCES: Final[dict[str, BadRows]] = {}
@@ -30,12 +32,16 @@ _COUNT: Final = f"{COUNTED}bad_rows."
 _NUMBERS: Final = itertools.count()
 
 
+class ChangedValuesError(RuntimeError):
+    """Records of a batch that were bad when it was computed, and are not when they are read for their dead letters, or the reverse."""
+
+
 @dataclass(frozen=True, slots=True)
 class BadRows:
     """The bad rows of one source, and where they go."""
 
     topics: frozenset[str]
-    values: Json
+    values: Json | AvroValues
     dead_letter_topic: str
     options: Mapping[str, str]  # of the source
 
@@ -61,9 +67,17 @@ def dead_letters(
         found = [index for index, text in enumerate(after) if _is_of(bad, topics_of(text))]
         if len(found) > 1:
             raise invalid(f"bad_rows={bad.dead_letter_topic}: two sources of the query read {', '.join(sorted(bad.topics))}; use one twice")
+        read = 0
         for index in found:
             start = before[index] if index < len(before) else None
-            yield from _read(session, bad, topics_of(start) or {}, topics_of(after[index]) or {})
+            for letters in _read(session, bad, topics_of(start) or {}, topics_of(after[index]) or {}):
+                read += letters.num_rows
+                yield letters
+        if read != count and not bad.values.is_fixed:
+            raise ChangedValuesError(
+                f"{count} records of {', '.join(sorted(bad.topics))} were bad, and {read} are now: their registry has changed meanwhile. "
+                "Nothing of the batch was written; it is computed again when the query is started again"
+            )
 
 
 def _is_of(bad: BadRows, offsets: Mapping[str, Any] | None) -> bool:

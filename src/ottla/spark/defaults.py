@@ -62,6 +62,13 @@ MIRRORED: Final = {
 }
 """Of a session whose checkpoints are in topics, too: how little of the past they have decides how large the topics are."""
 
+SMALL: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": f"{_DEFAULTS['spark.driver.extraJavaOptions']} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Of a session on a small machine, beside the master local[1]: one task at a time, and a JVM that compiles less and has fewer threads."""
+
 
 def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
     """The process's SparkSession, made with these defaults; ``config`` takes precedence over them. JavaMissingError without a Java.
@@ -133,6 +140,23 @@ def stop_session() -> None:
         process.kill()
         process.wait()
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def kill_session() -> None:
+    """The JVM of this process's session has ended, by SIGKILL, and the next ``session`` starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    accumulators: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.handle_error = lambda *_: None  # it would print that the JVM has ended
+    gateway.proc.kill()
+    gateway.proc.wait()
+    if accumulators is not None:
+        accumulators.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def cores_of(master: str) -> int:

@@ -100,7 +100,7 @@ TABLE: Final = (
     _honoured("checkpoint", (SINK,), "of a stream that is exactly once: directory, or topic, which keeps the checkpoint in the topic "
               "APP-checkpoint, too; with to_topic and sink", "directory; topic by ottla pipeline run on one machine"),
     _honoured("app", (SINK,), "the name of an application that is exactly once, whatever its checkpoint: transactional id, and group of "
-              "its offsets", "to-TOPIC, with the option topic"),
+              "its offsets; at least once the group alone", "to-TOPIC, with the option topic; at least once none"),
     _honoured("topic", (SINK,), "the topic of all rows; takes precedence over a column topic"),
     _honoured("path", _ALL, "set by load(path) and save(path): an alias of subscribe, and of topic"),
     _honoured("kafka.client.id", _ALL, "the client id in broker logs and quotas", "ottla-spark"),

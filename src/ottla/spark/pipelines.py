@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from ottla.spark.options import CHECKPOINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ottla_pipeline__"
+_SINK: Final = "__ottla_sink__"
 
 
 def pipeline(function: F) -> F:
@@ -60,6 +61,17 @@ def name_of(app: str, function: str, index: int) -> str:
     return f"{app}-{function}" if index == 0 else f"{app}-{function}-{index + 1}"
 
 
+def is_query_of(app: str, name: str) -> bool:
+    """Whether the query of that name is one of the application, and not of one whose name only begins like it (orders, orders-eu).
+
+    What follows the application's name is a function, which has no dashes. A query that is called as the application is its own, too.
+    """
+    if name == app:
+        return True
+    function, _, index = name.removeprefix(f"{app}-").partition("-")
+    return name.startswith(f"{app}-") and function.isidentifier() and (not index or index.isdigit())
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """The instructions of a runner to the sinks of a pipeline, and the list of those sinks."""
@@ -68,15 +80,33 @@ class Running:
     bootstrap: str
     checkpoint: str  # directory or topic, of sinks that do not say
     sinks: list[Any] = field(default_factory=list)  # in the order of their names
+    settings: list[Mapping[str, str]] = field(default_factory=list)  # of these sinks
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The writers that a pipeline has returned, and what is known of their sinks, by the indexes of the writers."""
+
+    writers: list[Any]
+    sinks: dict[int, Any]
+    settings: dict[int, Mapping[str, str]]
+
+    @property
+    def apps(self) -> set[str]:
+        """The groups whose offsets these sinks commit."""
+        return {settings["app"] for settings in self.settings.values()}
 
 
 _RUNNING: Final[ContextVar[Running | None]] = ContextVar("ottla_pipeline", default=None)
 
 
 @contextlib.contextmanager
-def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0]) -> Iterator[Running]:
-    """Sinks that are made within take their names, in order, these brokers and this kind of checkpoint."""
-    names = (name_of(app, function, index) for index in itertools.count())
+def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0], order: Sequence[int] = ()) -> Iterator[Running]:
+    """Sinks that are made within take names, these brokers and this kind of checkpoint.
+
+    ``order`` has the indexes of their names, in the order in which they are made; sinks beyond it take the next ones.
+    """
+    names = (name_of(app, function, index) for index in itertools.chain(order, itertools.count(len(order))))
     found = Running(names, bootstrap, checkpoint)
     token = _RUNNING.set(found)
     try:
@@ -88,3 +118,32 @@ def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOIN
 def runner() -> Running | None:
     """None where no runner runs the program."""
     return _RUNNING.get()
+
+
+def made_by(pipeline: Callable[[Any], Any], session: Any, app: str, function: str, *, bootstrap: str, checkpoint: str) -> Made:
+    """What the pipeline makes, each sink with the name of its writer's query, in whatever order it has made them.
+
+    A function that does not return its writers in that order is called once more: sinks have their names from the start.
+    """
+    order: list[int] = []
+    for _ in range(2):
+        with running(app, function, bootstrap, checkpoint, order) as found:
+            writers = writers_of(pipeline(session))
+        meant = order_of(writers, found.sinks)
+        if meant == (order or list(range(len(meant)))):
+            return Made(writers, dict(zip(meant, found.sinks)), dict(zip(meant, found.settings)))
+        order = meant
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"pipeline {function} returns its writers in another order each time it is called")
+
+
+def order_of(writers: Sequence[Any], sinks: Sequence[Any]) -> list[int]:
+    """Of each sink the index of its writer: of the one that has it (``attached``), else of the next one that has none."""
+    owned = {id(writer.__dict__[_SINK]): index for index, writer in enumerate(writers) if _SINK in vars(writer)}
+    others = itertools.chain((index for index, writer in enumerate(writers) if _SINK not in vars(writer)), itertools.count(len(writers)))
+    return [owned[id(sink)] if id(sink) in owned else next(others) for sink in sinks]
+
+
+def attached(writer: Any, sink: Any) -> Any:
+    """The writer, of which is known that this is its sink."""
+    setattr(writer, _SINK, sink)
+    return writer

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.options import invalid
+from ottla.spark.time_travel import AsOf
 from ottla.spark.values import values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.spark.avro_values import AvroRegistry
 
 PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
@@ -27,30 +30,60 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
 
 
 def make_views(
-    spark: SparkSession, topics: Iterable[str], schemas: Mapping[str, str], *, bootstrap: str, since_ms: int | None, is_stream: bool
+    spark: SparkSession,
+    topics: Iterable[str],
+    schemas: Mapping[str, str | AvroRegistry],
+    *,
+    bootstrap: str,
+    since_ms: int | None,
+    is_stream: bool,
+    as_of: Iterable[AsOf] = (),
 ) -> None:
-    """Each topic is a view of its name, of its committed records. KafkaError INVALID_CONFIG for a schema of another topic."""
+    """Each topic is a view of its name, of its committed records; each of ``as_of`` one of what the topic had then.
+
+    KafkaError INVALID_CONFIG for a schema of another topic, and for a time that is none.
+    """
     names = list(topics)
     others = sorted(set(schemas) - set(names))
     if others:
         raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
-    for topic in names:
-        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+    views = [(topic, topic, dict[str, str]()) for topic in names]
+    views += [(found.view, found.topic, {"endingTimestamp": str(_time_ms(spark, found.time) + 1)}) for found in as_of]
+    for view, topic, more in views:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"} | more
         if since_ms is not None:
             options |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
         elif is_stream:
             options["startingOffsets"] = "latest"
         reader: Any = spark.readStream if is_stream else spark.read
-        _shaped(reader.format("ottla").options(**options).load(), schemas.get(topic)).createOrReplaceTempView(f"`{topic}`")
+        _shaped(reader.format("ottla").options(**options).load(), topic, schemas.get(topic)).createOrReplaceTempView(f"`{view}`")
 
 
-def _shaped(rows: DataFrame, schema: str | None) -> DataFrame:
+def _time_ms(spark: SparkSession, expression: str) -> int:
+    """The time that Spark makes of the expression, in milliseconds since 1970."""
+    [row] = spark.sql(f"select unix_millis(try_cast(({expression}) as timestamp))").collect()
+    if row[0] is None or row[0] < 0:
+        raise invalid(f"timestamp as of {expression}: that is no time since 1970, such as '2026-01-01 12:00:00'")
+    return int(row[0])
+
+
+def topics_like(query: str, topics: Iterable[str]) -> list[str] | None:
+    """The answer to ``show tables [like 'a*|b']``; None for another query."""
+    found = re.fullmatch(r"\s*show\s+tables(?:\s+(?:like\s+)?'([^']*)')?\s*;?\s*", query, re.IGNORECASE)
+    if found is None:
+        return None
+    patterns = ["*"] if found[1] is None else [pattern.strip() for pattern in found[1].split("|")]
+    wanted = [re.compile(".*".join(map(re.escape, pattern.split("*"))), re.IGNORECASE) for pattern in patterns]
+    return sorted(topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted))
+
+
+def _shaped(rows: DataFrame, topic: str, schema: str | AvroRegistry | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns: dict[str, Any] = {"key": F.col("key").cast("string"), "value": F.col("value").cast("string")}
     columns |= {name: F.col(name) for name in PLACE}
     if schema is not None:
-        values = values_of(schema)
+        values = values_of(schema, topic)
         parsed = values.parsed(F.col("value"))
         del columns["value"]
         columns = {name: parsed[name] for name in values.names} | {

@@ -11,6 +11,8 @@ from ottla.spark.state_changes import CHANGE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from ottla.spark.avro_values import AvroRegistry
+
 _PLAIN: Final = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal", "char", "varchar")
 
 
@@ -38,12 +40,21 @@ def route(
     return made.select("meant.topic", *(name for name in ("key", "value", CHANGE) if name in made.columns))
 
 
-def record_columns(frame: DataFrame, *, key: str | None, value: str | None) -> list[Column]:
-    """The columns value, which is a JSON object of all columns without one that is named, and key, where one is named."""
+def record_columns(
+    frame: DataFrame, *, key: str | None, value: str | None, values: AvroRegistry | None = None, topic: str = ""
+) -> list[Column]:
+    """The columns value, and key where one is named.
+
+    Without one that is named, the value is a JSON object of all columns, or a record of Avro, of the topic.
+    """
     from pyspark.sql import functions as F
 
-    every = F.struct(*(F.col(f"`{name}`") for name in frame.columns if name != CHANGE))
-    columns = [F.to_json(every).alias("value") if value is None else F.col(value).alias("value")]
+    names = [name for name in frame.columns if name != CHANGE]
+    every = F.struct(*(F.col(f"`{name}`") for name in names))
+    if values is not None:
+        columns = [values.written(every, frame.select(*(f"`{name}`" for name in names)).schema, topic).alias("value")]
+    else:
+        columns = [F.to_json(every).alias("value") if value is None else F.col(value).alias("value")]
     return columns if key is None else [*columns, key_column(frame, key)]
 
 

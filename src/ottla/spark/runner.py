@@ -17,7 +17,8 @@ from typing import Any, Final
 from ottla.errors import KafkaError
 from ottla.spark.exactly_once import StopError
 from ottla.spark.options import CHECKPOINT
-from ottla.spark.pipelines import name_of, running, writers_of
+from ottla.spark.pipelines import Made, made_by, name_of
+from ottla.spark.progress import Progress
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
@@ -35,6 +36,7 @@ class RunningQuery:
     failures: int = 0  # one after the other
     due_s: float = 0.0  # of the next start
     shown_batch: int = -1
+    commits: bool = False  # the offsets, itself: its sink does
 
 
 class Runner:
@@ -57,6 +59,7 @@ class Runner:
         self._pipelines = pipelines
         self._checkpoints = checkpoints
         self._bootstrap = bootstrap
+        self._progress = Progress(bootstrap)
         self._checkpoint = checkpoint
         self._until_caught_up = until_caught_up
         self._say = say
@@ -68,7 +71,7 @@ class Runner:
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
         for function in self._pipelines:
-            for index in range(len(self._made(function)[0])):
+            for index in range(len(self._made(function).writers)):
                 self._queries.append(RunningQuery(function, index))
         try:
             while self._queries:
@@ -81,23 +84,24 @@ class Runner:
                     found.query.stop()
         return not self._is_stopped
 
-    def _made(self, function: str) -> tuple[list[Any], list[Any]]:
-        """The writers that the function returns, and the sinks that it makes."""
-        with running(self._app, function, self._bootstrap, self._checkpoint) as found:
-            return writers_of(self._pipelines[function](self._session)), found.sinks
+    def _made(self, function: str) -> Made:
+        pipeline = self._pipelines[function]
+        return made_by(pipeline, self._session, self._app, function, bootstrap=self._bootstrap, checkpoint=self._checkpoint)
 
     def _start(self, found: RunningQuery) -> None:
         name = name_of(self._app, found.function, found.index)
         location = str(self._checkpoints / name)
-        writers, sinks = self._made(found.function)
-        if found.index < len(sinks) and sinks[found.index] is not None:
-            count = sinks[found.index].prepare(location)
+        made = self._made(found.function)
+        sink: Any = made.sinks.get(found.index)
+        if hasattr(sink, "prepare"):
+            count = sink.prepare(location)
             if count is not None:
                 self._say(f"{name}  had lost its checkpoint; {count} files are written back from its topic")
-        writer = writers[found.index].queryName(name).option(CHECKPOINT, location)
+        writer = made.writers[found.index].queryName(name).option(CHECKPOINT, location)
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
         found.query, found.started_s, found.shown_batch = writer.start(), self._now_s(), -1
+        found.commits = name in made.apps
 
     def _look(self, found: RunningQuery) -> None:
         """The query runs, waits for its next start, or is not among the queries any more."""
@@ -109,11 +113,14 @@ class Runner:
                 except (StopError, KafkaError) as error:  # the checkpoint cannot be written back, or not yet
                     self._on_failure(found, type(error).__name__, str(error))
             return
+        is_active = found.query.isActive  # before its last progress is asked for
         progress = found.query.lastProgress
         if progress is not None and progress["batchId"] != found.shown_batch:
             found.shown_batch = progress["batchId"]
-            self._say(progress_line(name, progress))
-        if found.query.isActive:
+            self._say(self._progress.line(name, progress))
+            if not found.commits:
+                self._progress.commit(name, progress, is_last=not is_active)
+        if is_active:
             return
         ended = found.query.exception()
         if ended is None:
@@ -141,27 +148,3 @@ def reason_of(text: str) -> tuple[str, str]:
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
-
-
-def progress_line(name: str, progress: Mapping[str, Any]) -> str:
-    """One line for a batch: rows a second, how long it took, and how many offsets are left."""
-    rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
-    took = f"batch {progress.get('batchDuration') or 0:,} ms"
-    return f"{name}  #{progress['batchId']}  {rate}  {took}  lag {lag_of(progress):,}"
-
-
-def lag_of(progress: Mapping[str, Any]) -> int:
-    """Offsets of topics that the batch has not reached."""
-    from ottla.spark.checkpoint import ends_of
-
-    left = 0
-    for source in progress.get("sources", ()):
-        latest, end = ends_of([_text(source["latestOffset"])]), ends_of([_text(source["endOffset"])])
-        left += sum(max(0, offset - end.get(partition, 0)) for partition, offset in latest.items())
-    return left
-
-
-def _text(offset: Any) -> str | None:
-    import json
-
-    return offset if offset is None or isinstance(offset, str) else json.dumps(offset)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark.driver_sink import Application
+    from ottla.spark.group_offsets import GroupOffsets
 
 MESSAGE_BYTES_MAX: Final = 128 << 20
 _APPLICATIONS: Final[dict[tuple[int, tuple[tuple[str, str], ...]], Application]] = {}
+_OFFSETS: Final[dict[tuple[int, tuple[tuple[str, str], ...]], GroupOffsets]] = {}
 
 
 class Rows(WriterCommitMessage):
@@ -38,6 +40,15 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         from ottla.spark.rows import RowsWritten, write_rows
 
         return RowsWritten(write_rows(iterator, self._options))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The rows are written; the offsets are the group's that ``app`` names, where it does and the checkpoint is on this machine."""
+        from ottla.spark.checkpoint import is_local, read_from
+        from ottla.spark.options import CHECKPOINT
+
+        location = self._options.get(CHECKPOINT)
+        if "app" in self._options and location is not None and is_local(location):
+            _offsets_of(self._options).commit(read_from(location, batchId), batchId)
 
 
 class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
@@ -93,6 +104,17 @@ def _application_of(options: dict[str, str]) -> Application:
     found = _APPLICATIONS.get(key)
     if found is None:
         found = _APPLICATIONS[key] = Application(options)
+    return found
+
+
+def _offsets_of(options: dict[str, str]) -> GroupOffsets:
+    """The process's ones of these options."""
+    from ottla.spark.group_offsets import GroupOffsets
+
+    key = (os.getpid(), tuple(sorted(options.items())))
+    found = _OFFSETS.get(key)
+    if found is None:
+        found = _OFFSETS[key] = GroupOffsets(options, options["app"])
     return found
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from ottla.spark.avro_values import AvroRegistry
+
 _DEFAULTS: Final = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
 _RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
 
@@ -22,7 +24,7 @@ _RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
 def read_topic(
     spark: SparkSession,
     topic: str,
-    schema: str | StructType | None = None,
+    schema: str | StructType | AvroRegistry | None = None,
     *,
     bad_rows: str | None = None,
     record: str | None = None,
@@ -32,8 +34,8 @@ def read_topic(
     """A stream of the topic's committed records (topics with commas between them), from the earliest one on.
 
     With a ``schema`` (``"id string, amount double"``) the values are JSON objects, and its columns are those of the stream; a record
-    without a value has nulls. ``record`` names a column more, a struct of key, topic, partition, offset, timestamp and headers. Without a
-    schema the columns are those of ``format("ottla")`` with headers.
+    without a value has nulls. With ``avro(...)`` they are Avro, of a schema registry. ``record`` names a column more, a struct of key,
+    topic, partition, offset, timestamp and headers. Without a schema the columns are those of ``format("ottla")`` with headers.
 
     A value that does not fit fails the query, with its place. With ``bad_rows`` such records go to the topic of that name, in the
     transaction of the rows of their batch, with the headers topic, partition, offset and error. It is ``to_topic`` and ``sink``
@@ -52,7 +54,7 @@ def read_topic(
     reader = spark.readStream.format("ottla").options(**settings)
     if schema is None:
         return reader.load()
-    values = values_of(schema)
+    values = values_of(schema, topic)
     wanted = list(_RECORD) if record is not None else [] if bad_rows is not None else ["topic", "partition", "offset"]
     rows = reader.schema(
         ", ".join(f"{name} {COLUMN_TYPES[name]}" for name in ["value", *wanted])

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from ottla.spark.avro_values import AvroRegistry
+
 _COLUMNS: Final = "key binary, value binary, partition int, offset long"
 _DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": "follow"}
 
@@ -20,7 +22,7 @@ _DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": 
 def read_table(
     spark: SparkSession,
     topic: str,
-    schema: str | StructType,
+    schema: str | StructType | AvroRegistry,
     *,
     key: str | None = None,
     bootstrap: str | None = None,
@@ -28,15 +30,15 @@ def read_table(
 ) -> DataFrame:
     """A batch of the newest committed value of each key of the topic; keys whose newest record has no value are not in it.
 
-    The columns are those of the ``schema``, of JSON values, and ``key`` names one more, the record's key as text. Joined to a stream the
-    table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables that are
-    read in a moment. A record without a key fails the query, and so does a value that does not fit.
+    The columns are those of the ``schema``, of JSON values or of ``avro(...)``; ``key`` names one more, the record's key as text. Joined to
+    a stream the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables
+    that are read in a moment. A record without a key fails the query, and so does a value that does not fit.
     """
     from pyspark.sql import functions as F
 
     settings = source_options(topic, bootstrap, options, _DEFAULTS)
     checked(settings, BATCH)
-    values = values_of(schema)
+    values = values_of(schema, topic)
     if key is not None and key in values.names:
         raise invalid(f"key={key}: the schema has a column of that name")
     rows: Any = (

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
+    from ottla.spark.avro_values import AvroRegistry, AvroValues
+
 _CORRUPT: Final = "__ottla_corrupt"
 
 
@@ -25,6 +27,9 @@ class Json:
     """Values that are JSON objects of this schema."""
 
     schema: StructType
+
+    is_fixed = True
+    """Whether a value that is bad now is bad for ever."""
 
     @property
     def names(self) -> list[str]:
@@ -54,10 +59,17 @@ class Json:
         return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
 
 
-def values_of(schema: str | StructType) -> Json:
-    """The form of values of a schema, which is DDL (``id string, amount double``) or a StructType; INVALID_CONFIG for another one."""
+def values_of(schema: str | StructType | AvroRegistry, topic: str) -> Json | AvroValues:
+    """The form of the topic's values: JSON of a schema that is DDL (``id string, amount double``) or a StructType, or what a registry has.
+
+    KafkaError INVALID_CONFIG for another one.
+    """
     from pyspark.sql.types import StructType
 
+    from ottla.spark.avro_values import AvroRegistry
+
+    if isinstance(schema, AvroRegistry):
+        return schema.of_topic(topic)
     found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(found, StructType):
         raise invalid(f"schema={schema!r} is no schema of columns, such as 'id string, amount double'")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.changelogs import with_changes
-from ottla.spark.checkpoint import asked_of_spark, counts_of
+from ottla.spark.checkpoint import counts_of, known_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
+from ottla.spark.group_offsets import GroupOffsets
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
-from ottla.spark.pipelines import runner
+from ottla.spark.pipelines import attached, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 from ottla.spark.state_changes import CHANGE
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from ottla.spark.avro_values import AvroRegistry
+
 
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
 
-    ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows.
+    ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows. With ``app`` a stream that is
+    written at least once commits its offsets as those of the group of that name, for tools that show lag.
     """
     found = runner()
     given = dict(options)
@@ -42,9 +46,12 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
     is_exactly_once = settings.get("delivery", DELIVERIES[0]) == DELIVERIES[0]
     made = DriverSink(settings, on_batch) if is_exactly_once else None
     if found is not None:
-        found.sinks.append(made)
+        found.settings.append(settings)
     if made is not None:
+        if found is not None:
+            found.sinks.append(made)
         return made
+    offsets = GroupOffsets(settings, settings["app"]) if "app" in settings else None  # to-TOPIC may be another query's, of the same topic
 
     def write(rows: DataFrame, batch_id: int) -> None:
         check_columns(rows.schema, settings)
@@ -57,13 +64,18 @@ def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | N
         written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
         session: Any = rows.sparkSession
         counts = counts_of(session) if hasattr(session, "_jsparkSession") else {}
+        planned = known_of(session, batch_id, settings.get(CHECKPOINT)) if offsets is not None or any(counts.values()) else None
         if any(counts.values()):
-            planned = asked_of_spark(session, batch_id)
+            assert planned is not None, "only a query has counts"
             to_their_topics = {name: value for name, value in settings.items() if name not in ("topic", "path")}
             write_rows(dead_letters(session, counts, planned.before, planned.sources), to_their_topics)
+        if offsets is not None and planned is not None:
+            offsets.commit(planned, batch_id)
         if on_batch is not None:
             on_batch(batch_id, sum(row["rows"] for row in written))
 
+    if found is not None:
+        found.sinks.append(write)
     return write
 
 
@@ -73,6 +85,7 @@ def to_topic(
     *,
     key: str | None = None,
     value: str | None = None,
+    values: AvroRegistry | None = None,
     bootstrap: str | None = None,
     app: str | None = None,
     delivery: str | None = None,
@@ -82,7 +95,8 @@ def to_topic(
 ) -> DataStreamWriter:
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
-    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns; a key has to be a plain value.
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns, or with ``values=avro(...)`` a
+    record of Avro; a key has to be a plain value.
     Without a topic the columns are those of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
@@ -92,6 +106,8 @@ def to_topic(
 
     if topic is None and (key is not None or value is not None):
         raise invalid("key and value are for rows of one topic; without a topic give them to route")
+    if values is not None and (topic is None or value is not None):
+        raise invalid("values is for rows of one topic, of all their columns: give a topic, and no value")
     found = runner()
     brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
     wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
@@ -110,9 +126,9 @@ def to_topic(
                 f'checkpoint="topic" needs options={{"{CHECKPOINT}": ...}}: a checkpoint that was lost is written back before the start'
             )
         made.prepare(location)
-    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value), *more)
+    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value, values=values, topic=topic), *more)
     if more:
         assert isinstance(made, DriverSink), "state in topics is exactly once"
         rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)
-    writer = rows.writeStream.foreachBatch(made)
+    writer: DataStreamWriter = attached(rows.writeStream.foreachBatch(made), made)
     return writer if location is None else writer.option(CHECKPOINT, location)

@@ -135,12 +135,12 @@ class GroupAdmin(AdminBase):
 
         return await self._until_loaded(ask)
 
-    async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The empty group's offsets are set. KafkaError when it has members, or a partition is not known."""
+    async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
+        """The empty group's offsets are set, each with this text. KafkaError when it has members, or a partition is not known."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for partition, offset in offsets.items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, ""))
+            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, metadata))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
 
         async def ask() -> None:

@@ -1,8 +1,9 @@
-"""``--kill``: a broker dies in the middle of the run, and comes back before its end.
+"""``--kill``: a broker dies in the middle of the run, and comes back before its end; so do a Python worker and Spark's JVM.
 
 Of the flights that this run sends, a third is acknowledged when a broker that leads some of their partitions gets SIGKILL; at two thirds it
 is started again. The sender does not run ahead of that: it has at most half of the flights sent before the kill, and the last sixth only
-when the broker is in sync again. So the same happens in a short run and in a long one, whatever the speed.
+when the broker is in sync again. So the same happens in a short run and in a long one, whatever the speed. The worker dies before
+the broker, at a sixth, and the JVM after it, at five sixths: what happens to Spark is the caller's, whose thread has its session.
 
 All that is said was observed by clients: who leads and who is in sync is what the cluster answers, and the pause ends with the
 acknowledgement of a flight that was sent after the kill, to a partition that the dead broker had led.
@@ -26,6 +27,11 @@ from ottla.sync import Admin, TopicPartition
 POLL_S: Final = 0.01
 LATE_S: Final = 120.0
 """After which the cluster has failed the drill."""
+SPARK_LATE_S: Final = 300.0
+"""The same of Spark, whose start and first batch take many times as long on a busy machine."""
+
+WORKER: Final = "worker"
+JVM: Final = "jvm"
 
 Leaders: TypeAlias = dict[TopicPartition, int]
 
@@ -35,9 +41,12 @@ class DrillFailed(OttlaError):
 
 
 class KillDrill(threading.Thread):
-    """``events`` are the lines to show; ``error`` is why the thread ended early."""
+    """``events`` are the lines to show; ``error`` is why the thread ended early; ``wanted`` is what of Spark is to be killed now.
 
-    def __init__(self, brokers: Brokers, sender: FlightSender, total: int) -> None:
+    The caller says so with ``on_killed`` when it has been.
+    """
+
+    def __init__(self, brokers: Brokers, sender: FlightSender, total: int, *, kills_spark: bool = False) -> None:
         super().__init__(name="kill-drill", daemon=True)
         self._brokers = brokers
         self._sender = sender
@@ -45,13 +54,25 @@ class KillDrill(threading.Thread):
         self._stopping = threading.Event()
         self._begin, self._left = sender.sent_before, total - sender.sent_before
         self.error: BaseException | None = None
-        sender.hold_at = self._begin + self._left // 2
+        self.wanted: str | None = None
+        self._kills_spark = kills_spark
+        sender.hold_at = self._begin + self._left // (4 if kills_spark else 2)
 
     def stop(self) -> None:
         """Nothing more is killed or started."""
         self._stopping.set()
         if self.ident is not None:
             self.join()
+
+    def say(self, text: str) -> None:
+        """The text is among the events."""
+        self._said.put(text)
+
+    def on_killed(self, text: str | None = None) -> None:
+        """What was wanted has been killed, and runs again."""
+        if text is not None:
+            self._said.put(text)
+        self.wanted = None
 
     def events(self) -> Iterator[str]:
         """What was said since the last call. The error that ended the drill is raised."""
@@ -74,6 +95,9 @@ class KillDrill(threading.Thread):
 
     def _kill_and_return(self, admin: Admin) -> None:
         sender, begin, left = self._sender, self._begin, self._left
+        if self._kills_spark:
+            self._kill_of_spark(WORKER, begin + left // 6)
+            sender.hold_at = begin + left // 2
         self._wait_until(lambda: sender.sent_count >= begin + left // 3)
         victim, led = _most_loaded(leaders(admin))
         sent_count, killed_at = sender.sent_count, time.monotonic()
@@ -95,6 +119,17 @@ class KillDrill(threading.Thread):
             f"return     broker {victim} was started after {back_at:,} flights, and in the ISR of all {count} partitions"
             f" {_ms(time.monotonic() - started_at)} later"
         )
+        if self._kills_spark:
+            self._kill_of_spark(JVM, begin + 5 * left // 6)
+
+    def _kill_of_spark(self, what: str, sent_count: int) -> None:
+        """When so many flights were sent."""
+        sender = self._sender
+        self._wait_until(lambda: sender.sent_count >= sent_count)
+        if what == JVM:  # the checkpoints have something to come back with
+            self._wait_until(lambda: sender.read_count > self._begin, late_s=SPARK_LATE_S)
+        self.wanted = what
+        self._wait_until(lambda: self.wanted is None, late_s=SPARK_LATE_S)
 
     def _leaders_but(self, admin: Admin, victim: int, led: list[TopicPartition]) -> Leaders:
         """Who leads these partitions, once none of them is led by the victim, or by no broker."""
@@ -107,16 +142,16 @@ class KillDrill(threading.Thread):
         self._wait_until(have_moved)
         return {key: found[key] for key in led}
 
-    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+    def _wait_until(self, is_so: Callable[[], bool], *, late_s: float = LATE_S) -> None:
         """For as long as the sender moves: a run of all flights may take minutes on a slow machine."""
-        deadline, count = time.monotonic() + LATE_S, self._sender.sent_count
+        deadline, count = time.monotonic() + late_s, self._sender.sent_count
         while not is_so():
             if self._stopping.wait(POLL_S):
                 raise _Stopped
             if self._sender.sent_count != count:
-                deadline, count = time.monotonic() + LATE_S, self._sender.sent_count
+                deadline, count = time.monotonic() + late_s, self._sender.sent_count
             if time.monotonic() > deadline:
-                raise DrillFailed(f"the cluster has not come back within {LATE_S:.0f} s of the last progress; see {self._brokers.place}")
+                raise DrillFailed(f"the cluster has not come back within {late_s:.0f} s of the last progress; see {self._brokers.place}")
 
 
 class _Stopped(Exception):

@@ -2,7 +2,8 @@
 
 The first half of the work is sending, the second Spark's; both run at once, beside a cluster of three brokers. A Ctrl-C (or
 SIGTERM) at any point stops the sender, the query, Spark's JVM and the brokers, in this order, each in the way it likes; what was
-sent and computed until then stays, and ``--keep`` resumes from it. With ``--kill`` one of the brokers dies meanwhile (``drill.py``).
+sent and computed until then stays, and ``--keep`` resumes from it. With ``--kill`` a broker, a Python worker and
+the JVM die meanwhile, and the checkpoints' directories are removed (``drill.py``, ``engine.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.defaults import MIRRORED, session, stop_session
-from ottla.spark.demo.drill import KillDrill
+from ottla.spark.defaults import stop_session
+from ottla.spark.demo.drill import JVM, WORKER, KillDrill
+from ottla.spark.demo.engine import Engine
 from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines
-from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER, start_queries
+from ottla.spark.demo.pipeline import OFFSETS_PER_TRIGGER
 from ottla.spark.demo.place import Brokers, held
 from ottla.spark.demo.results import Results, of_state, percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
@@ -52,7 +54,6 @@ def run(
 ) -> Outcome:
     """The complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
-    on_interrupt = signal.getsignal(signal.SIGINT)
     with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
         say(f"data       {folder}" + ("  (kept from before)" if keep else "  (emptied)"))
         brokers = stack.enter_context(_calmly(Brokers(folder, port=port)))
@@ -61,15 +62,13 @@ def run(
         create_topics(brokers.bootstrap)
         send_airlines(brokers.bootstrap, airlines())
         stack.enter_context(_calmly(_Stopping(stop_session)))  # before it starts, for it may be interrupted half-way
-        spark = session("ottla-demo", master=master, config=_settings(folder), log_file=folder / "spark.log")
-        signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
-        say(f"spark      {spark.version}, {master}, log in {folder / 'spark.log'}")
-        queries = start_queries(spark, brokers.bootstrap, folder / "checkpoint")
-        for query in queries:
-            stack.enter_context(_calmly(_Stopping(query.stop)))
+        engine = Engine(folder, master, brokers.bootstrap)
+        stack.enter_context(_calmly(_Stopping(engine.stop)))
+        version = engine.start()
+        say(f"spark      {version}, {master}, log in {folder / 'spark.log'}")
         sender = FlightSender(brokers.bootstrap, flights, end_offsets(brokers.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
         stack.enter_context(_calmly(_Stopping(sender.stop)))
-        drill = KillDrill(brokers, sender, len(flights)) if is_killing else None
+        drill = KillDrill(brokers, sender, len(flights), kills_spark=True) if is_killing else None
         if drill is not None:
             stack.enter_context(_calmly(_Stopping(drill.stop)))
         if sender.sent_before:
@@ -78,24 +77,14 @@ def run(
         sender.start()
         if drill is not None:
             drill.start()
-        read_count = _watch(sender, drill, queries, len(flights), brokers.bootstrap, say)
+        read_count = _watch(sender, drill, engine, len(flights), brokers.bootstrap, say)
         computed_s = time.monotonic() - began
-        for query in queries:
-            query.stop()
+        engine.stop()
         results = read_results(brokers.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
         outcome = Outcome(sender.sent_count, read_count, results)
     say(f"all in     {time.monotonic() - started:.1f} s; brokers and Spark are stopped, the data is in {folder}")
     return outcome
-
-
-def _settings(folder: Path) -> dict[str, str]:
-    return {
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "spark-local"),
-        "spark.sql.streaming.stopTimeout": "20s",
-        **MIRRORED,
-    }
 
 
 @contextlib.contextmanager
@@ -146,9 +135,7 @@ def _terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _watch(
-    sender: FlightSender, drill: KillDrill | None, queries: list[StreamingQuery], total: int, bootstrap: str, say: Callable[[str], None]
-) -> int:
+def _watch(sender: FlightSender, drill: KillDrill | None, engine: Engine, total: int, bootstrap: str, say: Callable[[str], None]) -> int:
     """Waits until all is sent and read, with a line of progress meanwhile; how many flights the first query has read."""
     drained: _Drained | None = None
     line = _Line(say)
@@ -156,16 +143,14 @@ def _watch(
         if drained is None and not sender.is_alive():
             if sender.error is not None:
                 raise sender.error
-            drained = _Drained(queries)
+            drained = _Drained(engine.queries)
             drained.start()
-        sender.read_count = _read_count(queries[0])
+        sender.read_count = max(sender.read_count, _read_count(engine.queries[0]))  # one that was started again has read nothing yet
         if drill is not None:
             line.insert(drill.events())
+            _kill(engine, drill)
         line.show(_progress(sender, sender.read_count, total))
-        for query in queries:
-            failure = query.exception()
-            if failure is not None:
-                raise failure
+        line.insert(engine.check())
         if drained is None:
             sender.join(LINE_INTERVAL_S)
         else:
@@ -176,9 +161,20 @@ def _watch(
         drill.join()
         line.insert(drill.events())
     # What was read in an earlier run makes no progress report: all that is there has been read when the query is drained.
-    read_count = max(_read_count(queries[0]), sum(end_offsets(bootstrap, FLIGHTS)))
+    read_count = max(_read_count(engine.queries[0]), sum(end_offsets(bootstrap, FLIGHTS)))
     line.show(_progress(sender, read_count, total), is_last=True)
     return read_count
+
+
+def _kill(engine: Engine, drill: KillDrill) -> None:
+    """What the drill asks for has happened, or is asked for again."""
+    if drill.wanted == WORKER:
+        said = engine.kill_worker()
+        if said is not None:
+            drill.on_killed(said)
+    elif drill.wanted == JVM:
+        engine.kill_jvm(drill.say)
+        drill.on_killed()
 
 
 class _Drained(threading.Thread):

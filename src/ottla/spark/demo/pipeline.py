@@ -38,19 +38,23 @@ LATE_MIN: Final = 120
 _FLIGHT: Final = "carrier string, origin string, flight int, dep_time int, dep_delay int, time_hour timestamp"
 
 
-def start_queries(spark: SparkSession, bootstrap: str, checkpoints: Path) -> list[StreamingQuery]:
-    """The running queries; they resume from their checkpoints, in the directory or in their topics. The first one reads all flights."""
+QUERIES: Final = ("delays", "longest")
+"""By their names; the first one reads all flights."""
+
+
+def start_query(spark: SparkSession, bootstrap: str, checkpoints: Path, name: str) -> StreamingQuery:
+    """The running query; it goes on from its checkpoint, in the directory or in its topic."""
     options = {"maxOffsetsPerTrigger": str(OFFSETS_PER_TRIGGER)}
-    flights = read_topic(spark, f"{FLIGHTS},{TYPED}", _FLIGHT, bad_rows=UNREADABLE, record="record", bootstrap=bootstrap, options=options)
-    names = read_table(spark, AIRLINES, "name string", key="carrier", bootstrap=bootstrap)
-    late = read_topic(spark, FLIGHTS, _FLIGHT, bootstrap=bootstrap, options=options)
-    started = []
-    for name, topic, frame in (("delays", DELAYS, delays(flights, names)), ("longest", LONGEST, longest(late))):
-        kept = {"checkpointLocation": str(checkpoints / name)}
-        value = "value" if "value" in frame.columns else None
-        writer = to_topic(frame, topic, key="key", value=value, bootstrap=bootstrap, checkpoint="topic", options=kept)
-        started.append(writer.queryName(name).outputMode("update").start())
-    return started
+    if name == "delays":
+        topics = f"{FLIGHTS},{TYPED}"
+        flights = read_topic(spark, topics, _FLIGHT, bad_rows=UNREADABLE, record="record", bootstrap=bootstrap, options=options)
+        frame, target = delays(flights, read_table(spark, AIRLINES, "name string", key="carrier", bootstrap=bootstrap)), DELAYS
+    else:
+        frame, target = longest(read_topic(spark, FLIGHTS, _FLIGHT, bootstrap=bootstrap, options=options)), LONGEST
+    kept = {"checkpointLocation": str(checkpoints / name)}
+    value = "value" if "value" in frame.columns else None
+    writer = to_topic(frame, target, key="key", value=value, bootstrap=bootstrap, checkpoint="topic", options=kept)
+    return writer.queryName(name).outputMode("update").start()
 
 
 def delays(flights: DataFrame, names: DataFrame) -> DataFrame:

@@ -1,0 +1,109 @@
+"""What a stream reads and what it keeps, by Spark's own plan of it, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ottla.spark.options import DELIVERIES
+from ottla.spark.pipelines import made_by, name_of
+
+SELECTIONS: Final = ("subscribe", "path", "subscribepattern", "assign")
+_STATEFUL: Final = {
+    "Aggregate": "aggregate",
+    "Deduplicate": "deduplication",
+    "DeduplicateWithinWatermark": "deduplication",
+    "TransformWithState": "transformWithState",
+    "TransformWithStateInPySpark": "transformWithState",
+    "FlatMapGroupsWithState": "flatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "GlobalLimit": "limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    streams: list[str]  # what it reads on and on
+    tables: list[str]  # what it reads anew in each batch
+    state: list[str]  # what it keeps from batch to batch
+    watermarks: list[str]
+
+
+class Explained(NamedTuple):
+    """A query of an application, in words."""
+
+    query: str
+    reads: str
+    tables: str
+    watermarks: str
+    state: str
+    writes: str
+    delivery: str
+    checkpoint: str
+
+
+def explained(
+    session: Any, app: str, pipelines: Mapping[str, Callable[[Any], Any]], *, bootstrap: str, checkpoint: str
+) -> Iterator[tuple[Explained, Any]]:
+    """Each query of the application, and its frame. No broker is asked, and nothing is started."""
+    for function, pipeline in pipelines.items():
+        made = made_by(pipeline, session, app, function, bootstrap=bootstrap, checkpoint=checkpoint)
+        for index, writer in enumerate(made.writers):
+            frame = writer._df
+            plan = plan_of(frame)
+            settings: Mapping[str, str] = made.settings.get(index, {})
+            yield (
+                Explained(
+                    name_of(app, function, index),
+                    ", ".join(plan.streams),
+                    ", ".join(plan.tables),
+                    ", ".join(plan.watermarks),
+                    ", ".join(plan.state),
+                    settings.get("topic", "the topics of its rows") if settings else "",
+                    settings.get("delivery", DELIVERIES[0]) if settings else "",
+                    settings.get("checkpoint", "directory"),
+                ),
+                frame,
+            )
+
+
+def plan_of(frame: Any) -> Plan:
+    """Of a streaming frame of a classic session."""
+    nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
+    leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty()]
+    streams = [_name(node, kind) for node, kind in leaves if node.isStreaming()]
+    tables = [_name(node, kind) for node, kind in leaves if not node.isStreaming()]
+    state = [said for node, kind in nodes if (said := _state(node, kind)) is not None]
+    watermarks = [f"{node.eventTime().name()}: {node.delay().toString()}" for node, kind in nodes if kind == "EventTimeWatermark"]
+    return Plan(*(list(dict.fromkeys(found)) for found in (streams, tables, state, watermarks)))
+
+
+def _nodes(node: Any) -> Iterator[tuple[Any, str]]:
+    """From the leaves up."""
+    children = node.children()
+    for index in range(children.size()):
+        yield from _nodes(children.apply(index))
+    yield node, node.getClass().getSimpleName()
+
+
+def _name(node: Any, kind: str) -> str:
+    """Of a source: its topics, or what Spark calls it."""
+    options: Any = node.extraOptions() if kind == "StreamingRelationV2" else node.options() if kind == "DataSourceV2Relation" else {}
+    for name in SELECTIONS:
+        found = options.get(name)
+        if found is not None:
+            return str(found)
+    return str(node.sourceName()) if kind == "StreamingRelationV2" else str(node.nodeName())
+
+
+def _state(node: Any, kind: str) -> str | None:
+    children = node.children()
+    if kind == "Join" and all(children.apply(index).isStreaming() for index in range(children.size())):
+        return f"{node.joinType().sql().lower()} join of streams"
+    if kind not in _STATEFUL or not node.isStreaming():
+        return None
+    if kind != "Aggregate":
+        return _STATEFUL[kind]
+    keys = node.groupingExpressions()
+    return f"aggregate by {', '.join(keys.apply(index).name() for index in range(keys.size())) or 'nothing'}"

@@ -1,0 +1,68 @@
+"""What a runner says of its queries' batches, and which offsets it commits: those of queries whose sinks do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.spark.backlog import as_text, backlog_of, oldest_ms
+from ottla.spark.checkpoint import PlannedBatch
+from ottla.spark.group_offsets import WAIT_S, GroupOffsets
+from ottla.spark.link import link_for
+from ottla.types import TopicPartition
+
+LOOK_S: Final = 0.3
+Backlog = Mapping[TopicPartition, tuple[int, int]]
+
+
+class Progress:
+    """The progress of an application's queries over one cluster. Nothing of it raises, or takes longer than a look at a clock may."""
+
+    def __init__(self, bootstrap: str, now_ms: Callable[[], float] = lambda: time.time() * 1000) -> None:
+        self._settings = {"kafka.bootstrap.servers": bootstrap}
+        self._now_ms = now_ms
+        self._groups: dict[str, GroupOffsets] = {}
+
+    def line(self, name: str, progress: Mapping[str, Any]) -> str:
+        """One line for a batch: rows a second, how long it took, how many offsets are left, and how old the first of them is."""
+        return progress_line(name, progress, self._age_s(backlog_of(progress)))
+
+    def commit(self, name: str, progress: Mapping[str, Any], *, is_last: bool) -> None:
+        """The offsets of the batch are those of the group that is called as the query; the last ones before this returns."""
+        group = self._groups.setdefault(name, GroupOffsets(self._settings, name))
+        sources = [as_text(source["endOffset"]) for source in progress.get("sources", ())]
+        planned = PlannedBatch(str(progress.get("id")), sources, has_state=False)
+        group.commit(planned, progress["batchId"], wait_s=WAIT_S if is_last else 0)
+
+    def _age_s(self, backlog: Backlog) -> float | None:
+        if not backlog:
+            return None
+        link = link_for(self._settings)
+        looking = link.start(oldest_ms(link.cluster, backlog))
+        try:
+            oldest = looking.result(LOOK_S)
+        except TimeoutError:
+            looking.cancel()
+            return None
+        return None if oldest is None else max(0.0, (self._now_ms() - oldest) / 1000)
+
+
+def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
+    """The line; without an age where it is not known, or nothing is left."""
+    rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
+    took = f"batch {progress.get('batchDuration') or 0:,} ms"
+    left = sum(count for _, count in backlog_of(progress).values())
+    lag = f"lag {left:,}" if age_s is None else f"lag {left:,} ({duration(age_s)})"
+    rows = sum(operator.get("numRowsTotal") or 0 for operator in progress.get("stateOperators", ()))
+    state = f"  state {rows:,} rows" if progress.get("stateOperators") else ""
+    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}"
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 0.2 s, 42 s, 17 min, 5.2 h, 3.1 days."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

@@ -1,0 +1,126 @@
+"""A schema registry, by Confluent's HTTP interface: schemas by their ids, the newest of a subject, a new one for a subject.
+
+An id means one schema for ever, so what was read is kept in the process. An answer that does not come, or a server's error, is asked for
+again for half a minute; then it is an error of the query and never one of a record. Name and password may be in the address.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.errors import ErrorCode, KafkaError
+
+TIMEOUT_S: Final = 10.0
+TRIES_S: Final = 30.0
+PAUSE_S: Final = 0.5
+RESPONSE_BYTES_MAX: Final = 16 << 20
+REFERENCES_MAX: Final = 200
+_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_KNOWN: Final[dict[tuple[str, int], tuple[str, ...]]] = {}
+
+
+class RegistryError(KafkaError):
+    """A registry that cannot be reached, or refuses what is asked."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The newest version of a subject: its id, and its schema with those that it refers to before it."""
+
+    schema_id: int
+    texts: tuple[str, ...]
+
+
+class Registry:
+    """One registry. Its methods wait; they are called in tasks, or before a query starts."""
+
+    def __init__(self, address: str, now_s: Callable[[], float] = time.monotonic, pause: Callable[[float], object] = time.sleep) -> None:
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RegistryError("the address of a schema registry is http://host:port, or https://")
+        self._address = address
+        self._url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+        self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
+        if parts.username is not None:
+            pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._now_s = now_s
+        self._pause = pause
+
+    def texts(self, schema_id: int) -> tuple[str, ...]:
+        """The schema of this id, after those that it refers to. RegistryError, of status 404 where there is none."""
+        known = _KNOWN.get((self._address, schema_id))
+        if known is None:
+            known = _KNOWN[self._address, schema_id] = self._with_references(self._ask(f"/schemas/ids/{schema_id}"))
+        return known
+
+    def newest(self, subject: str) -> Subject:
+        """RegistryError of status 404 where the subject has none."""
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        return Subject(int(answer["id"]), self._with_references(answer))
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of the schema, which is a version of the subject. RegistryError where it is not compatible with the others."""
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", {"schema": schema})
+        return int(answer["id"])
+
+    def _with_references(self, answer: Any) -> tuple[str, ...]:
+        found: dict[tuple[str, int], str] = {}
+        self._add_references(answer, found)
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise RegistryError(f"a schema of {self._url} is {answer['schemaType']}, and not AVRO")
+        return (*found.values(), str(answer["schema"]))
+
+    def _add_references(self, answer: Any, found: dict[tuple[str, int], str]) -> None:
+        for reference in answer.get("references") or ():
+            key = str(reference["subject"]), int(reference["version"])
+            if key in found:
+                continue
+            if len(found) >= REFERENCES_MAX:
+                raise RegistryError(f"a schema of {self._url} refers to more than {REFERENCES_MAX} others")
+            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}")
+            self._add_references(inner, found)
+            found.setdefault(key, str(inner["schema"]))
+
+    def _ask(self, path: str, body: Any = None) -> Any:
+        deadline_s = self._now_s() + TRIES_S
+        while True:
+            try:
+                return self._ask_once(path, body)
+            except RegistryError as error:
+                if error.status is not None and error.status < 500 and error.status != 429:
+                    raise
+                if self._now_s() >= deadline_s:
+                    raise
+            self._pause(PAUSE_S)
+
+    def _ask_once(self, path: str, body: Any) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data=data, headers=self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                content = response.read(RESPONSE_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(4096).decode(errors="replace")
+            raise RegistryError(f"schema registry {self._url}{path}: {error.code} {said}", error.code) from None
+        except (OSError, ValueError) as error:
+            raise RegistryError(f"schema registry {self._url} cannot be reached: {error}") from None
+        if len(content) > RESPONSE_BYTES_MAX:
+            raise RegistryError(f"schema registry {self._url}{path}: the answer is larger than {RESPONSE_BYTES_MAX} bytes", 413)
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", 400) from None

@@ -1,0 +1,94 @@
+"""A schema registry in the test's process: Confluent's HTTP interface, as far as it is used, in memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class SchemaRegistry:
+    """``with SchemaRegistry() as registry``: it listens on a free port of loopback."""
+
+    def __init__(self, user: str | None = None) -> None:
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.asked: list[str] = []
+        self.failures_left = 0  # requests that are answered with 503
+        self._user = user
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def address(self) -> str:
+        user = "" if self._user is None else f"{self._user}@"
+        return f"http://{user}127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> SchemaRegistry:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def add(self, subject: str, schema: Any, references: list[dict[str, Any]] | None = None) -> int:
+        """The schema is the newest of the subject; its id."""
+        number = len(self.schemas) + 1
+        found: dict[str, Any] = {"schema": json.dumps(schema)}
+        if references:
+            found["references"] = references
+        self.schemas[number] = found
+        self.subjects.setdefault(subject, []).append(number)
+        return number
+
+    def answer(self, path: str, body: Any, user: str | None) -> tuple[int, Any]:
+        self.asked.append(path)
+        if user != self._user:
+            return 401, {"error_code": 401, "message": "who are you"}
+        if self.failures_left > 0:
+            self.failures_left -= 1
+            return 503, {"error_code": 503, "message": "later"}
+        match path.strip("/").split("/"):
+            case ["schemas", "ids", number] if int(number) in self.schemas:
+                return 200, self.schemas[int(number)]
+            case ["subjects", subject, "versions"] if body is not None:
+                if "incompatible" in subject:
+                    return 409, {"error_code": 409, "message": "Schema being registered is incompatible with an earlier schema"}
+                for known in self.subjects.get(subject, ()):
+                    if json.loads(self.schemas[known]["schema"]) == json.loads(body["schema"]):
+                        return 200, {"id": known}
+                return 200, {"id": self.add(subject, json.loads(body["schema"]))}
+            case ["subjects", subject, "versions", version] if subject in self.subjects:
+                ids = self.subjects[subject]
+                index = len(ids) if version == "latest" else int(version)
+                return 200, {"subject": subject, "version": index, "id": ids[index - 1], **self.schemas[ids[index - 1]]}
+        return 404, {"error_code": 40403, "message": "not found"}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(None)
+
+            def do_POST(self) -> None:
+                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def _answer(self, body: Any) -> None:
+                given = self.headers.get("Authorization")
+                user = None if given is None else base64.b64decode(given.removeprefix("Basic ")).decode()
+                status, said = registry.answer(self.path, body, user)
+                content = json.dumps(said).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler

@@ -1,0 +1,233 @@
+"""Avro values of a schema registry: the wire format, what resolves, what is bad, and what is the registry's fault; then with Spark."""
+
+import datetime
+import decimal
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from pyspark.sql import types
+from pyspark.sql.pandas.types import to_arrow_type
+from tests.spark.conftest import Topics
+from tests.spark.schema_registry import SchemaRegistry
+from tests.spark.test_streams import run, written
+
+from ottla.errors import KafkaError
+from ottla.spark import avro, dead_letters, read_table, read_topic, to_topic
+from ottla.spark.avro_types import schema_of, struct_of
+from ottla.spark.avro_values import CORRUPT, BadValueError, Decoder, Encoder
+from ottla.spark.queries import make_views
+from ottla.spark.registry import Registry, RegistryError
+
+UTC = datetime.UTC
+OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "amount", "type": "int"}]}
+NEW = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "amount", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as made:
+        yield made
+
+
+def wire(schema_id: int, schema: Any, record: Any) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), record)
+    return b"\0" + schema_id.to_bytes(4, "big") + content.getvalue()
+
+
+def decoder(registry: SchemaRegistry, subject: str, **more: Any) -> Decoder:
+    asked = Registry(registry.address, **more)
+    return Decoder(asked, asked.newest(subject).texts)
+
+
+def test_a_value_of_an_older_schema_is_read_as_the_newest_one_says(registry: SchemaRegistry):
+    old, new = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
+    found = decoder(registry, "orders-value")
+    assert found.row(b"\0\0\0\0\2\2a\x06\0") == {"id": "a", "amount": 3, "note": None}  # by the specification, byte for byte
+    assert found.row(wire(new, NEW, {"id": "a", "amount": 3, "note": "n"})) == {"id": "a", "amount": 3, "note": "n"}
+    for _ in range(3):
+        assert found.row(wire(old, OLD, {"id": "b", "amount": 4})) == {"id": "b", "amount": 4, "note": None}
+    assert registry.asked.count(f"/schemas/ids/{old}") == 1
+
+
+def test_what_is_no_value_of_a_known_schema_is_bad(registry: SchemaRegistry):
+    other = registry.add("other-value", {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "double"}]})
+    new = registry.add("orders-value", NEW)
+    found, good = decoder(registry, "orders-value"), wire(new, NEW, {"id": "a", "amount": 3, "note": None})
+    for value, word in (
+        (b"", "does not begin with a zero"),
+        (b'{"id":"a"}', "does not begin with a zero"),
+        (good[:4], "does not begin with a zero"),
+        (good[:-1], "no Avro of its schema"),
+        (good + b"\0", "bytes are left"),
+        (good[:5] + b"\xff" * 40, "no Avro of its schema"),
+        (b"\0\0\0\0\x63" + good[5:], "the registry has no schema 99"),
+        (b"\0\xff\xff\xff\xff" + good[5:], "the registry has no schema -1"),
+        (wire(other, json.loads(registry.schemas[other]["schema"]), {"id": 1.0}), "does not resolve"),
+    ):
+        with pytest.raises(BadValueError, match=word):
+            found.row(value)
+
+
+def test_a_registry_that_is_away_is_no_fault_of_a_value(registry: SchemaRegistry):
+    old, _ = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
+    now, pauses = [0.0], []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    found = decoder(registry, "orders-value", now_s=lambda: now[0], pause=pause)
+    registry.failures_left = 3
+    assert found.row(wire(old, OLD, {"id": "b", "amount": 4}))["amount"] == 4
+    assert len(pauses) == 3
+    registry.failures_left = 1_000
+    with pytest.raises(RegistryError, match="503"):
+        found.row(b"\0\0\0\0\x63")
+    assert now[0] < 60
+    with pytest.raises(RegistryError, match="cannot be reached"):
+        Registry("http://127.0.0.1:1", now_s=lambda: now[0], pause=pause).newest("orders-value")
+
+
+def test_the_password_of_a_registry_is_sent_and_in_no_error():
+    with SchemaRegistry(user="ann:se cret") as registry:
+        registry.add("orders-value", NEW)
+        given = registry.address.replace("se cret", "se%20cret")
+        assert Registry(given).newest("orders-value").schema_id == 1
+        with pytest.raises(RegistryError) as refused:
+            Registry(given.replace("se%20cret", "wrong")).newest("orders-value")
+    assert "401" in str(refused.value)
+    assert "wrong" not in str(refused.value)
+    with pytest.raises(RegistryError, match="is http://host:port"):
+        avro("localhost:8081")
+
+
+def test_logical_types_are_the_readers_and_references_are_followed(registry: SchemaRegistry):
+    registry.add("place", {"type": "record", "name": "Place", "namespace": "shop", "fields": [{"name": "street", "type": "string"}]})
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+            {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}},
+            {"name": "places", "type": {"type": "map", "values": "Place"}},
+            {"name": "more", "type": {"type": "array", "items": ["null", "shop.Place"]}},
+        ],
+    }
+    number = registry.add("orders-value", schema, [{"name": "shop.Place", "subject": "place", "version": 1}])
+    found = decoder(registry, "orders-value")
+    texts = Registry(registry.address).newest("orders-value").texts
+    struct, _ = struct_of([json.loads(text) for text in texts])
+    assert struct.simpleString() == (
+        "struct<at:timestamp,day:date,price:decimal(6,2),kind:string,clock:int,places:map<string,struct<street:string>>,"
+        "more:array<struct<street:string>>>"
+    )
+    value = (
+        b"\0" + number.to_bytes(4, "big") + b"\xd0\x0f\2\2\4\4\xd2\2\x0a\2\2k\2s\0\2\0\0"
+    )  # 1,000 ms; day 1; 12.34; B; 5; {"k": s}; [null]
+    kind = to_arrow_type(types.StructType([*struct.fields, types.StructField(CORRUPT, types.StringType())]), timezone="UTC")
+    [row, none, bad] = found.column([value, None, b"?"], kind).to_pylist()
+    assert row["at"] == datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert (row["day"], row["price"], row["kind"], row["clock"]) == (datetime.date(1970, 1, 2), decimal.Decimal("12.34"), "B", 5)
+    assert (row["places"], row["more"], row[CORRUPT]) == ([("k", {"street": "s"})], [None], None)
+    assert none is None
+    assert "does not begin" in bad[CORRUPT]
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ("string", "no record"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": ["int", "string"]}]}, "value.x: a union of several types"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", "R"]}]}, "a record within itself"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "Unknown"}]}, "Avro's type Unknown"),
+    ],
+)
+def test_a_schema_that_has_no_columns_is_refused(schema: Any, word: str):
+    with pytest.raises(KafkaError, match=word):
+        struct_of([schema])
+
+
+def test_a_row_that_is_written_is_the_row_that_is_read(registry: SchemaRegistry):
+    inner = types.StructType([types.StructField("m", types.MapType(types.StringType(), types.LongType()))])
+    kinds = [types.StringType(), types.LongType(), types.DoubleType(), types.BinaryType(), types.DateType(), types.TimestampType(),
+             types.DecimalType(9, 3), types.ArrayType(inner), types.BooleanType(), types.TimestampNTZType()]  # fmt: skip
+    schema = types.StructType([types.StructField(f"c{index}", kind) for index, kind in enumerate(kinds)])
+    made, _ = schema_of(schema, "rows")
+    number = registry.add("rows-value", made)
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)
+    content = ["ä", -(2**63), 0.5, b"\0", at.date(), at.replace(tzinfo=UTC), decimal.Decimal("-1.500"), [{"m": [("k", 1)]}, None], True, at]
+    for row in (dict(zip(schema.names, content)), dict.fromkeys(schema.names)):
+        value = Encoder(number, json.dumps(made), schema).value(row)
+        assert value is not None
+        kind = to_arrow_type(types.StructType([*schema.fields, types.StructField(CORRUPT, types.StringType())]), timezone="UTC")
+        assert decoder(registry, "rows-value").column([value], kind).to_pylist() == [{**row, CORRUPT: None}]
+    assert Encoder(number, json.dumps(made), schema).value(None) is None
+
+
+@pytest.mark.spark
+def test_a_pipeline_reads_and_writes_avro_and_sets_what_is_bad_aside(
+    spark: Any, topics: Topics, tmp_path: Path, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+):
+    orders, target, letters = topics.create(), topics.create(), topics.create()
+    old, new = registry.add(f"{orders}-value", OLD), registry.add(f"{orders}-value", NEW)
+    values = [
+        wire(old, OLD, {"id": "a", "amount": 1}), b"?", wire(new, NEW, {"id": "b", "amount": 2**40, "note": "n"}), None,
+        b"\0\0\0\0\x63",
+    ]  # fmt: skip
+    topics.produce(orders, [(b"k%d" % index, value) for index, value in enumerate(values)])
+    schemas = avro(registry.address)
+
+    def start() -> None:
+        frame = read_topic(spark, orders, schemas, bad_rows=letters, bootstrap=topics.bootstrap).where("amount > 0")
+        run(to_topic(frame, target, key="id", values=schemas, bootstrap=topics.bootstrap, app=target), tmp_path)
+
+    with monkeypatch.context() as patch:  # a schema that comes between the batch and its dead letters: the record would be in neither
+        read = dead_letters._read
+        patch.setattr(dead_letters, "_read", lambda *given: (letter for letter in list(read(*given))[:0]))
+        with pytest.raises(StreamingQueryException, match=r"2 records of .* were bad, and 0 are now"):
+            start()
+        assert written(topics, target) == []
+    start()
+    found = decoder(registry, f"{target}-value")
+    assert [(record.key, found.row(record.value)) for record in written(topics, target)] == [
+        (b"a", {"id": "a", "amount": 1, "note": None}),
+        (b"b", {"id": "b", "amount": 2**40, "note": "n"}),
+    ]
+    bad = written(topics, letters)
+    assert [record.value for record in bad] == [values[1], values[4]]
+    assert "the registry has no schema 99" in str(bad[1].headers)
+
+    table = read_table(spark, target, schemas, key="k", bootstrap=topics.bootstrap)
+    assert sorted(map(tuple, table.where(F.col("note").isNull()).collect())) == [("a", "a", 1, None)]
+    make_views(spark, [orders], {orders: schemas}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
+    assert [tuple(row) for row in spark.sql(f"select id, offset from `{orders}` where id is not null").collect()] == [("a", 0), ("b", 2)]
+
+
+def test_what_cannot_be_written_as_avro_is_refused(registry: SchemaRegistry):
+    kind = types.StructType([types.StructField("c", types.MapType(types.LongType(), types.LongType()))])
+    with pytest.raises(KafkaError, match="column t_c is map<bigint,bigint>, which Avro has no type for"):
+        schema_of(kind, "t")
+    with pytest.raises(RegistryError, match=r"409 .*incompatible"):
+        Registry(registry.address).register("incompatible-value", "{}")
+    with pytest.raises(KafkaError, match="name one with subject="):
+        avro(registry.address).of_topic("a,b")

@@ -1,0 +1,85 @@
+"""What queries read, keep and write, by their plans; and what ``ottla pipeline`` asks of a session."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.pipeline import pipeline
+from ottla.runtime.java import JavaMissingError
+from ottla.spark import defaults
+from ottla.spark.plans import Explained, explained
+
+FILE = """
+from pyspark.sql import functions as F
+from ottla.spark import pipeline, read_table, read_topic, route, to_topic
+
+@pipeline
+def paid(spark):
+    orders = read_topic(spark, "orders", "customer string, amount double, t timestamp", bad_rows="bad").withWatermark("t", "10 seconds")
+    pays = read_topic(spark, "pays", "c2 string, t2 timestamp").withWatermark("t2", "1 minute")
+    joined = orders.join(pays, F.expr("customer = c2 and t2 between t and t + interval 5 seconds"), "leftOuter")
+    names = read_table(spark, "names", "name string", key="customer")
+    sums = orders.join(names, "customer").groupBy(F.window("t", "5 seconds"), "customer").agg(F.sum("amount").alias("s"))
+    often = to_topic(sums.select("customer", "s"), "sums", key="customer", delivery="at_least_once")
+    return [to_topic(route(joined, a=F.col("amount") > 1, key="customer")), often]
+
+@pipeline
+def raw(spark):
+    return spark.readStream.format("rate").load().dropDuplicates(["value"]).writeStream.format("noop")
+"""
+EXPECTED = [
+    Explained(
+        "shop-paid", "orders, pays", "", "t: 10 seconds, t2: 1 minutes", "left outer join of streams", "the topics of its rows",
+        "exactly_once", "topic",
+    ),
+    Explained("shop-paid-2", "orders", "names", "t: 10 seconds", "aggregate by window, customer", "sums", "at_least_once", "directory"),
+    Explained("shop-raw", "rate", "", "", "deduplication", "", "", "directory"),
+]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    (tmp_path / "shop.py").write_text(FILE)
+    shown = CliRunner().invoke(pipeline, ["explain", str(tmp_path / "shop.py"), "--plan", "-B", "127.0.0.1:1"])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == [row.query for row in EXPECTED]
+    assert "== Physical Plan ==" in lines
+
+    def of(name: str) -> Callable[[Any], Any]:
+        found: Callable[[Any], Any] = namespace[name]
+        return found
+
+    namespace: dict[str, Any] = {}
+    exec(FILE, namespace)
+    pipelines = {name: of(name) for name in ("paid", "raw")}
+    assert [row for row, _ in explained(spark, "shop", pipelines, bootstrap="127.0.0.1:1", checkpoint="topic")] == EXPECTED
+
+
+@pytest.mark.parametrize(("more", "master"), [((), "local[*]"), (("--small",), "local[1]"), (("--master", "local[3]"), "local[3]")])
+def test_a_small_pipeline_has_one_core_and_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], master: str):
+    asked: dict[str, Any] = {}
+
+    def session(app: str, **given: Any) -> Any:
+        asked.update(given)
+        raise JavaMissingError("no Java here")
+
+    monkeypatch.setattr(defaults, "session", session)
+    (tmp_path / "shop.py").write_text(FILE)
+    command = ["run", str(tmp_path / "shop.py"), "--data", str(tmp_path / "data"), *more]
+    shown = CliRunner().invoke(pipeline, command)
+    assert "no Java here" in shown.output
+    assert asked["master"] == master
+    assert ("spark.driver.memory" in asked["config"]) is (more == ("--small",))
+    assert asked["config"]["spark.sql.streaming.minBatchesToRetain"] == "5"
+
+
+def test_a_small_pipeline_has_no_master_besides(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(FILE)
+    shown = CliRunner().invoke(pipeline, ["run", str(tmp_path / "shop.py"), "--small", "--master", "local[4]"])
+    assert (shown.exit_code, "leave --master out" in shown.output) == (2, True)
