@@ -247,6 +247,8 @@ CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONT
             {**CONTROLLERS, "listener.name.controller.sasl.enabled.mechanisms": "SCRAM-SHA-256"},
             "listener CONTROLLER of controllers offers SCRAM",
         ),
+        ({"early.start.listeners": "controller,internal"}, "early.start.listeners=internal: a listener of clients opens when"),
+        ({"early.start.listeners": "OTHER"}, "early.start.listeners=OTHER: listeners has none"),
         ({"listener.security.protocol.map": "INTERNAL:SSL,CONTROLLER:PLAINTEXT"}, "ssl.keystore.location is not set"),
     ],
 )

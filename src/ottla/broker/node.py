@@ -24,7 +24,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.between_nodes import read_introductions
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.listener_security import check_key_sets, read_tls, used_protocols
-from ottla.broker.requests.listeners import check_between_nodes, controller_listeners, listeners
+from ottla.broker.requests.listeners import check_between_nodes, check_early, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import HomeKind, read_roles
@@ -140,6 +140,7 @@ class Broker:
         roles = read_roles(config)
         if roles.is_broker:
             listeners(config)
+        check_early(config)
         if roles.home is HomeKind.ZOOKEEPER:
             check_between_nodes(config)
         controller_listeners(config)  # before anything is touched: what would protect nothing is refused

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 
 POLL_S = 0.2
@@ -48,7 +49,7 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         topics = named_in(query, admin.list_topics())
     if not topics:
         raise click.ClickException("the query names no topic of the cluster")
@@ -58,7 +59,7 @@ def sql(query: str, schemas: tuple[str, ...], since_ms: int | None, follow: bool
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow)
+            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, client=spark_options())
             frame = _planned(spark, query)
             if follow:
                 _wait(followed(frame, _say))

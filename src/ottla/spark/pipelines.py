@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.options import CHECKPOINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
 _MARK: Final = "__ottla_pipeline__"
 
 
@@ -67,6 +68,7 @@ class Running:
     names: Iterator[str]
     bootstrap: str
     checkpoint: str  # directory or topic, of sinks that do not say
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # options of how to reach these brokers; with passwords
     sinks: list[Any] = field(default_factory=list)  # in the order of their names
 
 
@@ -74,10 +76,12 @@ _RUNNING: Final[ContextVar[Running | None]] = ContextVar("ottla_pipeline", defau
 
 
 @contextlib.contextmanager
-def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0]) -> Iterator[Running]:
-    """Sinks that are made within take their names, in order, these brokers and this kind of checkpoint."""
+def running(
+    app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0], client: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """Sinks that are made within take their names, in order, these brokers, how to reach them, and this kind of checkpoint."""
     names = (name_of(app, function, index) for index in itertools.count())
-    found = Running(names, bootstrap, checkpoint)
+    found = Running(names, bootstrap, checkpoint, client or {})
     token = _RUNNING.set(found)
     try:
         yield found
@@ -88,3 +92,16 @@ def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOIN
 def runner() -> Running | None:
     """None where no runner runs the program."""
     return _RUNNING.get()
+
+
+def brokers_of(bootstrap: str | None, options: Mapping[str, str]) -> dict[str, str]:
+    """The options that name the brokers: the caller's, or the runner's with how to reach them.
+
+    A runner's password is for its own brokers alone.
+    """
+    if bootstrap is not None:
+        return {BOOTSTRAP: bootstrap}
+    found = runner()
+    if found is None or BOOTSTRAP in {name.lower() for name in options}:
+        return {}
+    return {BOOTSTRAP: found.bootstrap, **found.client}

@@ -27,15 +27,25 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
 
 
 def make_views(
-    spark: SparkSession, topics: Iterable[str], schemas: Mapping[str, str], *, bootstrap: str, since_ms: int | None, is_stream: bool
+    spark: SparkSession,
+    topics: Iterable[str],
+    schemas: Mapping[str, str],
+    *,
+    bootstrap: str,
+    since_ms: int | None,
+    is_stream: bool,
+    client: Mapping[str, str] | None = None,
 ) -> None:
-    """Each topic is a view of its name, of its committed records. KafkaError INVALID_CONFIG for a schema of another topic."""
+    """Each topic is a view of its name, of its committed records. KafkaError INVALID_CONFIG for a schema of another topic.
+
+    ``client`` are options of how to reach the brokers.
+    """
     names = list(topics)
     others = sorted(set(schemas) - set(names))
     if others:
         raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
     for topic in names:
-        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+        options = {**(client or {}), "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
         if since_ms is not None:
             options |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
         elif is_stream:

@@ -48,6 +48,7 @@ class Runner:
         bootstrap: str,
         checkpoint: str,
         until_caught_up: bool,
+        client: Mapping[str, str] | None = None,
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
@@ -57,6 +58,7 @@ class Runner:
         self._pipelines = pipelines
         self._checkpoints = checkpoints
         self._bootstrap = bootstrap
+        self._client = client
         self._checkpoint = checkpoint
         self._until_caught_up = until_caught_up
         self._say = say
@@ -83,7 +85,7 @@ class Runner:
 
     def _made(self, function: str) -> tuple[list[Any], list[Any]]:
         """The writers that the function returns, and the sinks that it makes."""
-        with running(self._app, function, self._bootstrap, self._checkpoint) as found:
+        with running(self._app, function, self._bootstrap, self._checkpoint, self._client) as found:
             return writers_of(self._pipelines[function](self._session)), found.sinks
 
     def _start(self, found: RunningQuery) -> None:

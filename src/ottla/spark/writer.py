@@ -16,7 +16,7 @@ from ottla.spark.checkpoint import asked_of_spark, counts_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
-from ottla.spark.pipelines import runner
+from ottla.spark.pipelines import brokers_of, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 from ottla.spark.state_changes import CHANGE
@@ -93,9 +93,8 @@ def to_topic(
     if topic is None and (key is not None or value is not None):
         raise invalid("key and value are for rows of one topic; without a topic give them to route")
     found = runner()
-    brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
-    wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
-    given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
+    wanted = {"topic": topic, "app": app, "delivery": delivery, "checkpoint": checkpoint}
+    given = brokers_of(bootstrap, options or {}) | {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     more = [name for name in frame.columns if name == CHANGE]
     if more:

@@ -20,6 +20,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 from ottla.security.scram import ScramMechanism
 
+EARLY: Final = "early.start.listeners"
 EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -114,6 +115,22 @@ def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
 def controller_names(config: BrokerConfig) -> set[str]:
     """The listeners that are the controller's."""
     return {name.upper() for name in config["controller.listener.names"] or ()}
+
+
+def check_early(config: BrokerConfig) -> None:
+    """INVALID_CONFIG for a listener that would open before the users and the rights of the cluster are known.
+
+    Controllers' listeners open early, named or not, as in Kafka: what they need is in the file.
+    """
+    names = {name.upper(): name for name in config[EARLY] or ()}
+    for name in sorted(names.keys() - controller_names(config)):
+        own = "a listener of clients opens when the cluster's users and ACLs are known" if name in _names(config) else "listeners has none"
+        text = f"{EARLY}={names[name]}: {own}; leave it out, or name listeners of controller.listener.names"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _names(config: BrokerConfig) -> set[str]:
+    return {listener.name for listener in map(parse_listener, config["listeners"])}
 
 
 def check_between_nodes(config: BrokerConfig) -> None:

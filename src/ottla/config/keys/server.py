@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import INT_MAX, LONG_MAX, ConfigKey, Scope, boolean, class_name, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, SECURITY
+from ottla.config.keys.reasons import DESIGN, JAVA
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -48,7 +48,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
-    strings("early.start.listeners", None, "Listeners that open before the authorizer is ready.", without_effect=SECURITY),
+    strings("early.start.listeners", None, "Listeners that open before the authorizer is ready: controllers' alone."),
     int32(
         "num.network.threads",
         3,
