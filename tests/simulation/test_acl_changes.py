@@ -22,3 +22,11 @@ def test_what_was_acknowledged_is_enforced(seed: int) -> None:
     assert rights.findings == []
     assert rights.states["judged"] >= 100
     assert rights.states["changes"] >= 20
+
+
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_it_is_enforced_over_sasl_while_sessions_end_and_users_authenticate_again(seed: int) -> None:
+    rights = explore_acls(seed, is_guarded=True)
+    assert rights.findings == []
+    assert rights.states["judged"] >= 100
+    assert rights.states["seeds with content"]
