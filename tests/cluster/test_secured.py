@@ -11,6 +11,7 @@ import pytest
 from tests.broker.certificates import Authority
 from tests.cluster.processes import CLUSTER_ID, NodeProcesses, format_
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.security.issuer import AUDIENCE, claims, key_set, signed
 from tests.waiting import eventually
 
 from ottla.broker.node import Broker
@@ -192,6 +193,40 @@ def test_nodes_move_to_another_authority_under_load_and_one_that_restarts_joins_
             admin.list_topics()
 
 
+def test_nodes_know_each_other_by_tokens_and_one_with_a_strangers_is_not_let_in(tmp_path: Path) -> None:
+    keys, module = tmp_path / "keys.json", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    keys.write_bytes(key_set())
+    more = {
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "listener.name.controller.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.internal.oauthbearer.sasl.jaas.config": module,
+        "listener.name.controller.oauthbearer.sasl.jaas.config": module,
+        "sasl.oauthbearer.jwks.endpoint.url": f"file:{keys}",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.token.endpoint.url": f"file:{tmp_path}/token",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node;User:alice",
+    }
+    token = tmp_path / "token"
+    token.write_text(signed(claims(sub="node")) + "\n")
+    with SecuredNodes(tmp_path, "SASL_PLAINTEXT", **more) as cluster, Admin(cluster.bootstrap, **cluster.settings) as admin:
+        in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+        assert admin.create_topics([NewTopic("orders", 1, 3)]) == {"orders": None}
+        eventually(in_sync, lambda counts: counts == [3])
+        cluster.nodes[2].kill()
+        token.write_text(signed(claims(sub="node", aud="another-cluster")))
+        cluster.nodes[2].spawn()
+        eventually(lambda: cluster.nodes[2].log_file.read_text(), lambda text: "not_introduced" in text)
+        eventually(in_sync, lambda counts: counts == [2])
+        token.write_text(signed(claims(sub="node")))
+        cluster.nodes[2].wait_until_ready()
+        eventually(in_sync, lambda counts: counts == [3])
+        written = "".join(node.log_file.read_text() for node in cluster.nodes.values())
+        assert token.read_text() not in written
+
+
 def test_a_node_that_is_not_let_in_says_so_and_does_not_join(tmp_path: Path) -> None:
     with SecuredNodes(tmp_path, "SASL_PLAINTEXT") as cluster:
         port = lasting_ports(1)[0]
@@ -233,6 +268,7 @@ CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONT
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url of listener INTERNAL is not set"),
         ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "sasl.mechanism.inter.broker.protocol=GSSAPI is not supported"),
         ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "listener.name.internal.scram-sha-256.sasl.jaas.config is not set"),
         ({"listener.name.internal.plain.sasl.jaas.config": PLAIN.replace("username", "user_name")}, "username and password are expected"),

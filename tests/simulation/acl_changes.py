@@ -4,8 +4,9 @@ An administrator allows and forbids two users to read a topic, each change throu
 topic all the time. There need be no such topic: who has no right is refused before that is looked at. A change of which it is not known
 whether it was made may yet be made later, so that user goes on with another topic. In the end all nodes have the same ACLs.
 
-With ``is_guarded`` all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and then one
-tries to become the administrator by it. ``python -m tests.simulation.acl_changes --guarded --count N --first SEED`` explores many seeds.
+With ``is_guarded`` all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and
+then one tries to become the administrator by it.
+``python -m tests.simulation.acl_changes --guarded --count N --first SEED`` explores many seeds.
 """
 
 from __future__ import annotations

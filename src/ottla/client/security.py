@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.settings import Settings, checks_of, choice, function, key_of, secret, text, texts
-from ottla.client.token_endpoint import TokenEndpoint, check_endpoint
 from ottla.config.jaas import MECHANISMS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
 from ottla.security.client_exchange import Credentials, OAuthCredentials
 from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.tls_settings import client_of, paths_of
+from ottla.security.token_endpoint import TokenEndpoint, check_endpoint
 from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
