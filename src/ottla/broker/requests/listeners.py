@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.broker.requests.listener_security import (
     Protocol,
+    admin_protocols,
     check_listeners,
     check_protections,
     enabled_mechanisms,
@@ -108,8 +109,9 @@ def _endpoints(
 
 
 def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
-    """Those that this node has, and the controllers' of other nodes."""
-    return used_protocols(config, {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))})
+    """Those that this node has, the controllers' of other nodes, and that of the admin pages."""
+    names = {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))}
+    return used_protocols(config, names) | admin_protocols(config)
 
 
 def controller_names(config: BrokerConfig) -> set[str]:

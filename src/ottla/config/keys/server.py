@@ -216,6 +216,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         "ottla.admin.listener",
         None,
-        "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback. A key of ottla's own.",
+        "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback; https://host:port asks who "
+        "it is. A key of ottla's own.",
     ),
 )
