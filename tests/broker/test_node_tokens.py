@@ -73,6 +73,44 @@ def test_an_issuer_is_asked_by_id_and_secret_until_its_token_is_old(tmp_path: Pa
     assert one.authorization.reveal() == "Basic bm9kZS0xOm1hcmtlZC1zZWNyZXQ="
 
 
+def test_a_thousand_connections_ask_once_and_a_dead_issuer_is_left_alone_for_a_second(tmp_path: Path) -> None:
+    asked = 0
+    is_dead = True
+
+    async def fetch(wanted: Download) -> bytes:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        if is_dead:
+            raise OSError("unreachable")
+        return b'{"access_token": "t", "expires_in": 3600}'
+
+    class Clock:
+        now = 0
+
+        def monotonic_ms(self) -> int:
+            return self.now
+
+    clock = Clock()
+    newest = source_of(tmp_path, {URL: HTTPS, **SECRET}, replace(real_world(), fetch=fetch, clock=clock))  # type: ignore[arg-type]
+
+    async def main() -> None:
+        nonlocal is_dead
+        failures = await asyncio.gather(*(newest() for _ in range(1000)), return_exceptions=True)
+        assert {str(failure) for failure in failures} == {"NETWORK_EXCEPTION: no token from issuer.example: unreachable"}
+        assert asked == 1
+        is_dead = False
+        with pytest.raises(KafkaError):
+            await newest()
+        given_up = asyncio.ensure_future(newest())
+        given_up.cancel()
+        clock.now = 1000
+        assert await asyncio.gather(*(newest() for _ in range(1000))) == ["t"] * 1000
+        assert asked == 2
+
+    asyncio.run(main())
+
+
 class Ignored(ConnectionHandler):
     """A handler that is never reached."""
 

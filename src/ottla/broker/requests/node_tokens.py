@@ -1,13 +1,15 @@
 """Where a node gets the tokens by which it makes itself known to others: of an issuer, by an id and a secret of its own, or of a file.
 
-Something else puts new tokens into the file; it is read for each connection. An issuer is asked when the last token is old. The keys are
-Kafka's, each also by listener and mechanism. Source: KIP-768.
+Something else puts new tokens into the file; it is read for each connection. An issuer is asked when the last token is old, by one request
+for all connections that need one, and not again within ``AGAIN_MS`` of a failure. The keys are Kafka's, each also by listener and
+mechanism. Source: KIP-768.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ottla.broker.requests.listener_security import oauth_value
@@ -21,6 +23,7 @@ CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
 SCOPE: Final = "sasl.oauthbearer.scope"
 TOKEN_BYTES_MAX: Final = 1 << 18
+AGAIN_MS: Final = 1_000
 
 
 async def read_token_source(world: World, config: BrokerConfig, listener: str) -> Callable[[], object]:
@@ -53,7 +56,30 @@ async def read_token_source(world: World, config: BrokerConfig, listener: str) -
         raise _refused(f"{where}: nothing can be fetched here")
     secret = oauth_value(config, listener, CLIENT_SECRET)
     endpoint = TokenEndpoint(world.fetch, world.clock.monotonic_ms, url=url, client_id=client_id, client_secret=secret, scope=scope)
-    return endpoint.newest
+    return _Shared(endpoint.newest, world.clock.monotonic_ms).newest
+
+
+class _Shared:
+    """One question at a time, whose answer all have who ask meanwhile."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, str]], now_ms: Callable[[], int]) -> None:
+        self._ask = ask
+        self._now_ms = now_ms
+        self._asking: asyncio.Task[str] | None = None
+        self._failure: tuple[int, KafkaError] | None = None  # until when it is the answer
+
+    async def newest(self) -> str:
+        if self._failure is not None and self._now_ms() < self._failure[0]:
+            raise KafkaError(self._failure[1].code, self._failure[1].message)
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+            self._asking.add_done_callback(self._answered)
+        return await asyncio.shield(self._asking)
+
+    def _answered(self, task: asyncio.Task[str]) -> None:
+        self._asking = None
+        error = None if task.cancelled() else task.exception()
+        self._failure = (self._now_ms() + AGAIN_MS, error) if isinstance(error, KafkaError) else None
 
 
 class _FileToken:
