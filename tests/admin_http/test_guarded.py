@@ -81,6 +81,7 @@ def test_a_user_of_the_file_sees_all_and_a_wrong_password_is_an_unknown_user(pag
     status, body, _ = pages.get("/metrics", "monitor:monitor-secret")
     assert status == 200
     assert b"kafka_server" in body
+    assert b'ottla_certificate_expiry_seconds{listener="ADMIN"}' in body
     assert "reasons" in json.loads(pages.get("/readyz", "monitor:monitor-secret")[1])
     refused = [pages.get("/metrics", user) for user in ("monitor:guessed", "nobody:guessed", "monitor:", ":", "monitor:guest-secret")]
     others = [pages.get("/metrics", header=text) for text in ("Basic ???", "Bearer abc", "Basic", "Basic " + "x" * 3000)]

@@ -23,6 +23,7 @@ from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.ports import Connection
 from ottla.security.principal import USER, Principal
+from ottla.security.validity import ends_ms
 from ottla.tls import TlsError, TlsPeer
 
 CLUSTER: Final = "kafka-cluster"
@@ -127,7 +128,7 @@ async def guarded_pages(status: Status, pages: AdminPages, host: str, port: int)
     """They are served while the context lasts; yields host and port as bound."""
     world, config = status.parts.world, status.parts.config
     tls = await read_tls(world, config, admin_protocols(config))
-    guard = Guard(status, pages)
+    guard, pages.certificate_ends_ms = Guard(status, pages), ends_ms(tls[ADMIN].keys.chain)
     connections: dict[Connection, _Asking] = {}
 
     def accept(transport: Connection) -> _Asking:

@@ -41,6 +41,7 @@ class AdminPages:
     """The pages of the admin listener, and the answer for each path."""
 
     def __init__(self, status: Status) -> None:
+        self.certificate_ends_ms: int | None = None  # of the pages' own, where they have one
         self._status = status
         self._idle = IdleMeter()
         self._started_at = time.time()
@@ -64,7 +65,7 @@ class AdminPages:
         families = [
             *broker_families(self._status, idle_share=self._idle.read()),
             *transaction_families(self._status, now_ms=self._status.parts.world.clock.now_ms()),
-            *process_families(self._status, started_at=self._started_at),
+            *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
         ]
         return Answer(HTTPStatus.OK, CONTENT_TYPE, render(families).encode())
 
