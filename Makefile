@@ -5,7 +5,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-paths check format interop sim torture bench bench-client bench-steps bench-spark kernel wheels docs reference lock clean
+.PHONY: help setup run test test-paths check format interop sim torture bench bench-client bench-security bench-steps bench-spark kernel wheels docs reference lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
@@ -19,6 +19,7 @@ help:
 	@echo "make torture      kill -9, fuzzing, crash states: many rounds (OTTLA_FUZZ_INPUTS=10000000)"
 	@echo "make bench        ottla beside Apache Kafka (with Java and Maven), and alone without them"
 	@echo "make bench-client the client beside kafka-python, aiokafka and confluent-kafka, on one broker"
+	@echo "make bench-security TLS, SCRAM and ACLs beside plain text, and beside Apache Kafka"
 	@echo "make bench-steps  what each step of a request costs, counted (ARGS=--accept takes the figures as they are)"
 	@echo "make bench-spark  the Spark source and sink beside Spark's own Kafka connector, on ottla and on Apache Kafka"
 	@echo "make kernel       the compiled record kernel beside the plain one, and its tests (ARGS=tests: all tests with it); needs a C compiler"
@@ -93,6 +94,10 @@ bench: setup
 bench-client: setup
 	$(call need,bench/client.py)
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.client $(ARGS)
+
+bench-security: setup
+	$(call need,bench/security.py)
+	$(VENV)/bin/python -m bench.security
 
 bench-steps: setup
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps $(ARGS)

@@ -8,7 +8,7 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -62,7 +62,12 @@ def fetch_many_frame(topic: str, partitions: int, *, max_bytes: int) -> bytes:
     return frame(request, FETCH_VERSION)
 
 
-def connect(address: tuple[str, int]) -> socket.socket:
+Address = tuple[str, int]
+Via = Callable[[Address], socket.socket]
+"""The maker of a connection. What is not there yet, or has no room yet, is a BlockingIOError of it."""
+
+
+def connect(address: Address) -> socket.socket:
     sock = socket.create_connection(address, timeout=30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -121,8 +126,8 @@ class Throughput:
 class _Pipeline:
     """One connection with ``window`` requests in flight, the given ones in turn."""
 
-    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], window: int) -> None:
-        self.sock = connect(address)
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], window: int, via: Via) -> None:
+        self.sock = via(address)
         self.sock.setblocking(False)
         self._requests = itertools.cycle(requests)
         self._window = window
@@ -176,18 +181,18 @@ class _Pipeline:
                 self._in_flight -= 1
 
 
-def pipelined(address: tuple[str, int], requests: Sequence[bytes | list[bytes]], *, window: int, seconds: float) -> Throughput:
+def pipelined(address: Address, requests: Sequence[bytes | list[bytes]], *, window: int, seconds: float, via: Via = connect) -> Throughput:
     """One connection for each request, or list of requests, sending it again and again for ``seconds``."""
-    return pipelined_to([(address, request) for request in requests], window=window, seconds=seconds)
+    return pipelined_to([(address, request) for request in requests], window=window, seconds=seconds, via=via)
 
 
 Target = tuple[tuple[str, int], bytes | list[bytes]]
 """A broker's address, and the request or the requests that it gets by one connection."""
 
 
-def pipelined_to(targets: Sequence[Target], *, window: int, seconds: float) -> Throughput:
+def pipelined_to(targets: Sequence[Target], *, window: int, seconds: float, via: Via = connect) -> Throughput:
     """As ``pipelined``, each connection to an address of its own."""
-    pipelines = [_Pipeline(address, request if isinstance(request, list) else [request], window) for address, request in targets]
+    pipelines = [_Pipeline(address, request if isinstance(request, list) else [request], window, via) for address, request in targets]
     selector = selectors.DefaultSelector()
     for pipeline in pipelines:
         selector.register(pipeline.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, pipeline)

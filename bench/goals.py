@@ -78,6 +78,25 @@ FAILOVER_GOALS: Final = {
     "failover p99, ms": Goal(high=0.1, own_high=1000),
 }
 
+SECURITY_GOALS: Final = {
+    f"{mode}: {figure}": goal
+    for mode in ("SSL", "SSL 1.2 AES-128", "SASL_SSL, ACLs")
+    for figure, goal in {
+        "CPU us per one-record request": Goal(high=0.2),
+        "one-record requests/s, 1 connection": Goal(low=5),
+        "one-record requests/s, 4 connections": Goal(low=2),
+        "CPU s/GB, 16 KiB batches": Goal(high=0.3),
+        "CPU s/GB, 1 MiB batches": Goal(high=1),
+        "CPU s/GB, cached fetch of 1 MiB": Goal(high=1),
+        "cached fetch of 1 MiB, MB/s, 1 connection": Goal(low=1),
+        "cached fetch of 1 MiB, MB/s, 4 connections": Goal(low=0.8),
+    }.items()
+} | {
+    "handshakes: CPU ms each": Goal(high=0.5),
+    "handshakes: p99 of a quiet client, x quiet": Goal(own_high=2),
+    "SASL_SSL with ACLs: requests a CPU second, of those of SSL": Goal(own_low=0.97),
+}
+
 SPARK_GOALS: Final = {
     "source rows/s, on ottla": Goal(low=1.0),
     "sink rows/s, on ottla": Goal(low=1.5),

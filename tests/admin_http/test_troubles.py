@@ -18,8 +18,8 @@ from tests.cluster.in_simulation import play as play_nodes
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 from tests.waiting import eventually
 
-from ottla.admin_http import server
-from ottla.admin_http.server import AdminPages
+from ottla.admin_http import pages
+from ottla.admin_http.pages import AdminPages
 from ottla.broker.node import Broker
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
@@ -143,11 +143,11 @@ def test_lag_is_counted_to_what_consumers_can_read() -> None:
 def test_connections_that_end_badly_leave_their_places_to_others(tmp_path: Path) -> None:
     port = lasting_port()
     with BrokerProcess(tmp_path, ottla_admin_listener=str(port)) as broker:
-        for _ in range(server.CONNECTIONS_MAX + 1):
+        for _ in range(pages.CONNECTIONS_MAX + 1):
             socket.create_connection(("127.0.0.1", port), 30).close()
-        for _ in range(server.CONNECTIONS_MAX + 1):
+        for _ in range(pages.CONNECTIONS_MAX + 1):
             with socket.create_connection(("127.0.0.1", port), 30) as loud:
-                loud.sendall(b"x" * (server.HEAD_BYTES_MAX + 1))
+                loud.sendall(b"x" * (pages.HEAD_BYTES_MAX + 1))
         eventually(lambda: answered(broker), lambda status: status == HTTPStatus.OK)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +13,7 @@ import pytest
 from tests.broker.certificates import Authority
 from tests.cluster.processes import CLUSTER_ID, NodeProcesses, format_
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.security.issuer import AUDIENCE, claims, key_set, signed
 from tests.waiting import eventually
 
 from ottla.broker.node import Broker
@@ -32,7 +35,7 @@ COUNT: Final = 3
 class SecuredNodes(NodeProcesses):
     """Brokers listen on INTERNAL, controllers on CONTROLLER; each speaks the protocol."""
 
-    def __init__(self, folder: Path, protocol: str, **more: str) -> None:
+    def __init__(self, folder: Path, protocol: str, *, only_controller: int | None = None, **more: str) -> None:
         self.authority = Authority(folder / "certificates")
         ports = lasting_ports(2 * COUNT)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[COUNT:], 1))
@@ -64,9 +67,13 @@ class SecuredNodes(NodeProcesses):
                 properties |= {"ssl.keystore.location": str(own.store), "ssl.truststore.location": str(self.authority.trust)}
             if protocol == "SSL":
                 properties["ssl.client.auth"] = "required"
+            port = ports[node - 1]
+            if node == only_controller:
+                port = ports[COUNT + node - 1]
+                properties |= {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
             place = folder / f"node-{node}"
             place.mkdir()
-            self.nodes[node] = made = BrokerProcess(place, port=ports[node - 1], **(properties | more))
+            self.nodes[node] = made = BrokerProcess(place, port=port, **(properties | more))
             format_(made, CLUSTER_ID, {})
 
     @property
@@ -192,6 +199,81 @@ def test_nodes_move_to_another_authority_under_load_and_one_that_restarts_joins_
             admin.list_topics()
 
 
+def test_nodes_know_each_other_by_tokens_and_one_with_a_strangers_is_not_let_in(tmp_path: Path) -> None:
+    keys, module = tmp_path / "keys.json", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    keys.write_bytes(key_set())
+    more = {
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "listener.name.controller.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.internal.oauthbearer.sasl.jaas.config": module,
+        "listener.name.controller.oauthbearer.sasl.jaas.config": module,
+        "sasl.oauthbearer.jwks.endpoint.url": f"file:{keys}",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.token.endpoint.url": f"file:{tmp_path}/token",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node;User:alice",
+    }
+    token = tmp_path / "token"
+    token.write_text(signed(claims(sub="node")) + "\n")
+    with (
+        SecuredNodes(tmp_path, "SASL_PLAINTEXT", only_controller=None, **more) as cluster,
+        Admin(cluster.bootstrap, **cluster.settings) as admin,
+    ):
+        in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+        assert admin.create_topics([NewTopic("orders", 1, 3)]) == {"orders": None}
+        eventually(in_sync, lambda counts: counts == [3])
+        cluster.nodes[2].kill()
+        token.write_text(signed(claims(sub="node", aud="another-cluster")))
+        cluster.nodes[2].spawn()
+        eventually(lambda: cluster.nodes[2].log_file.read_text(), lambda text: "not_introduced" in text)
+        eventually(in_sync, lambda counts: counts == [2])
+        token.write_text(signed(claims(sub="node")))
+        cluster.nodes[2].wait_until_ready()
+        eventually(in_sync, lambda counts: counts == [3])
+        written = "".join(node.log_file.read_text() for node in cluster.nodes.values())
+        assert token.read_text() not in written
+
+
+def test_a_controller_alone_takes_new_keys_and_refuses_bad_ones_while_it_runs(tmp_path: Path) -> None:
+    with SecuredNodes(tmp_path, "SSL", only_controller=3) as cluster, Admin(cluster.nodes[1].bootstrap, **cluster.settings) as admin:
+        alone = cluster.nodes[3]
+        key = "listener.name.controller.ssl.keystore.location"
+        store = cluster.authority.trust.parent / "node-3.pem"
+
+        def presented() -> bytes:
+            context = ssl.create_default_context(cafile=str(cluster.authority.trust))
+            context.load_cert_chain(cluster.authority.issue("alice").store)
+            with context.wrap_socket(socket.create_connection(("127.0.0.1", alone.port), 30), server_hostname="127.0.0.1") as found:
+                return found.getpeercert(binary_form=True) or b""
+
+        eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT - 1)
+        first = presented()
+        store.write_bytes(cluster.authority.issue("node-3", folder=tmp_path / "again").store.read_bytes())
+        assert presented() == first, "nobody has said that the file is another one"
+        admin.alter_configs({BrokerResource(3): {key: str(store)}})
+        second = eventually(presented, lambda found: found != first)
+        stranger = Authority(tmp_path / "second", "second").issue("node-3").store
+        admin.alter_configs({BrokerResource(3): {key: str(stranger)}})
+        eventually(alone.log, lambda text: "tls_stores_not_loaded" in text and "connections to it would fail" in text)
+        assert presented() == second
+        with pytest.raises(KafkaError) as caught:
+            admin.alter_configs({BrokerResource(9): {key: str(store)}})
+        assert caught.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+        cluster.nodes[admin.describe_quorum().leader_id].kill()  # who is elected by the one that has new keys
+        if not cluster.nodes[1].is_running:
+            cluster.nodes[1].start()
+        assert eventually(lambda: _created(admin), bool)
+
+
+def _created(admin: Admin) -> bool:
+    try:
+        return admin.create_topics([NewTopic("orders", 1)])["orders"] is None
+    except KafkaError:
+        return False
+
+
 def test_a_node_that_is_not_let_in_says_so_and_does_not_join(tmp_path: Path) -> None:
     with SecuredNodes(tmp_path, "SASL_PLAINTEXT") as cluster:
         port = lasting_ports(1)[0]
@@ -233,6 +315,7 @@ CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONT
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url of listener INTERNAL is not set"),
         ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "sasl.mechanism.inter.broker.protocol=GSSAPI is not supported"),
         ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "listener.name.internal.scram-sha-256.sasl.jaas.config is not set"),
         ({"listener.name.internal.plain.sasl.jaas.config": PLAIN.replace("username", "user_name")}, "username and password are expected"),
@@ -247,6 +330,8 @@ CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONT
             {**CONTROLLERS, "listener.name.controller.sasl.enabled.mechanisms": "SCRAM-SHA-256"},
             "listener CONTROLLER of controllers offers SCRAM",
         ),
+        ({"early.start.listeners": "controller,internal"}, "early.start.listeners=internal: a listener of clients opens when"),
+        ({"early.start.listeners": "OTHER"}, "early.start.listeners=OTHER: listeners has none"),
         ({"listener.security.protocol.map": "INTERNAL:SSL,CONTROLLER:PLAINTEXT"}, "ssl.keystore.location is not set"),
     ],
 )

@@ -99,6 +99,7 @@ def test_an_authorizer_that_would_not_do_what_is_asked_is_refused(given: dict[st
 
 
 def test_an_authorizer_without_super_users_is_taken() -> None:
+    assert BrokerConfig({"authorizer.class.name": STANDARD, "ottla.admin.listener": "https://0.0.0.0:8080"})
     given = {"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true", "ottla.admin.listener": "[::1]:8080"}
     config = BrokerConfig(given)
     assert (config["super.users"], config["allow.everyone.if.no.acl.found"]) == ("", True)

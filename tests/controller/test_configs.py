@@ -97,7 +97,7 @@ def test_a_controller_changes_values_of_any_broker_that_is_registered() -> None:
     assert CONFIG.node_id == 1
     after = change(cluster(1, 2), RESOURCE_BROKER, "2", ("log.cleaner.threads", SET, "2"))
     assert after.broker_configs("2") == {"log.cleaner.threads": "2"}
-    with pytest.raises(KafkaError, match="no broker has the id 3"):
+    with pytest.raises(KafkaError, match="no broker or controller has the id 3"):
         change(after, RESOURCE_BROKER, "3", ("log.cleaner.threads", SET, "2"))
 
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.broker.certificates import Authority
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port, lasting_ports
 from tests.foreign_clients.workload import CODECS, PARTITION_COUNT, RECORD_COUNT, Record, assert_sent, assert_stored_as, key_of, value_of
 from tests.interop.connector import jars
 
 from ottla import sync
 from ottla.runtime.java import use_java
+from ottla.types import Secret
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +144,45 @@ def test_a_topic_is_copied_by_both_connectors_with_the_same_line(spark: SparkSes
         if connector == "ottla":
             assert sorted(record.timestamp_ms for record in records) == [1_700_000_000_000 + index for index in range(300)]
     assert found["copy-kafka"] == found["copy-ottla"] == found["original"]
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def test_over_sasl_ssl_both_connectors_take_the_same_options_with_a_password_and_with_a_token(spark: SparkSession, tmp_path: Path) -> None:
+    import ottla.spark
+
+    assert ottla.spark.__all__, "importing it lets Spark find its source"
+    authority = Authority(tmp_path / "certificates")
+    plain, guarded = lasting_ports(2)
+    properties = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{guarded}",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "ssl.keystore.location": str(authority.issue("broker").store),
+        "delegation.token.secret.key": "the-secret-of-the-cluster",
+    }
+    with BrokerProcess(tmp_path, port=plain, **properties) as broker:
+        with sync.Admin(f"127.0.0.1:{plain}") as admin:
+            admin.alter_users([sync.UserChange("alice", "SCRAM-SHA-512", Secret("alice-secret"))])
+            admin.create_topics([sync.NewTopic("guarded", 1)])
+        known = {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.trust),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{SCRAM} username="alice" password="alice-secret";',
+        }
+        client: dict[str, Any] = {key.replace(".", "_"): value for key, value in known.items()}
+        with sync.Admin(f"127.0.0.1:{guarded}", **client) as alice:
+            token = alice.create_token()
+        by_token = f'{SCRAM} username="{token.token_id}" password="{token.hmac.reveal()}" tokenauth="true";'
+        written = 0
+        for login in (known["sasl.jaas.config"], by_token):
+            options = {f"kafka.{key}": value for key, value in (known | {"sasl.jaas.config": login}).items()}
+            options["kafka.bootstrap.servers"] = f"127.0.0.1:{guarded}"
+            for connector in ("kafka", "ottla"):
+                writer = rows(spark, 0, 10).write.format(connector).options(**options, topic="guarded")
+                writer.mode("append").save()
+                written += 10
+                assert spark.read.format(connector).options(**options, subscribe="guarded").load().count() == written
+        assert token.hmac.reveal() not in broker.log()

@@ -3,7 +3,10 @@
 An administrator allows and forbids two users to read a topic, each change through one of three nodes; each user asks each node for the
 topic all the time. There need be no such topic: who has no right is refused before that is looked at. A change of which it is not known
 whether it was made may yet be made later, so that user goes on with another topic. In the end all nodes have the same ACLs.
-``python -m tests.simulation.acl_changes --count N --first SEED`` explores many seeds.
+
+With ``is_guarded`` all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and
+then one tries to become the administrator by it.
+``python -m tests.simulation.acl_changes --guarded --count N --first SEED`` explores many seeds.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from typing import Final
 import click
 import structlog
 from tests.broker.principals import SECURED, known_by_host
+from tests.simulation.guarded_nodes import properties, security
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, started, trouble, with_time
 
+from ottla.client.authentication import authenticate
 from ottla.client.connection import ClientConnection
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -31,6 +36,10 @@ from ottla.sim.loop import run
 
 USERS: Final = ("alice", "bob")
 ASK_MS: Final = 3000
+ELECTIONS, CHANGES, AGAIN = 3, 20, 5
+"""The least content of a guarded seed."""
+STAY_S: Final = (1.5, 4.0)
+"""How long a user waits before another authentication; a session lasts five seconds."""
 FETCH_VERSION: Final = 12
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NEVER: Final = float("inf")
@@ -86,9 +95,14 @@ class Rights:
                         self.findings.append(f"{change} was acknowledged, and then {probe}")
 
 
-async def _change(client: SimClient, change: Change) -> None:
+async def _connect(client: SimClient, user: str, node: int, is_guarded: bool) -> ClientConnection:
+    known = security(user) if is_guarded else None
+    return await ClientConnection.connect(client._world, f"node-{node}", PORT, client_id=user, timeout_ms=ASK_MS, security=known)
+
+
+async def _change(client: SimClient, change: Change, is_guarded: bool) -> None:
     """KafkaError where it is not known whether it was made."""
-    connection = await ClientConnection.connect(client._world, f"node-{change.node}", PORT, client_id="admin", timeout_ms=ASK_MS)
+    connection = await _connect(client, "admin", change.node, is_guarded)
     try:
         principal = f"User:{change.user}"
         if change.allows:
@@ -108,14 +122,14 @@ async def _change(client: SimClient, change: Change) -> None:
     change.ended = asyncio.get_running_loop().time()
 
 
-async def _administer(simulation: Simulation, client: SimClient, rights: Rights, is_over: asyncio.Event) -> None:
+async def _administer(simulation: Simulation, client: SimClient, rights: Rights, is_over: asyncio.Event, is_guarded: bool) -> None:
     rng, now = simulation.random("administrator"), asyncio.get_running_loop().time
     while not is_over.is_set():
         user = rng.choice(USERS)
         change = Change(user, rights.topics[user], rng.random() < 0.5, rng.randrange(NODES) + 1, now())
         rights.changes.append(change)
         try:
-            await _change(client, change)
+            await _change(client, change, is_guarded)
             rights.states["changes"] += 1
         except KafkaError as error:
             rights.states[f"change not known: {error.code.name}"] += 1
@@ -123,19 +137,26 @@ async def _administer(simulation: Simulation, client: SimClient, rights: Rights,
         await asyncio.sleep(rng.choice([0, rng.uniform(0.05, 1.5)]))
 
 
-async def _probe(client: SimClient, user: str, node: int, rights: Rights, is_over: asyncio.Event) -> None:
-    now, connection = asyncio.get_running_loop().time, None
+async def _probe(
+    simulation: Simulation, client: SimClient, user: str, node: int, rights: Rights, is_over: asyncio.Event, is_guarded: bool
+) -> None:
+    now, rng, connection, again_at = asyncio.get_running_loop().time, simulation.random(f"{user} at {node}"), None, NEVER
     while not is_over.is_set():
         began, name = now(), rights.topics[user]
         try:
             if connection is None:
-                connection = await ClientConnection.connect(client._world, f"node-{node}", PORT, client_id=user, timeout_ms=ASK_MS)
+                connection = await _connect(client, user, node, is_guarded)
+                again_at = now() + rng.uniform(*STAY_S) if is_guarded else NEVER
+            if now() >= again_at:
+                await _authenticate_again(client, connection, user, rights, is_honest=rng.random() < 0.9)
+                again_at = now() + rng.uniform(*STAY_S)
             topic = FetchTopic(name, bytes(16), [FetchPartition(0, partition_max_bytes=1000)])
             request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, topics=[topic])
+            began = now()
             answer = await connection.ask(request, FetchResponse, timeout_ms=ASK_MS, version_max=FETCH_VERSION)
             [partition] = answer.responses[0].partitions
             rights.probes.append(Probe(user, name, node, began, now(), partition.error_code != DENIED))
-        except KafkaError:
+        except (KafkaError, TimeoutError):
             rights.states["probe without an answer"] += 1
             if connection is not None:
                 connection.close()
@@ -145,13 +166,39 @@ async def _probe(client: SimClient, user: str, node: int, rights: Rights, is_ove
         connection.close()
 
 
-def explore_acls(seed: int) -> Rights:
+async def _authenticate_again(client: SimClient, connection: ClientConnection, user: str, rights: Rights, *, is_honest: bool) -> None:
+    """On the open connection. Who wants to become the administrator by it is refused, and has to connect again."""
+    credentials = security(user if is_honest else "admin").credentials
+    assert credentials is not None, "guarded nodes ask for some"
+    try:
+        async with asyncio.timeout(ASK_MS / 1000):
+            await authenticate(connection._send_exactly, credentials, client._world)
+    except KafkaError as error:
+        if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            rights.states["refused as another one"] += not is_honest
+            if is_honest:
+                rights.findings.append(f"{user} could not authenticate again: {error.message}")
+        raise
+    if not is_honest:
+        rights.findings.append(f"{user} became the administrator")
+    rights.states["authenticated again"] += 1
+
+
+def explore_acls(seed: int, *, is_guarded: bool = False) -> Rights:
     """One run. ``findings`` is empty when every broker enforced what it had acknowledged."""
     rights, simulation = Rights(), Simulation(seed)
 
+    def elections() -> int:
+        return sum(event["event"] == "controller_active" for event in events)
+
+    def has_content() -> bool:
+        states = rights.states
+        return not is_guarded or (elections() >= ELECTIONS and states["changes"] >= CHANGES and states["authenticated again"] >= AGAIN)
+
     async def main() -> None:
-        super_users = ";".join(["User:admin", *(f"User:node-{node}" for node in range(1, NODES + 1))])
-        nodes = [QuorumNode(simulation, node, SECURED | {"super.users": super_users}) for node in range(1, NODES + 1)]
+        super_users = ";".join(["User:admin", "User:node", *(f"User:node-{node}" for node in range(1, NODES + 1))])
+        given = SECURED | {"super.users": super_users}
+        nodes = [QuorumNode(simulation, node, given | (properties(node) if is_guarded else {})) for node in range(1, NODES + 1)]
         now = asyncio.get_running_loop().time
         for node in nodes:
             node.on_kill = lambda node=node: rights.kills.setdefault(node.node, []).append(now())  # type: ignore[misc]
@@ -160,12 +207,14 @@ def explore_acls(seed: int) -> Rights:
         await started(nodes)
         admin = SimClient(simulation, "admin", nodes[0].bootstrap, request_timeout_ms=5000)
         is_over = asyncio.Event()
-        tasks = [asyncio.create_task(admin.machine.run(_administer(simulation, admin, rights, is_over)))]
+        tasks = [asyncio.create_task(admin.machine.run(_administer(simulation, admin, rights, is_over, is_guarded)))]
         for user in USERS:
             client = SimClient(simulation, user, nodes[0].bootstrap)
             for node in nodes:
-                tasks.append(asyncio.create_task(client.machine.run(_probe(client, user, node.node, rights, is_over))))
-        await trouble(simulation, nodes, rights.states)
+                tasks.append(
+                    asyncio.create_task(client.machine.run(_probe(simulation, client, user, node.node, rights, is_over, is_guarded)))
+                )
+        await trouble(simulation, nodes, rights.states, is_enough=has_content)
         is_over.set()
         async with asyncio.timeout(HEAL_SECONDS):
             await asyncio.gather(*tasks)
@@ -177,7 +226,8 @@ def explore_acls(seed: int) -> Rights:
     with known_by_host(), structlog.testing.capture_logs(processors=[with_time]) as events:
         run(main())
     rights.judge()
-    rights.states["elections"] = sum(event["event"] == "controller_active" for event in events)
+    rights.states["elections"] = elections()
+    rights.states["seeds with content"] = has_content()
     return rights
 
 
@@ -194,12 +244,13 @@ async def _agree(nodes: Sequence[QuorumNode], rights: Rights) -> None:
 @click.command()
 @click.option("--count", default=100, show_default=True)
 @click.option("--first", default=0, show_default=True)
-def main(count: int, first: int) -> None:
+@click.option("--guarded", "is_guarded", is_flag=True, help="Over SASL_SSL, with sessions of five seconds.")
+def main(count: int, first: int, is_guarded: bool) -> None:
     """Explores seeds, and prints what they found and met."""
     states: Counter[str] = Counter()
     found = 0
     for seed in range(first, first + count):
-        rights = explore_acls(seed)
+        rights = explore_acls(seed, is_guarded=is_guarded)
         states.update(rights.states)
         found += bool(rights.findings)
         for finding in rights.findings[:3]:

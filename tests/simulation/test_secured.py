@@ -6,44 +6,16 @@ import asyncio
 from typing import Any, Final
 
 import pytest
+from tests.simulation.guarded_nodes import properties, security
 from tests.simulation.quorum_nodes import NODES, QuorumNode, started
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
-from ottla.client.security import ClientSecurity
 from ottla.errors import ErrorCode, KafkaError
-from ottla.security.client_exchange import Credentials
 from ottla.sim.cluster import PORT, Simulation
 from ottla.sim.loop import run
-from ottla.sim.tls import certificate
-from ottla.tls import TlsClient
-from ottla.types import Secret
 
-JAAS: Final = (
-    'org.apache.kafka.common.security.plain.PlainLoginModule required username="node" password="node-secret" '
-    'user_node="node-secret" user_alice="alice-secret";'
-)
-KEY: Final = "-----BEGIN PRIVATE KEY-----\nkey\n-----END PRIVATE KEY-----"
 BOOTSTRAP: Final = ",".join(f"node-{node}:{PORT}" for node in range(1, NODES + 1))
-
-
-def properties(node: int) -> dict[str, str]:
-    found = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.mechanism.controller.protocol": "PLAIN",
-        "ssl.keystore.key": KEY,
-        "ssl.keystore.certificate.chain": certificate(f"CN=node-{node}", "CN=authority"),
-        "ssl.truststore.certificates": certificate("CN=authority"),
-        "connections.max.reauth.ms": "5000",
-    }
-    return found | {f"listener.name.{name}.plain.sasl.jaas.config": JAAS for name in ("plaintext", "controller")}
-
-
-def security(password: str = "alice-secret", trusted: str = "CN=authority") -> ClientSecurity:
-    return ClientSecurity(Credentials("PLAIN", "alice", Secret(password)), TlsClient(certificate(trusted)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -73,7 +45,7 @@ def test_a_secured_cluster_outlives_the_kills_of_its_controllers(seed: int) -> N
         assert sum(tally.succeeded for tally in tallies) > 10
         assert sum(tally.failed for tally in tallies) == 0
         await cluster.close()
-        for stranger in (security("guessed"), security(trusted="CN=other")):
+        for stranger in (security(password="guessed"), security(trusted="CN=other")):
             other = Cluster(world, BOOTSTRAP, client_id="stranger", security=stranger)
             with pytest.raises(KafkaError) as caught:
                 await other.refresh()

@@ -117,7 +117,10 @@ def test_the_age_of_a_backlog_is_that_of_its_oldest_record(topics: Topics):
     assert oldest((0, 2)) is None
     assert oldest() is None
     progress = {"batchId": 3, "sources": [{"endOffset": {topic: {"0": 1, "1": 2}}, "latestOffset": {topic: {"0": 2, "1": 2, "2": 0}}}]}
-    assert Progress(topics.bootstrap, now_ms=lambda: 9_500).line("q", progress) == "q  #3  in 0/s  batch 0 ms  lag 1 (7.5 s)"
+    assert (
+        Progress({"kafka.bootstrap.servers": topics.bootstrap}, now_ms=lambda: 9_500).line("q", progress)
+        == "q  #3  in 0/s  batch 0 ms  lag 1 (7.5 s)"
+    )
 
 
 def producer_of_one_batch(topics: Topics) -> Producer:

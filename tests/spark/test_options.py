@@ -1,17 +1,39 @@
+import pickle
 import re
 import warnings
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from ottla.client.security import SecuritySettings
+from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.link import link_for
 from ottla.spark.lookup import check_selection
 from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, positive
+from ottla.spark.pipelines import brokers_of, running
+from ottla.spark.security import MEANINGS, SECRETS, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
+from ottla.types import Secret
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+ROW = StructType([StructField("value", BinaryType())])
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
+SASL = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-256",
+    "kafka.sasl.plain.username": "alice",
+    "kafka.sasl.plain.password": "marked-secret",
+}
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="marked-secret";'
+OAUTH = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+    "kafka.sasl.oauthbearer.client.credentials.client.id": "job",
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": "marked-secret",
+}
 
 # Every option in the guide to Spark's Kafka connector, and the Kafka settings that it says are fixed.
 GUIDE = [
@@ -95,10 +117,20 @@ def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option)
         "delivery": "at_least_once",
         "checkpoint": "directory",
     }
-    value = words.get(option.name, "1")
+    value, more = words.get(option.name, "1"), {}
+    if option.name.startswith("kafka.ssl."):
+        more = {"kafka.security.protocol": "SSL"}
+    elif option.name.startswith("kafka.sasl.oauthbearer."):
+        more = OAUTH
+    elif option.name.startswith("kafka.sasl."):
+        more = SASL
+        value = more.get(option.name, value)
+        if option.name == "kafka.sasl.jaas.config":
+            value, more = SCRAM, {name: text for name, text in more.items() if "plain" not in name}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert checked(BASE | {option.name.lower(): value}, option.uses[0])[option.name] == value
+        value = more.get(option.name, value)
+        assert checked(BASE | more | {option.name.lower(): value}, option.uses[0])[option.name] == value
 
 
 def test_an_option_with_no_meaning_for_the_use_is_refused():
@@ -121,8 +153,66 @@ def test_isolation_levels_are_written_as_kafka_writes_them():
     assert "read_committed" in refusal({"kafka.isolation.level": "READ_COMMITTED"})
 
 
-def test_protocols_other_than_plaintext_are_refused():
-    assert "SASL_SSL" in refusal({"kafka.security.protocol": "SASL_SSL"})
+def test_security_options_are_the_settings_of_a_client_and_secrets_hide_themselves():
+    shown = checks_of(SecuritySettings).keys() - {"sasl_oauth_token"}  # a function, which an option is not
+    assert {name.replace(".", "_") for name in MEANINGS} == shown
+    assert {name.replace(".", "_") for name in SECRETS} == {name for name in shown if isinstance(_made(name), Secret)}
+    kept = checked(BASE | SASL, SINK)
+    assert kept["kafka.sasl.plain.password"] == "marked-secret"
+    assert "marked-secret" not in repr(kept) + repr(pickle.loads(pickle.dumps(kept))) + repr(tuple(sorted(kept.items())))
+    assert settings_of(kept).sasl_plain_password == Secret("marked-secret")
+
+
+def _made(name: str) -> object:
+    return checks_of(SecuritySettings)[name](name, "plaintext" if name == "security_protocol" else "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol='TLS': it must be one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism has no effect with security.protocol=plaintext"),
+        ({"kafka.ssl.keystore.key": "marked-secret"}, "kafka.ssl.keystore.key has no effect with security.protocol=plaintext"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is not set"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism=GSSAPI is not supported"),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.plain.password": "marked-secret"},
+            "needs a name and a password",
+        ),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": "marked-secret"},
+            "sasl.jaas.config",
+        ),
+    ],
+)
+def test_security_options_that_do_not_go_together_are_refused_by_name_and_without_secrets(options, says):
+    message = refusal(options)
+    assert says in message
+    assert "marked-secret" not in message
+
+
+def test_who_shows_another_password_has_another_link_and_wrong_stores_are_refused_by_name():
+    first = checked(BASE | SASL, SINK)
+    assert link_for(first) is link_for(dict(first))
+    assert link_for(first) is not link_for(first | {"kafka.sasl.plain.password": "another"})
+    with pytest.raises(KafkaError, match=r"the store /nowhere\.pem cannot be read"):
+        link_for(first | {"kafka.ssl.truststore.location": "/nowhere.pem"})
+    with pytest.raises(KafkaError, match="the store /nowhere"):
+        OttlaDataSource(dict(first) | {"topic": "t", "kafka.ssl.truststore.location": "/nowhere.pem"}).writer(ROW, overwrite=False)
+
+
+def test_dead_letters_are_read_as_who_the_source_is():
+    assert all(is_security(f"kafka.{name}") and is_security(f"KAFKA.{name.upper()}") for name in MEANINGS)
+    assert not is_security("kafka.client.id")
+
+
+def test_a_runners_password_is_for_its_own_brokers():
+    client = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.plain.password": "marked-secret"}
+    with running("app", "f", "own:1", client=client) as found:
+        assert brokers_of(None, {}) == {"kafka.bootstrap.servers": "own:1", **client}
+        assert brokers_of("other:1", {}) == {"kafka.bootstrap.servers": "other:1"}
+        assert brokers_of(None, {"Kafka.Bootstrap.Servers": "other:1"}) == {}
+        assert "marked-secret" not in repr(found)
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "a", "assign": "{}"}, {"assign": "[1]"}, {"subscribePattern": "("}])

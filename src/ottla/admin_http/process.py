@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Sample, counter, gauge
+from ottla.broker.requests.listener_security import ADMIN
 from ottla.broker.status import Status
 from ottla.runtime.loop import take_longest_turn_seconds
 
@@ -32,7 +33,8 @@ class IdleMeter:
         return self._share
 
 
-def process_families(status: Status, *, started_at: float) -> Iterator[Family]:
+def process_families(status: Status, *, started_at: float, certificate_ends_ms: int | None = None) -> Iterator[Family]:
+    """``certificate_ends_ms`` is that of the pages' own certificate, in wall-clock milliseconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Seconds of processor time, of user and system.", usage.ru_utime + usage.ru_stime)
     yield gauge("process_start_time_seconds", "When the broker was started, in seconds since 1970.", started_at)
@@ -49,7 +51,10 @@ def process_families(status: Status, *, started_at: float) -> Iterator[Family]:
     count, held_bytes = status.unauthenticated
     yield gauge("ottla_unauthenticated_connections", "Connections that have not authenticated yet.", count)
     yield gauge("ottla_unauthenticated_bytes", "Bytes of requests that those hold.", held_bytes)
-    valid = [Sample(seconds, (("listener", name),)) for name, seconds in sorted(status.certificate_seconds.items())]
+    seconds_left = dict(status.certificate_seconds)
+    if certificate_ends_ms is not None:
+        seconds_left[ADMIN] = (certificate_ends_ms - status.parts.world.clock.now_ms()) / 1000
+    valid = [Sample(seconds, (("listener", name),)) for name, seconds in sorted(seconds_left.items())]
     yield Family("ottla_certificate_expiry_seconds", "gauge", "For how long the listener's certificate is still valid.", valid)
     longest = take_longest_turn_seconds()
     yield gauge(

@@ -23,8 +23,8 @@ from ottla.broker.replicas.mover import ReplicaMover
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.between_nodes import read_introductions
 from ottla.broker.requests.gatekeeper import Gatekeeper
-from ottla.broker.requests.listener_security import check_key_sets, read_tls, used_protocols
-from ottla.broker.requests.listeners import check_between_nodes, controller_listeners, listeners
+from ottla.broker.requests.listener_security import admin_protocols, check_key_sets, read_tls, used_protocols
+from ottla.broker.requests.listeners import check_between_nodes, check_early, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import HomeKind, read_roles
@@ -140,11 +140,12 @@ class Broker:
         roles = read_roles(config)
         if roles.is_broker:
             listeners(config)
+        check_early(config)
         if roles.home is HomeKind.ZOOKEEPER:
             check_between_nodes(config)
         controller_listeners(config)  # before anything is touched: what would protect nothing is refused
         own = [*(listeners(config) if roles.is_broker else []), *(controller_listeners(config) if roles.is_controller else [])]
-        await read_tls(self.world, config, used_protocols(config, [listener.name for listener in own]))
+        await read_tls(self.world, config, used_protocols(config, [listener.name for listener in own]) | admin_protocols(config))
         await check_key_sets(self.world, config, used_protocols(config, [listener.name for listener in own]))
         introductions = await read_introductions(self.world, config, roles)
         home = await open_home(Basis(self.world, config, roles, self, self._failure, introductions))

@@ -170,6 +170,8 @@ def _is_secret(name: str, is_sensitive: bool) -> bool:
 
 def _page(listener: str, broker_host: str, path: str) -> bytes:
     """A page of the broker's admin listener, which is on the broker's loopback where it has no host."""
+    if listener.startswith("https://"):
+        raise OSError(f"{listener} wants a password, which a bundle has not: fetch its pages by hand")
     host, _, port = listener.rpartition(":")
     address = {"": "127.0.0.1", "0.0.0.0": broker_host, "[::]": broker_host}.get(host, host.strip("[]"))
     connection = http.client.HTTPConnection(address, int(port), timeout=TIMEOUT_MS / 1000)

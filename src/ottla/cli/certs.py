@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +41,12 @@ def certs() -> None:
 @format_option
 def authority(directory: Path, name: str, days: int, output: str) -> None:
     """Make an authority in DIRECTORY: authority.pem, which all trust, and authority.key."""
-    _check_extra()
+    check_extra("ottla certs")
+    _show(output, "certs authority", [(directory / AUTHORITY, new_authority(directory, name=name, days=days), ())])
+
+
+def new_authority(directory: Path, *, name: str, days: int) -> Certificate:
+    """What ``certs authority`` makes. UsageError where one is there already."""
     from cryptography.x509 import BasicConstraints, KeyUsage
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +65,7 @@ def authority(directory: Path, name: str, days: int, output: str) -> None:
     made = _signed(builder, key, key)
     _write(directory / KEY, _pem_of(key))
     _write(directory / AUTHORITY, _pem(made), mode=0o644)
-    _show(output, "certs authority", [(directory / AUTHORITY, made, ())])
+    return made
 
 
 @certs.command()
@@ -71,7 +77,15 @@ def authority(directory: Path, name: str, days: int, output: str) -> None:
 @format_option
 def issue(directory: Path, names: tuple[str, ...], hosts: tuple[str, ...], days: int, replace: bool, output: str) -> None:
     """Issue a key and a certificate to each of NAMES, by the authority in DIRECTORY: a file NAME.pem, for ssl.keystore.location."""
-    _check_extra()
+    check_extra("ottla certs")
+    made = new_certificates(directory, names, hosts=hosts, days=days, replaces=replace)
+    _show(output, "certs issue", [(path, certificate, hosts) for path, certificate in made])
+
+
+def new_certificates(
+    directory: Path, names: Sequence[str], *, hosts: Sequence[str], days: int, replaces: bool
+) -> list[tuple[Path, Certificate]]:
+    """What ``certs issue`` makes: the files, and their certificates. UsageError where none can be made."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509 import BasicConstraints, SubjectAlternativeName, load_pem_x509_certificate
 
@@ -84,7 +98,7 @@ def issue(directory: Path, names: tuple[str, ...], hosts: tuple[str, ...], days:
         path = directory / f"{name}.pem"
         if path.parent != directory or path.name == AUTHORITY:
             raise click.UsageError(f"{name!r} is not the name of a file")
-        if path.exists() and not replace:
+        if path.exists() and not replaces:
             raise click.UsageError(f"{path} is there already: give --replace to have another one")
     made = []
     for name in names:
@@ -95,15 +109,16 @@ def issue(directory: Path, names: tuple[str, ...], hosts: tuple[str, ...], days:
         certificate = _signed(builder, signer, key)
         path = directory / f"{name}.pem"
         _write(path, _pem_of(key) + _pem(certificate))
-        made.append((path, certificate, hosts))
-    _show(output, "certs issue", made)
+        made.append((path, certificate))
+    return made
 
 
-def _check_extra() -> None:
+def check_extra(command: str) -> None:
+    """INVALID_CONFIG where certificates cannot be made."""
     try:
         import cryptography  # noqa: F401 - whether it is there
     except ImportError:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "ottla certs needs the extra ottla[security]: pip install 'ottla[security]'") from None
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{command} needs the extra ottla[security]: pip install 'ottla[security]'") from None
 
 
 def _new_key() -> Any:

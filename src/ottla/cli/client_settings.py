@@ -53,6 +53,15 @@ def client_settings(*kinds: type[Settings], **own: Any) -> Any:
     return {"client_id": CLIENT_ID, **given, **own}
 
 
+def spark_options() -> dict[str, str]:
+    """What they say of every client, as the options of ``format("ottla")``."""
+    from ottla.client.options import ClusterSettings
+    from ottla.client.settings import checks_of
+
+    wanted = checks_of(ClusterSettings)
+    return {"kafka." + name.replace("_", "."): value for name, value in _given().items() if name in wanted}
+
+
 def _given() -> dict[str, str]:
     """By names with ``_`` for ``.``. UsageError for a property that no client has."""
     context = click.get_current_context(silent=True)

@@ -51,10 +51,12 @@ class Beside:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, bootstrap: str, folder: str | None) -> None:
+    def start(self, bootstrap: str, folder: str | None, command_config: str | None = None) -> None:
         """It serves, and prints its address."""
         command = [sys.executable, "-m", "ottla", "console", "--bootstrap-server", bootstrap]
-        self._process = subprocess.Popen([*command, "--data", folder] if folder is not None else command, start_new_session=True)
+        for option, value in (("--data", folder), ("--command-config", command_config)):
+            command += [] if value is None else [option, value]
+        self._process = subprocess.Popen(command, start_new_session=True)
 
     def stop(self) -> None:
         """It has ended."""

@@ -26,9 +26,10 @@ DEV_PROFILE: Final = {
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
+@click.option("--secure", is_flag=True, help="Over SASL_SSL, with ACLs: a certificate, a user and a file for clients are made.")
 @click.option("--console", "has_console", is_flag=True, help="Serve a page to look at the broker; its address is printed.")
 @format_option
-def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, has_console: bool, output: str) -> None:
+def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str, secure: bool, has_console: bool, output: str) -> None:
     """Start a broker on this machine with relaxed settings."""
     gc.disable()  # as broker start does
     import msgspec
@@ -36,42 +37,55 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.broker.node import Broker
     from ottla.cli.admin_pages import admin_beside
     from ottla.cli.broker import gather
+    from ottla.cli.certs import check_extra
     from ottla.cli.console import console_beside
     from ottla.cli.logging import configure_logging
+    from ottla.cli.secure_place import USER, SecurePlace
     from ottla.cli.temporary_place import TemporaryPlace, remove_leftovers
     from ottla.config import BrokerConfig
     from ottla.runtime.serve import run_broker
 
     configure_logging(log_level)
     place = None
+    if secure:
+        check_extra("ottla dev --secure")
     if data is None:
         remove_leftovers()
         place = TemporaryPlace()
     folder = place.data if place is not None else str(data)
-    properties = DEV_PROFILE | {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
+    secured = SecurePlace(folder) if secure else None
+    listens = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if secured is None else secured.properties(port)
+    properties = DEV_PROFILE | listens | {"log.dirs": folder}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
 
     def announce(broker: Broker) -> None:
         say(broker)
         if has_console:
             host, bound = next(iter(broker.addresses.values()))
-            beside.start(f"{host}:{bound}", None)
+            beside.start(f"{host}:{bound}", None, None if secured is None else str(secured.client))
 
     def say(broker: Broker) -> None:
         host, bound = next(iter(broker.addresses.values()))
         if output == "json":
-            click.echo(msgspec.json.encode({"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}).decode())
+            said = {"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}
+            more = {} if secured is None else {"command_config": str(secured.client)}
+            click.echo(msgspec.json.encode(said | more).decode())
             return
-        click.echo(f"ottla dev: serving Kafka clients at {host}:{bound}")
+        click.echo(f"ottla dev: serving Kafka clients at {host}:{bound}" + ("" if secured is None else ", over SASL_SSL"))
         click.echo(f"  data      {folder}" + ("" if data else "  (temporary, removed at the end)"))
         click.echo(f"  settings  {', '.join(f'{key}={value}' for key, value in DEV_PROFILE.items())}")
         at = "" if bound == 9092 else f" -B {host}:{bound}"
+        if secured is not None:
+            click.echo(f"  client    {secured.client}  (user {USER}, who may do everything)")
+            at += f" --command-config {secured.client}"
         click.echo(f"  try       ottla produce hello{at}")
         click.echo(f"            ottla consume hello -o start{at}")
         click.echo("Press Ctrl-C to stop it.")
 
     try:
         config = BrokerConfig(properties)
+        if secured is not None:
+            secured.add_user(properties)
         with console_beside() as beside:
             run_broker(config, on_started=announce, beside=admin_beside(config))
     finally:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_settings import client_settings
+from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 
@@ -96,6 +96,7 @@ def run(
                 bootstrap=bootstrap,
                 checkpoint=kind,
                 until_caught_up=until_caught_up,
+                client=spark_options(),
                 say=click.echo,
             )
             is_well = runner.run()
@@ -201,7 +202,7 @@ def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
 
     partitions = [TopicPartition(topic, index) for index in admin.describe_topic(topic).partitions]
     newest: dict[str, str] = {}
-    with Consumer(bootstrap, client_id="ottla-cli", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+    with Consumer(bootstrap, **client_settings(auto_offset_reset="earliest", isolation_level="read_committed")) as consumer:
         ends = {key: end for key, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP)).items()}
         consumer.assign(partitions)
         while any(consumer.position(partition) < end for partition, end in ends.items()):
@@ -276,7 +277,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     replaced = [str(folder / name) for name in topics if (folder / name).exists()]
     if replaced and not yes:
         end_of_plan(f"would replace {', '.join(replaced)}")
-    settings = {"kafka.bootstrap.servers": bootstrap, "kafka.client.id": "ottla-cli"}
+    settings = {"kafka.client.id": "ottla-cli", **spark_options(), "kafka.bootstrap.servers": bootstrap}
     with held(folder):
         for name, topic in topics.items():
             try:

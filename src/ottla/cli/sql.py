@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 
 POLL_S = 0.2
@@ -60,7 +61,7 @@ def sql(
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.sync import Admin
 
-    with Admin(bootstrap, client_id="ottla-cli") as admin:
+    with Admin(bootstrap, **client_settings()) as admin:
         there = admin.list_topics()
     shown = topics_like(query, [name for name, topic in there.items() if not topic.is_internal])
     if shown is not None:
@@ -80,7 +81,7 @@ def sql(
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of)
+            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options())
             frame = _planned(spark, query)
             if follow:
                 _wait(followed(frame, _say))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.settings import Settings, checks_of, choice, function, key_of, secret, text, texts
-from ottla.client.token_endpoint import TokenEndpoint, check_endpoint
 from ottla.config.jaas import MECHANISMS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
 from ottla.security.client_exchange import Credentials, OAuthCredentials
 from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.tls_settings import client_of, paths_of
+from ottla.security.token_endpoint import TokenEndpoint, check_endpoint
 from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
@@ -74,6 +74,19 @@ def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None 
 
     INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded.
     """
+    has_sasl, has_tls = _checked(settings)
+    return ClientSecurity(_credentials(settings, world) if has_sasl else None, _tls(settings, read) if has_tls else None)
+
+
+def check_security(settings: SecuritySettings, world: World | None = None) -> None:
+    """INVALID_CONFIG for what ``security_of`` refuses whatever is in files."""
+    has_sasl, _ = _checked(settings)
+    if has_sasl:
+        _credentials(settings, world)
+
+
+def _checked(settings: SecuritySettings) -> tuple[bool, bool]:
+    """Whether there is SASL, and whether there is TLS. INVALID_CONFIG for settings of what is not there."""
     protocol = settings.security_protocol
     has_sasl, has_tls = protocol.startswith("sasl_"), protocol.endswith("ssl")
     if not has_sasl:
@@ -81,7 +94,7 @@ def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None 
     if not has_tls:
         stores = (name for name in checks_of(SecuritySettings) if name.startswith("ssl_"))
         _check_unused(settings, stores, "SASL_SSL" if has_sasl else "SSL")
-    return ClientSecurity(_credentials(settings, world) if has_sasl else None, _tls(settings, read) if has_tls else None)
+    return has_sasl, has_tls
 
 
 def _check_unused(settings: SecuritySettings, names: Iterable[str], protocol: str) -> None:

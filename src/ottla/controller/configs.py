@@ -144,8 +144,10 @@ def _check_resource(image: ClusterImage, resource_type: int, name: str, config: 
     if resource_type == RESOURCE_BROKER:
         if name and not (name.isascii() and name.isdigit()):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name[:80]!r} is not a broker's id")
-        if name and (len(name) > 10 or int(name) not in (config.node_id, *image.brokers)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}, and no broker has the id {name[:80]}")
+        if name and (len(name) > 10 or int(name) not in (config.node_id, *image.brokers, *image.controllers)):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}, and no broker or controller has the id {name[:80]}"
+            )
         return
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only broker configs have cluster-wide defaults, under the empty name")

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.checkpoint import COUNTED, topics_of
 from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
 from ottla.spark.options import invalid
+from ottla.spark.security import is_security
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ class BadRows:
     topics: frozenset[str]
     values: Json | AvroValues
     dead_letter_topic: str
-    options: Mapping[str, str]  # of the source
+    options: Mapping[str, str] = field(repr=False)  # of the source; with passwords
 
 
 def named(found: BadRows) -> str:
@@ -91,7 +92,7 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
     end = from_json(after)
     begin = batch_start(before, after)
     start: Offsets = {partition: begin.get(partition, EARLIEST) for partition in end}
-    options = {name: bad.options[name] for name in _KEPT if name in bad.options} | {
+    options = {name: value for name, value in bad.options.items() if name in _KEPT or is_security(name)} | {
         "assign": json.dumps({topic: [int(index) for index in by_index] for topic, by_index in as_json(end).items()}),
         "startingOffsets": json.dumps(as_json(start)),
         "endingOffsets": json.dumps(as_json(end)),

@@ -15,17 +15,22 @@ from typing import Any, Final, TypeVar
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import METADATA_MAX_AGE_MS, Cluster
+from ottla.client.security import SecuritySettings
 from ottla.runtime.world import real_world
+from ottla.spark.security import security_of, settings_of
 
 T = TypeVar("T")
 DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
-_LINKS: Final[dict[tuple[int, str, str, int, int], Link]] = {}
+_LINKS: Final[dict[tuple[int, str, str, int, int, SecuritySettings], Link]] = {}
 
 
 class Link:
     """``cluster`` and ``admin`` belong to the loop: they are used in coroutines given to ``run`` and ``start`` only."""
 
-    def __init__(self, bootstrap: str, client_id: str, request_timeout_ms: int, metadata_max_age_ms: int) -> None:
+    def __init__(
+        self, bootstrap: str, client_id: str, request_timeout_ms: int, metadata_max_age_ms: int, settings: SecuritySettings
+    ) -> None:
+        security = security_of(settings)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ottla-spark", daemon=True).start()
 
@@ -36,6 +41,7 @@ class Link:
                 client_id=client_id,
                 request_timeout_ms=request_timeout_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
+                security=security,
             )
 
         async def begin() -> Cluster:
@@ -58,13 +64,14 @@ class Link:
 
 
 def link_for(options: Mapping[str, str]) -> Link:
-    """The process's link to the cluster of these options."""
+    """The process's link to the cluster of these options, and to it as who they say."""
     key = (
         os.getpid(),  # a forked worker has its parent's objects, but not its threads
         options["kafka.bootstrap.servers"],
         options.get("kafka.client.id", "ottla-spark"),
         int(options.get("kafka.request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS)),
         int(options.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS)),
+        settings_of(options),
     )
     found = _LINKS.get(key)
     if found is None:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.security import MEANINGS, PREFIX, REFUSED, SECRETS, HiddenText, check_settings
 
 BATCH: Final = "batch"
 STREAM: Final = "stream"
@@ -117,7 +118,7 @@ TABLE: Final = (
     _number("kafka.transaction.timeout.ms", (SINK,), 1, "how long a transaction may be open, from its first row to its commit", "120000"),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
-    _honoured("kafka.security.protocol", _ALL, "PLAINTEXT; others are not supported in this version", "PLAINTEXT"),
+    *(_honoured(f"{PREFIX}{name}", _ALL, *words) for name, words in MEANINGS.items()),
     _ignored("groupIdPrefix", _READ, "no group is joined; progress is in the checkpoint"),
     _ignored("kafka.group.id", _READ, "no group is joined; progress is in the checkpoint"),
     _ignored("kafka.linger.ms", (SINK,), "batches of a task fill by size and are sent at its end"),
@@ -142,6 +143,11 @@ TABLE: Final = (
                "retry.backoff.ms send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
                "client.dns.lookup metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms", _ALL,
                "connection settings of the Java clients; ottla retries after 50 ms to 1 s"),
+    *_harmless("sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds "
+               "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
+               "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.kerberos.min.time.before.relogin "
+               "sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor", _ALL,
+               "how the Java clients get tokens and tickets; ottla asks for a token when it connects"),
     *_harmless("auto.include.jmx.reporter enable.metrics.push metric.reporters metrics.num.samples metrics.recording.level "
                "metrics.sample.window.ms", _ALL, "metrics of the Java clients; Spark's progress reports show the rates"),
     _refused("kafka.auto.offset.reset", _READ, "use startingOffsets"),
@@ -153,14 +159,7 @@ TABLE: Final = (
     _refused("kafka.interceptor.classes", _ALL, "there are no interceptors; transform the DataFrame"),
     _refused("kafka.partitioner.class", (SINK,), "murmur2 of the key decides; for another choice give a column partition"),
     _refused("kafka.transactional.id", (SINK,), "app names the transactional id of a sink that is exactly once"),
-    _refused("kafka.sasl.jaas.config", _ALL, "a format of Java clients; authentication is not supported in this version"),
-    _refused("kafka.sasl.mechanism", _ALL, "authentication is not supported in this version"),
-    _refused("kafka.sasl.kerberos.service.name", _ALL, "authentication is not supported in this version"),
-    _refused("kafka.ssl.truststore.location", _ALL, "a format of Java clients; TLS is not supported in this version"),
-    _refused("kafka.ssl.truststore.password", _ALL, "a format of Java clients; TLS is not supported in this version"),
-    _refused("kafka.ssl.keystore.location", _ALL, "a format of Java clients; TLS is not supported in this version"),
-    _refused("kafka.ssl.keystore.password", _ALL, "a format of Java clients; TLS is not supported in this version"),
-    _refused("kafka.ssl.key.password", _ALL, "a format of Java clients; TLS is not supported in this version"),
+    *(_refused(f"{PREFIX}{name}", _ALL, way_out) for names, way_out in REFUSED.items() for name in names.split()),
 )  # fmt: skip
 
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
@@ -197,11 +196,10 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         elif option.number_min is not None:
             taken[option.name] = str(_whole(option.name, value, option.number_min))
         else:
-            taken[option.name] = value
+            taken[option.name] = HiddenText(value) if option.name.removeprefix(PREFIX) in SECRETS else value
     if not taken.get("kafka.bootstrap.servers"):
         raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker")
-    if taken.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-        raise invalid(f"kafka.security.protocol={taken['kafka.security.protocol']}: only PLAINTEXT is supported in this version")
+    check_settings(taken)
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
     if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:

@@ -28,6 +28,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.options import CHECKPOINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
 _MARK: Final = "__ottla_pipeline__"
 _SINK: Final = "__ottla_sink__"
 
@@ -79,6 +80,7 @@ class Running:
     names: Iterator[str]
     bootstrap: str
     checkpoint: str  # directory or topic, of sinks that do not say
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # options of how to reach these brokers; with passwords
     sinks: list[Any] = field(default_factory=list)  # in the order of their names
     settings: list[Mapping[str, str]] = field(default_factory=list)  # of these sinks
 
@@ -101,13 +103,20 @@ _RUNNING: Final[ContextVar[Running | None]] = ContextVar("ottla_pipeline", defau
 
 
 @contextlib.contextmanager
-def running(app: str, function: str, bootstrap: str, checkpoint: str = CHECKPOINTS[0], order: Sequence[int] = ()) -> Iterator[Running]:
-    """Sinks that are made within take names, these brokers and this kind of checkpoint.
+def running(
+    app: str,
+    function: str,
+    bootstrap: str,
+    checkpoint: str = CHECKPOINTS[0],
+    order: Sequence[int] = (),
+    client: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
+    """Sinks that are made within take names, these brokers, how to reach them, and this kind of checkpoint.
 
     ``order`` has the indexes of their names, in the order in which they are made; sinks beyond it take the next ones.
     """
     names = (name_of(app, function, index) for index in itertools.chain(order, itertools.count(len(order))))
-    found = Running(names, bootstrap, checkpoint)
+    found = Running(names, bootstrap, checkpoint, client or {})
     token = _RUNNING.set(found)
     try:
         yield found
@@ -120,14 +129,23 @@ def runner() -> Running | None:
     return _RUNNING.get()
 
 
-def made_by(pipeline: Callable[[Any], Any], session: Any, app: str, function: str, *, bootstrap: str, checkpoint: str) -> Made:
+def made_by(
+    pipeline: Callable[[Any], Any],
+    session: Any,
+    app: str,
+    function: str,
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    client: Mapping[str, str] | None = None,
+) -> Made:
     """What the pipeline makes, each sink with the name of its writer's query, in whatever order it has made them.
 
     A function that does not return its writers in that order is called once more: sinks have their names from the start.
     """
     order: list[int] = []
     for _ in range(2):
-        with running(app, function, bootstrap, checkpoint, order) as found:
+        with running(app, function, bootstrap, checkpoint, order, client) as found:
             writers = writers_of(pipeline(session))
         meant = order_of(writers, found.sinks)
         if meant == (order or list(range(len(meant)))):
@@ -147,3 +165,16 @@ def attached(writer: Any, sink: Any) -> Any:
     """The writer, of which is known that this is its sink."""
     setattr(writer, _SINK, sink)
     return writer
+
+
+def brokers_of(bootstrap: str | None, options: Mapping[str, str]) -> dict[str, str]:
+    """The options that name the brokers: the caller's, or the runner's with how to reach them.
+
+    A runner's password is for its own brokers alone.
+    """
+    if bootstrap is not None:
+        return {BOOTSTRAP: bootstrap}
+    found = runner()
+    if found is None or BOOTSTRAP in {name.lower() for name in options}:
+        return {}
+    return {BOOTSTRAP: found.bootstrap, **found.client}

@@ -19,8 +19,9 @@ Backlog = Mapping[TopicPartition, tuple[int, int]]
 class Progress:
     """The progress of an application's queries over one cluster. Nothing of it raises, or takes longer than a look at a clock may."""
 
-    def __init__(self, bootstrap: str, now_ms: Callable[[], float] = lambda: time.time() * 1000) -> None:
-        self._settings = {"kafka.bootstrap.servers": bootstrap}
+    def __init__(self, settings: Mapping[str, str], now_ms: Callable[[], float] = lambda: time.time() * 1000) -> None:
+        """``settings`` are the options that name the brokers, and how to reach them."""
+        self._settings = settings
         self._now_ms = now_ms
         self._groups: dict[str, GroupOffsets] = {}
 

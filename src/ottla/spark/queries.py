@@ -38,10 +38,12 @@ def make_views(
     since_ms: int | None,
     is_stream: bool,
     as_of: Iterable[AsOf] = (),
+    client: Mapping[str, str] | None = None,
 ) -> None:
     """Each topic is a view of its name, of its committed records; each of ``as_of`` one of what the topic had then.
 
-    KafkaError INVALID_CONFIG for a schema of another topic, and for a time that is none.
+    ``client`` are options of how to reach the brokers. KafkaError INVALID_CONFIG for a schema of another topic, and for a time that is
+    none.
     """
     names = list(topics)
     others = sorted(set(schemas) - set(names))
@@ -50,7 +52,8 @@ def make_views(
     views = [(topic, topic, dict[str, str]()) for topic in names]
     views += [(found.view, found.topic, {"endingTimestamp": str(_time_ms(spark, found.time) + 1)}) for found in as_of]
     for view, topic, more in views:
-        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"} | more
+        wanted = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+        options = {**(client or {}), **wanted, **more}
         if since_ms is not None:
             options |= {"startingTimestamp": str(since_ms), "startingOffsetsByTimestampStrategy": "latest"}
         elif is_stream:

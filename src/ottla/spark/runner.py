@@ -17,7 +17,7 @@ from typing import Any, Final
 from ottla.errors import KafkaError
 from ottla.spark.exactly_once import StopError
 from ottla.spark.options import CHECKPOINT
-from ottla.spark.pipelines import Made, made_by, name_of
+from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.progress import Progress
 
 BACKOFF_S_MAX: Final = 60
@@ -50,6 +50,7 @@ class Runner:
         bootstrap: str,
         checkpoint: str,
         until_caught_up: bool,
+        client: Mapping[str, str] | None = None,
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
@@ -59,7 +60,8 @@ class Runner:
         self._pipelines = pipelines
         self._checkpoints = checkpoints
         self._bootstrap = bootstrap
-        self._progress = Progress(bootstrap)
+        self._progress = Progress({BOOTSTRAP: bootstrap, **(client or {})})
+        self._client = client
         self._checkpoint = checkpoint
         self._until_caught_up = until_caught_up
         self._say = say
@@ -86,7 +88,9 @@ class Runner:
 
     def _made(self, function: str) -> Made:
         pipeline = self._pipelines[function]
-        return made_by(pipeline, self._session, self._app, function, bootstrap=self._bootstrap, checkpoint=self._checkpoint)
+        return made_by(
+            pipeline, self._session, self._app, function, bootstrap=self._bootstrap, checkpoint=self._checkpoint, client=self._client
+        )  # fmt: skip
 
     def _start(self, found: RunningQuery) -> None:
         name = name_of(self._app, found.function, found.index)

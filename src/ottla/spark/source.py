@@ -81,9 +81,11 @@ class OttlaDataSource(DataSource):
     def _writing_options(self, schema: StructType) -> dict[str, str]:
         from ottla.spark.options import SINK, checked
         from ottla.spark.rows import check_columns
+        from ottla.spark.security import security_of, settings_of
 
         options = checked(self.options, SINK)
         check_columns(schema, options)
+        security_of(settings_of(options))  # before a task looks at its stores
         return options
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.columns import COLUMN_TYPES
 from ottla.spark.dead_letters import BadRows, named
 from ottla.spark.options import STREAM, checked, invalid
-from ottla.spark.pipelines import runner
+from ottla.spark.pipelines import brokers_of
 from ottla.spark.values import values_of
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ def _place_of_bad() -> Any:
 def source_options(topic: str, bootstrap: str | None, options: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
     """The options of a source; those that are given count before the defaults, whatever their case."""
     given = dict(options or {})
-    found = runner()
-    brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
     said = {name.lower() for name in given}
-    wanted = dict(defaults) | {"subscribe": topic} | ({} if brokers is None else {"kafka.bootstrap.servers": brokers})
+    wanted = dict(defaults) | {"subscribe": topic} | brokers_of(bootstrap, given)
     return {name: value for name, value in wanted.items() if name.lower() not in said} | given

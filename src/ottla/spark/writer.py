@@ -17,7 +17,7 @@ from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.group_offsets import GroupOffsets
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
-from ottla.spark.pipelines import attached, runner
+from ottla.spark.pipelines import attached, brokers_of, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 from ottla.spark.state_changes import CHANGE
@@ -109,9 +109,8 @@ def to_topic(
     if values is not None and (topic is None or value is not None):
         raise invalid("values is for rows of one topic, of all their columns: give a topic, and no value")
     found = runner()
-    brokers = bootstrap if bootstrap is not None or found is None else found.bootstrap
-    wanted = {"topic": topic, "kafka.bootstrap.servers": brokers, "app": app, "delivery": delivery, "checkpoint": checkpoint}
-    given = {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
+    wanted = {"topic": topic, "app": app, "delivery": delivery, "checkpoint": checkpoint}
+    given = brokers_of(bootstrap, options or {}) | {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     more = [name for name in frame.columns if name == CHANGE]
     if more:

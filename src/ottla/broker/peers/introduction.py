@@ -8,18 +8,19 @@ it is no evidence that a process has died, nor that it lives. A session that end
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ottla.errors import DecodeError, ErrorCode
+from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, TimerHandle, World
-from ottla.security.client_exchange import Credentials
+from ottla.security.client_exchange import ClientExchange, Credentials, OAuthCredentials
 from ottla.security.mechanism import Refusal
 from ottla.tls import TlsClient, TlsServer
 from ottla.wire.compiler import decode, encode
@@ -42,7 +43,7 @@ class Introduction:
     """The introduction to nodes of one kind: nothing where they listen in plain text. A new ``tls`` holds for later connections."""
 
     tls: TlsClient | None = None
-    credentials: Credentials | None = None
+    credentials: Credentials | OAuthCredentials | None = None
     listener: str | None = None
     """That of the other nodes, and of this one if it has it, whose settings these are."""
 
@@ -120,11 +121,14 @@ class Introduced:
         def make(transport: Connection) -> ConnectionHandler:
             made.append(_Introducing(self._world, transport, credentials))
             made[0].handler = make_handler(made[0])
-            made[0].begin()
+            if isinstance(credentials, Credentials):
+                made[0].begin()
             return made[0]
 
         await self._network.connect(host, port, make, receive_buffer_bytes=receive_buffer_bytes, tls=tls or introduction.tls)
         try:
+            if isinstance(credentials, OAuthCredentials):  # now, for a port that refuses is evidence, whatever the issuer does
+                await made[0].begin_with_token(credentials)
             await made[0].done
         except IntroductionError as error:
             log.warning("not_introduced", host=host, port=port, mechanism=credentials.mechanism, user=credentials.name, reason=str(error))
@@ -138,14 +142,15 @@ class Introduced:
 class _Introducing:
     """One connection: to its handler a ``Connection``, to the transport a ``ConnectionHandler``."""
 
-    def __init__(self, world: World, transport: Connection, credentials: Credentials) -> None:
+    def __init__(self, world: World, transport: Connection, credentials: Credentials | OAuthCredentials) -> None:
         self.handler: ConnectionHandler
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_introduced = False
         self._world = world
         self._transport = transport
         self._mechanism = credentials.mechanism
-        self._exchange = credentials.begin(lambda: world.secret_bytes(NONCE_BYTES).hex())
+        self._credentials = credentials
+        self._exchange: ClientExchange
         self._cutter = FrameCutter(ANSWER_BYTES_MAX)
         self._asked: type[Request] = SaslHandshakeRequest
         self._waiting: list[Buffer | FileRegion] = []
@@ -155,7 +160,18 @@ class _Introducing:
     # -- the introduction
 
     def begin(self) -> None:
+        self._exchange = self._credentials.begin(lambda: self._world.secret_bytes(NONCE_BYTES).hex())
         self._ask(SaslHandshakeRequest(self._mechanism))
+
+    async def begin_with_token(self, credentials: OAuthCredentials) -> None:
+        """IntroductionError where there is none. Each connection has the exchange of its own token."""
+        try:
+            found = credentials.asks()
+            credentials.take(await found if inspect.isawaitable(found) else found)
+        except (KafkaError, Refusal, OSError) as error:
+            raise IntroductionError(f"this node has no token: {getattr(error, 'message', None) or error}") from None
+        if not self.done.done():
+            self.begin()
 
     def _ask(self, request: Request) -> None:
         self._asked = kind = type(request)

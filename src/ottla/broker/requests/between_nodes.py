@@ -11,12 +11,14 @@ from typing import Final
 from ottla.broker.peers.introduction import Introduction, Introductions
 from ottla.broker.requests.listener_security import Protocol, get_of, protocols, read_stores
 from ottla.broker.requests.listeners import controller_names, listeners
+from ottla.broker.requests.node_tokens import read_token_source
 from ottla.broker.roles import HomeKind, NodeRoles
 from ottla.config import BrokerConfig
-from ottla.config.jaas import JAAS, MECHANISMS, LoginModule, parse_jaas
+from ottla.config.jaas import JAAS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
-from ottla.security.client_exchange import Credentials
+from ottla.security.client_exchange import Credentials, OAuthCredentials
+from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.scram import ScramMechanism
 from ottla.security.tls_settings import client_of
 
@@ -65,15 +67,16 @@ async def _read(world: World, config: BrokerConfig, listener: str | None, mechan
         except (KafkaError, ValueError) as error:
             text = error.message if isinstance(error, KafkaError) else str(error)
             raise _refused(f"listener {listener}, between nodes: {text}") from None
-    return Introduction(tls, _credentials(config, listener, mechanism_key) if protocol.has_sasl else None, listener)
+    return Introduction(tls, await _credentials(world, config, listener, mechanism_key) if protocol.has_sasl else None, listener)
 
 
-def _credentials(config: BrokerConfig, listener: str, mechanism_key: str) -> Credentials:
+async def _credentials(world: World, config: BrokerConfig, listener: str, mechanism_key: str) -> Credentials | OAuthCredentials:
     mechanism: str = config[mechanism_key]
-    if mechanism not in MECHANISMS:
-        raise _refused(
-            f"{mechanism_key}={mechanism} is not supported, and listener {listener} is between nodes; {', '.join(MECHANISMS)} are"
-        )
+    if mechanism not in SERVER_MECHANISMS:
+        known = ", ".join(SERVER_MECHANISMS)
+        raise _refused(f"{mechanism_key}={mechanism} is not supported, and listener {listener} is between nodes; {known} are")
+    if mechanism == OAUTHBEARER:
+        return OAuthCredentials(await read_token_source(world, config, listener))
     if mechanism_key == CONTROLLERS and ScramMechanism.named(mechanism) is not None:
         why = "the users of SCRAM are in the metadata, which controllers get from each other: use PLAIN, or SSL with client certificates"
         raise _refused(f"{mechanism_key}={mechanism}: {why}")

@@ -36,6 +36,9 @@ ENABLED: Final = "sasl.enabled.mechanisms"
 CLIENT_AUTH: Final = "ssl.client.auth"
 REAUTHENTICATE: Final = "connections.max.reauth.ms"
 STORE_BYTES_MAX: Final = 4 << 20
+ADMIN: Final = "ADMIN"
+"""The listener of the admin pages, where its ``ssl.*`` and ``plain.*`` keys are concerned."""
+HTTPS: Final = "https://"
 KEYS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 USER_OPTION: Final = "user_"
 
@@ -177,6 +180,22 @@ def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
         return config.static(key)
 
     return get
+
+
+def is_guarded(address: str | None) -> bool:
+    """Whether the admin pages of this ``ottla.admin.listener`` are served over TLS, to who shows who it is."""
+    return address is not None and address.startswith(HTTPS)
+
+
+def admin_protocols(config: BrokerConfig) -> dict[str, Protocol]:
+    """That of the admin pages, where they speak TLS. INVALID_CONFIG where a listener of the protocol has their name."""
+    if not is_guarded(config["ottla.admin.listener"]):
+        return {}
+    if any(text.upper().startswith(f"{ADMIN}:") for text in config["listeners"]):
+        raise _refused(
+            f"listeners has {ADMIN}, which names the keys of ottla.admin.listener={config['ottla.admin.listener']}: name it otherwise"
+        )
+    return {ADMIN: Protocol.SSL}
 
 
 async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, TlsServer]:

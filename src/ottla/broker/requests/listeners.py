@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.broker.requests.listener_security import (
     Protocol,
+    admin_protocols,
     check_listeners,
     check_protections,
     enabled_mechanisms,
@@ -20,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 from ottla.security.scram import ScramMechanism
 
+EARLY: Final = "early.start.listeners"
 EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -107,13 +109,30 @@ def _endpoints(
 
 
 def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
-    """Those that this node has, and the controllers' of other nodes."""
-    return used_protocols(config, {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))})
+    """Those that this node has, the controllers' of other nodes, and that of the admin pages."""
+    names = {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))}
+    return used_protocols(config, names) | admin_protocols(config)
 
 
 def controller_names(config: BrokerConfig) -> set[str]:
     """The listeners that are the controller's."""
     return {name.upper() for name in config["controller.listener.names"] or ()}
+
+
+def check_early(config: BrokerConfig) -> None:
+    """INVALID_CONFIG for a listener that would open before the users and the rights of the cluster are known.
+
+    Controllers' listeners open early, named or not, as in Kafka: what they need is in the file.
+    """
+    names = {name.upper(): name for name in config[EARLY] or ()}
+    for name in sorted(names.keys() - controller_names(config)):
+        own = "a listener of clients opens when the cluster's users and ACLs are known" if name in _names(config) else "listeners has none"
+        text = f"{EARLY}={names[name]}: {own}; leave it out, or name listeners of controller.listener.names"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _names(config: BrokerConfig) -> set[str]:
+    return {listener.name for listener in map(parse_listener, config["listeners"])}
 
 
 def check_between_nodes(config: BrokerConfig) -> None:

@@ -4,6 +4,9 @@ They change by AlterConfigs of the node itself: ``listener.name.NAME.ssl.keystor
 has its file read again, too. ``check`` looks at them before the change is decided, at the broker that a client asks, since the files are
 here: what cannot be used is refused, and so is what other nodes that have the old stores would not take. When the change is part of the
 metadata, connections from then on have the new stores; open ones stay. A store that cannot be used then is logged, and the old one stays.
+
+No client reaches a node that is a controller alone: what is set for it is decided without a look, and it looks itself, as carefully, when
+that is in force.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class TlsStores(Part):
         self._world = world
         self._config = config
         self._gate = gate
+        self._is_controller_alone: Final = config["process.roles"] == ["controller"]
         self._between = {
             made.listener: made for made in (introductions.brokers, introductions.controllers) if made.listener and made.tls is not None
         }
@@ -59,7 +63,10 @@ class TlsStores(Part):
                 raise _refused(f"listener {listener}: {error.message if isinstance(error, KafkaError) else error}") from None
 
     async def _check(self, config: BrokerConfig, listener: str) -> None:
-        new, client = await self._read(config, listener)
+        self._judge(listener, *await self._read(config, listener))
+
+    def _judge(self, listener: str, new: TlsServer | None, client: TlsClient | None) -> None:
+        """INVALID_CONFIG for what other nodes, or this one, would not take beside what there is now."""
         old, between = self._gate.servers.get(listener), self._between.get(listener)
         if old is None or new is None:  # the listener is another node's
             return
@@ -117,7 +124,10 @@ class TlsStores(Part):
         try:
             new, client = await self._read(self._config, listener)
             if old is not None and new is not None and self._gate.is_serving(listener):  # what it was started with may be older
-                self._check_change(listener, old, new)
+                if self._is_controller_alone:
+                    self._judge(listener, new, client)
+                else:
+                    self._check_change(listener, old, new)
         except (KafkaError, ValueError) as error:
             reason = error.message if isinstance(error, KafkaError) else str(error)
             log.error("tls_stores_not_loaded", listener=listener, reason=reason, way_out="put a usable store there, and set its key again")

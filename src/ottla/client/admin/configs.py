@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.client.admin.brokers import METADATA_TOPIC
 from ottla.client.admin.descriptions import QuotaMatch
 from ottla.client.admin.resources import (
     Broker,
@@ -22,6 +23,7 @@ from ottla.client.admin.resources import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages import alter_configs as replacing
+from ottla.messages import describe_quorum as quorum
 from ottla.messages import incremental_alter_configs as changing
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.messages.describe_configs import (
@@ -141,4 +143,13 @@ class ConfigAdmin(AdminBase):
         if not isinstance(resource, Broker | BrokerLoggers) or resource.node_id is None:
             return await self._cluster.ask(None, request, response_type)
         await self._cluster.refresh()
+        if isinstance(resource, Broker) and resource.node_id not in self._cluster.nodes and await self._is_controller(resource.node_id):
+            return await self._cluster.ask(None, request, response_type)  # no client reaches that one
         return await self._cluster.ask(resource.node_id, request, response_type)
+
+    async def _is_controller(self, node_id: int) -> bool:
+        wanted = quorum.DescribeQuorumRequest([quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])])
+        response = await self._cluster.ask(None, wanted, quorum.DescribeQuorumResponse)
+        if response.error_code or response.topics[0].partitions[0].error_code:
+            return False
+        return any(voter.replica_id == node_id for voter in response.topics[0].partitions[0].current_voters)

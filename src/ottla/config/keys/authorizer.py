@@ -51,8 +51,9 @@ def check(config: Values) -> None:
     if chosen and config["zookeeper.connect"]:
         way_out = "ACLs are not supported in ZooKeeper mode yet; remove it, and let only trusted hosts reach the listeners"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"authorizer.class.name={chosen} would protect nothing: {way_out}")
-    if chosen and not _is_loopback(config["ottla.admin.listener"] or ""):
-        text = "would show everybody who reaches it what ACLs protect; give it a loopback address, or none"
+    admin = config["ottla.admin.listener"] or ""
+    if chosen and not admin.startswith("https://") and not _is_loopback(admin):
+        text = "would show everybody who reaches it what ACLs protect; give it a loopback address, or none, or https://HOST:PORT"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"ottla.admin.listener={config['ottla.admin.listener']} {text}")
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if config[name] and not chosen:

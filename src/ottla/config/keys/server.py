@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import INT_MAX, LONG_MAX, ConfigKey, Scope, boolean, class_name, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA, SECURITY
+from ottla.config.keys.reasons import DESIGN, JAVA
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -48,7 +48,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
-    strings("early.start.listeners", None, "Listeners that open before the authorizer is ready.", without_effect=SECURITY),
+    strings("early.start.listeners", None, "Listeners that open before the authorizer is ready: controllers' alone."),
     int32(
         "num.network.threads",
         3,
@@ -216,6 +216,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         "ottla.admin.listener",
         None,
-        "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback. A key of ottla's own.",
+        "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback; https://host:port asks who "
+        "it is. A key of ottla's own.",
     ),
 )

@@ -1,0 +1,108 @@
+"""The admin pages, by their paths, and a response in HTTP. Source: RFC 9112."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ottla import __version__
+from ottla.admin_http.exposition import CONTENT_TYPE, render
+from ottla.admin_http.health import liveness, readiness
+from ottla.admin_http.kafka_names import broker_families, partition_families
+from ottla.admin_http.lag import lag_families
+from ottla.admin_http.process import IdleMeter, process_families
+from ottla.admin_http.transaction_names import transaction_families
+from ottla.broker.status import Status
+from ottla.loggers import get_logger
+
+log = get_logger(__name__)
+
+HEAD_BYTES_MAX: Final = 16 * 1024
+REQUEST_SECONDS_MAX: Final = 5.0
+CONNECTIONS_MAX: Final = 64
+
+
+class Answer(NamedTuple):
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: tuple[str, ...] = ()
+
+
+def as_json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(status, "application/json", msgspec.json.encode(value) + b"\n")
+
+
+class AdminPages:
+    """The pages of the admin listener, and the answer for each path."""
+
+    def __init__(self, status: Status) -> None:
+        self.certificate_ends_ms: int | None = None  # of the pages' own, where they have one
+        self._status = status
+        self._idle = IdleMeter()
+        self._started_at = time.time()
+        self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/metrics": self._metrics,
+            "/metrics/partitions": self._partitions,
+            "/metrics/lag": self._lag,
+            "/healthz": self._live,
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/version": self._version,
+        }
+
+    async def get(self, path: str) -> Answer:
+        page = self._pages.get(path)
+        if page is None:
+            return as_json({"error": f"no page {path}", "pages": sorted(self._pages)}, HTTPStatus.NOT_FOUND)
+        return await page()
+
+    async def _metrics(self) -> Answer:
+        families = [
+            *broker_families(self._status, idle_share=self._idle.read()),
+            *transaction_families(self._status, now_ms=self._status.parts.world.clock.now_ms()),
+            *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
+        ]
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(families).encode())
+
+    async def _partitions(self) -> Answer:
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(partition_families(self._status)).encode())
+
+    async def _lag(self) -> Answer:
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(await lag_families(self._status)).encode())
+
+    async def _live(self) -> Answer:
+        return as_json(liveness(self._status))
+
+    async def _ready(self) -> Answer:
+        found = readiness(self._status)
+        return as_json(found, HTTPStatus.OK if found["status"] == "ready" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _version(self) -> Answer:
+        return as_json({"name": "ottla", "version": __version__, "node_id": self._status.node_id, "cluster_id": self._status.cluster_id})
+
+
+async def response_to(head: bytes, get: Callable[[str], Awaitable[Answer]]) -> bytes:
+    """The whole response to a request with this head."""
+    method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+    path = rest.partition(" ")[0].partition("?")[0]
+    if method not in ("GET", "HEAD"):
+        answer = as_json({"error": f"{method} is not supported; only GET and HEAD are supported"}, HTTPStatus.METHOD_NOT_ALLOWED)
+    else:
+        try:
+            answer = await get(path)
+        except Exception as error:
+            log.error("admin_page_failed", path=path, exc_info=error)
+            answer = as_json({"error": "the page could not be made; see the broker's log"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    lines = [
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        *answer.headers,
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if method == "HEAD" else answer.body)
