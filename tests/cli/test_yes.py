@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 import pytest
-from tests.cli.test_commands import items, ottla
+from tests.cli.test_commands import ottla
 
 from ottla.cli.main import cli
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Consumer, Producer, TopicPartition
+from ottla.sync import Admin, Consumer, Producer, TopicPartition
 
 KEY = TopicPartition("t", 0)
 DESTRUCTIVE = {
@@ -53,6 +53,17 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="module")
+def what_is_there(bootstrap: str) -> Iterator[Callable[[], tuple[int, int, int]]]:
+    """Where the partition begins and ends, and what the group has committed."""
+    with Consumer(bootstrap) as consumer, Admin(bootstrap) as admin:
+        yield lambda: (
+            consumer.beginning_offsets([KEY])[KEY],
+            consumer.end_offsets([KEY])[KEY],
+            admin.committed_offsets("readers")[KEY].offset,
+        )
+
+
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -70,14 +81,13 @@ def test_these_are_all_commands_that_ask_for_it() -> None:
 
 
 @pytest.mark.parametrize("command", DESTRUCTIVE, ids=" ".join)
-def test_without_yes_nothing_is_changed(bootstrap: str, command: tuple[str, str]) -> None:
+def test_without_yes_nothing_is_changed(
+    bootstrap: str, what_is_there: Callable[[], tuple[int, int, int]], command: tuple[str, str]
+) -> None:
     arguments, code, text = DESTRUCTIVE[command]
     done = ottla(bootstrap, *command, *arguments)
     assert (done.returncode, text in done.stderr) == (code, True), done.stderr
-    [partition] = items(ottla(bootstrap, "topic", "describe", "t", "--format", "json"))[0]["partitions"]
-    assert (partition["start_offset"], partition["end_offset"]) == (0, 4)
-    [offset] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))[0]["offsets"]
-    assert (offset["committed"], offset["lag"]) == (3, 1)
+    assert what_is_there() == (0, 4, 3)
 
 
 @pytest.mark.parametrize(
