@@ -74,6 +74,7 @@ class TransactionWatch:
         self._fenced_below: dict[int, int] = {}
         self._led: dict[tuple[Partition, int], _Transactions] = {}
         self._certain_from: dict[Partition, int] = {}
+        self._newest_epochs: dict[tuple[TopicPartition, bytes], int] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -104,6 +105,8 @@ class TransactionWatch:
         self._certain_from[partition] = partition.log.log_end_offset
 
     def _on_role(self, partition: Partition, _: bool, image: PartitionImage) -> None:
+        place = _identity(partition)
+        self._newest_epochs[place] = max(image.leader_epoch, self._newest_epochs.get(place, -1))
         if partition not in self._certain_from:
             self._on_cut(partition)
         if partition.topic != TRANSACTION_STATE_TOPIC:
@@ -127,7 +130,8 @@ class TransactionWatch:
         self._staged.setdefault(_identity(partition), {})[appended.base_offset, partition.led_epoch] = header
         known = self._transactions(partition)
         known.add(header, appended.base_offset, is_marker=is_marker)
-        if not is_marker:
+        is_deposed = partition.led_epoch < self._newest_epochs[_identity(partition)]  # and does not know: this will be cut
+        if not is_marker and not is_deposed:
             self._check_data(partition, header, appended.base_offset)
 
     def _on_stated(self, partition: Partition, appended: Appended, view: memoryview) -> None:
