@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,22 @@ def typed(page: str) -> list[Typed]:
     return found
 
 
+def in_a_shell(
+    commands: str, folder: Path, environment: Mapping[str, str], *, options: str = "", seconds: float = SECONDS_MAX
+) -> subprocess.CompletedProcess[str]:
+    """What they print, errors too, is in ``stdout``. ``options`` are bash's."""
+    return subprocess.run(
+        ["bash", f"-{options}c", commands],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
 class Shell:
     """Where the commands are run: a directory, and a broker."""
 
@@ -52,17 +69,7 @@ class Shell:
 
     def type(self, command: str) -> str:
         """What the command prints, errors too."""
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self._folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-        return done.stdout
+        return in_a_shell(command, self._folder, self._environment).stdout
 
     def python(self, program: str) -> str:
         """What the program prints, whose broker has the address of the pages."""

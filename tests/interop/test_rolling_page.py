@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.beside import beside
+from tests.cli.pages import in_a_shell
 from tests.foreign_clients.broker_process import MISTAKES, lasting_ports
 
 from ottla.errors import KafkaError
@@ -50,16 +51,7 @@ class Place:
         # A voter's line is changed as a whole: its ports are not those of the page.
         block = re.sub(r"'/voters/(s/.*?)'", lambda found: "'/voters/{" + found[1] + "}'", block)
         named = "".join(f"port_{port}={other}\n" for port, other in self.ports.items())
-        done = subprocess.run(
-            ["bash", "-euc", named + block],
-            cwd=self.work,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+        done = in_a_shell(named + block, self.work, self._environment, options="eu", seconds=SECONDS_MAX)
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{self.logs()[-5000:]}"
 
     def _filled(self) -> str:
@@ -81,21 +73,15 @@ class Place:
 def writing(bootstrap: str, first: int, **settings: Any) -> Iterator[list[Future[RecordMetadata]]]:
     """A client that writes all the while: numbers from ``first`` on, each of which waits for its acknowledgement in the end."""
     sent: list[Future[RecordMetadata]] = []
-    is_over = threading.Event()
     with Producer(bootstrap, acks="all", linger_ms=0, delivery_timeout_ms=SECONDS_MAX * 1000, **settings) as producer:
 
-        def write() -> None:
+        def write(is_over: threading.Event) -> None:
             while not is_over.wait(PAUSE_S):
                 number = first + len(sent)
                 sent.append(producer.send("orders", b"%d" % number, partition=number % 3))
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
+        with beside(write):
             yield sent
-        finally:
-            is_over.set()
-            thread.join()
 
 
 @pytest.mark.slow

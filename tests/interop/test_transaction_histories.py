@@ -6,20 +6,20 @@ committed transaction shows that the judge looks.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
 import pytest
 from bench.peers import Kafka, Ottla, Peer
+from tests.beside import beside
+from tests.interop.conftest import until_served
 
 from ottla import sync
-from ottla.errors import KafkaError
 from ottla.history.judge import judge
 from ottla.sync import Admin, NewTopic
 from ottla.testing.history import History
@@ -39,15 +39,9 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
 
 
 def create(peer: Peer, topic: str) -> None:
-    until = time.monotonic() + WAIT_SECONDS_MAX
+    asyncio.run(until_served(peer.bootstrap))
     with Admin(peer.bootstrap) as admin:
-        while True:
-            try:
-                assert admin.create_topics([NewTopic(topic, PARTITION_COUNT)]) == {topic: None}
-                return
-            except (KafkaError, AssertionError):
-                assert time.monotonic() < until
-                time.sleep(0.2)
+        assert admin.create_topics([NewTopic(topic, PARTITION_COUNT)]) == {topic: None}
 
 
 def kill_and_start(peer: Peer) -> None:
@@ -57,31 +51,14 @@ def kill_and_start(peer: Peer) -> None:
     peer.start()
 
 
-@contextmanager
-def reader(history: History, peer: Peer, topic: str) -> Iterator[None]:
+def read_until(is_over: threading.Event, history: History, peer: Peer, topic: str) -> None:
     """Reads committed records until it is told to end."""
-    is_over = threading.Event()
-    found: list[Exception] = []
-
-    def read() -> None:
-        settings = {"group.id": "reader", "isolation.level": "read_committed", "auto.offset.reset": "earliest", "log_level": 0}
-        consumer = history.watch(confluent_kafka.Consumer({"bootstrap.servers": peer.bootstrap} | settings))
-        try:
-            consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(PARTITION_COUNT)])
-            while not is_over.is_set():
-                consumer.poll(0.1)
-            consumer.close()
-        except Exception as error:  # noqa: BLE001 - it is raised where it can be seen
-            found.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(WAIT_SECONDS_MAX)
-    assert found == []
+    settings = {"group.id": "reader", "isolation.level": "read_committed", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = history.watch(confluent_kafka.Consumer({"bootstrap.servers": peer.bootstrap} | settings))
+    consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(PARTITION_COUNT)])
+    while not is_over.is_set():
+        consumer.poll(0.1)
+    consumer.close()
 
 
 def transact_by_librdkafka(history: History, peer: Peer, topic: str, then: Callable[[int], None]) -> None:
@@ -126,7 +103,7 @@ def test_no_transaction_is_torn_over_kills_of_the_broker(peer: Peer, transact: A
         if number in KILLED_AT:
             kill_and_start(peer)
 
-    with reader(history, peer, topic):
+    with beside(lambda is_over: read_until(is_over, history, peer, topic)):
         transact(history, peer, topic, then)
     history.check()
     operations = history.operations

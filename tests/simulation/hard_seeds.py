@@ -22,7 +22,9 @@ RARE: Final = (
     "min.insync.replicas changed",
     "replica_truncated",
     "strangers",
+    "topics deleted in use",
     "topics made",
+    "written to a topic that goes",
 )
 """What many seeds together must have met: otherwise they say nothing about it."""
 RARE_IN_A_QUORUM: Final = ("eligible leader replicas: 0", "eligible leader replicas: 1", "min.insync.replicas of all changed")

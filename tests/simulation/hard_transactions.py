@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, go_and_come
+from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, change_meanwhile, go_and_come
 from tests.simulation.hard_nodes import errors_beside_full_disks, trouble_of_disks
 from tests.simulation.quorum_nodes import QuorumNode, Run
 from tests.simulation.replicated_nodes import explore_replication
@@ -22,7 +22,6 @@ from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.client.admin import Admin, NewTopic, UpgradeType
 from ottla.controller.features import TRANSACTION_VERSION
-from ottla.errors import KafkaError
 from ottla.sim.cluster import Simulation
 from ottla.types import TopicPartition
 
@@ -44,20 +43,13 @@ class HardTransactionalWork(TransactionalWork):
 
     async def _roam(self) -> None:
         """A partition with open transactions gets other replicas."""
-        client, rng = self._client("roaming"), self._simulation.random("roaming")
+        rng = self._simulation.random("roaming")
 
-        async def run() -> None:
-            admin = Admin(client.cluster())
-            while not self._is_over.is_set():
-                await asyncio.sleep(rng.uniform(0.3, 3))
-                try:
-                    [outcome] = (await admin.alter_partition_reassignments({ROAMING: rng.choice(NODE_PAIRS)})).values()
-                except KafkaError:
-                    continue
-                self._states["transactions moved"] += outcome is None
-            await admin.close()
+        async def change(admin: Admin) -> None:
+            [outcome] = (await admin.alter_partition_reassignments({ROAMING: rng.choice(NODE_PAIRS)})).values()
+            self._states["transactions moved"] += outcome is None
 
-        await client.machine.run(run())
+        await change_meanwhile(self._client("roaming"), self._is_over, lambda: rng.uniform(0.3, 3), change)
 
     async def _write_to_what_goes(self) -> None:
         client, rng = self._client("fleeting", 3000), self._simulation.random("fleeting")
@@ -67,22 +59,15 @@ class HardTransactionalWork(TransactionalWork):
         await client.machine.run(transactor.run(waits_seconds=RIVAL_SECONDS / 4))
 
     async def _change_level(self) -> None:
-        client, rng = self._client("leveling"), self._simulation.random("leveling")
+        rng = self._simulation.random("leveling")
 
-        async def run() -> None:
-            admin = Admin(client.cluster())
-            while not self._is_over.is_set():
-                await asyncio.sleep(rng.uniform(1, 8))
-                level = rng.choice([1, 2])
-                kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
-                try:
-                    await admin.update_features({TRANSACTION_VERSION: level}, upgrade_type=kind)
-                except KafkaError:
-                    continue
-                self._states[f"level {level} finalized"] += 1
-            await admin.close()
+        async def change(admin: Admin) -> None:
+            level = rng.choice([1, 2])
+            kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
+            await admin.update_features({TRANSACTION_VERSION: level}, upgrade_type=kind)
+            self._states[f"level {level} finalized"] += 1
 
-        await client.machine.run(run())
+        await change_meanwhile(self._client("leveling"), self._is_over, lambda: rng.uniform(1, 8), change)
 
 
 def explore_hard_transactions(seed: int) -> Run:

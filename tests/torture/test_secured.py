@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.beside import beside
 from tests.broker.certificates import Authority
 from tests.broker.sasl import JAAS
 from tests.cli.cluster_command import ottla
@@ -78,23 +79,17 @@ def test_kills_of_secured_nodes_whose_sessions_end_lose_and_double_nothing(tmp_p
 def honest(bootstrap: str, settings: dict[str, Any]) -> Iterator[list[float]]:
     """A client that sends one record after the other; the milliseconds that each has taken."""
     times: list[float] = []
-    is_over = threading.Event()
     with Producer(bootstrap, linger_ms=0, **settings) as producer:
         producer.send("t", b"first").result(60)
 
-        def send() -> None:
+        def send(is_over: threading.Event) -> None:
             while not is_over.is_set():
                 began = time.perf_counter()
                 producer.send("t", b"v").result(60)
                 times.append((time.perf_counter() - began) * 1000)
 
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
+        with beside(send):
             yield times
-        finally:
-            is_over.set()
-            thread.join()
 
 
 def p99(times: list[float]) -> float:
