@@ -15,7 +15,7 @@ from ottla.client.admin import Admin
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.faults import Fault, Slow
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 
@@ -154,6 +154,56 @@ def test_a_crash_at_any_disk_operation_of_a_move_loses_nothing_and_leaves_one_re
         while run(moved_with_a_crash(step, power_cut=power_cut, seed=100 * seed + step)) <= 0:
             step += 1
     assert step > 30, "a move has many steps"
+
+
+def test_what_a_move_leaves_is_removed_before_long() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"x")])
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        await settled(broker)
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while any(name.startswith("t-0") for name in await broker.machine.disk.list_dir(f"/{source}")):
+                await asyncio.sleep(0.1)
+
+    run(main())
+
+
+def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_way() -> None:
+    """The full disk that it left renamed its directory, and not durably: what is tried again must not be the replica that is back."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        disk = broker.machine.disk
+        await send(broker, "t", [(None, b"a")])
+        disk.faults.append(Fault("sync_dir", f"/{source}", errno.ENOSPC))
+        again = Slow("rename", f"/{source}/t-0", 20_000)
+
+        def stepped(operation: str, path: str, _: str) -> None:
+            if (operation, path) == ("sync_dir", f"/{source}") and again not in disk.slow:
+                disk.slow.append(again)
+
+        disk.on_step = stepped
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while again not in disk.slow:
+                await asyncio.sleep(0.01)
+            while again in disk.slow:
+                await asyncio.sleep(0.01)
+        assert await move(broker, f"/{source}") == ErrorCode.NONE
+        await asyncio.sleep(30)
+        await settled(broker)
+        assert await folders_on_disk(broker) == [f"/{source}"]
+        await send(broker, "t", [(None, b"b")])
+        assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"a", b"b"]
+
+    run(main())
 
 
 def test_a_move_continues_after_a_restart() -> None:

@@ -284,6 +284,8 @@ class SimDisk:
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, target)
+        if target in self.folders and (source in self.files or self.files.inside(target) or self.folders.inside(target)):
+            raise OSError(errno.ENOTEMPTY, "a directory is there that is not empty", target)
         if source in self.files:
             self.files[target] = self.files.pop(source)
         elif source in self.folders:

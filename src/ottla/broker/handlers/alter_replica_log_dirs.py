@@ -39,7 +39,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterReplicaLog
 
 def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
     partitions = parts.partitions
-    folder = partitions.folder_at(path)
+    folder = next((found for found in partitions.folders if found.path == path), None)
     if folder is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if folder.is_failed or partitions.is_offline(key.topic, key.partition):

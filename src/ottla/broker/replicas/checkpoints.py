@@ -62,9 +62,13 @@ class Checkpoints:
         found = self._read.get(key, {})
         return _largest(found) if was_moved else found.get(folder.path, LogOffsets())
 
-    def forget(self, key: TopicPartition) -> bool:
-        """The partition is open, or there is another one of that name. True when something was known of it."""
-        return self._read.pop(key, None) is not None
+    def __contains__(self, key: TopicPartition) -> bool:
+        """Whether something is known of it."""
+        return key in self._read
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is open, or there is another one of that name."""
+        self._read.pop(key, None)
 
     async def write(self, folder: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
         """The directory's files list its open logs, and of those that are ``closed`` what was read of them.

@@ -34,9 +34,9 @@ class DamagedReplicas:
         folder = self._folders.get(key)
         return folder is not None and not folder.is_failed
 
-    def forget(self, topic: str) -> None:
-        """The topic was deleted."""
-        self._folders = {key: folder for key, folder in self._folders.items() if key.topic != topic}
+    def forget(self, key: TopicPartition) -> None:
+        """It is no longer this broker's."""
+        self._folders.pop(key, None)
 
     def is_replaceable(self, partition: PartitionImage) -> bool:
         """Whether another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
@@ -50,6 +50,9 @@ class DamagedReplicas:
             return False
         try:
             path = await folder.set_aside(key, self._unique())
+        except FileNotFoundError:  # it was renamed before, and the disk refused what comes after that
+            del self._folders[key]
+            return True
         except OSError as error:
             log.error("damaged_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
             if is_disk_at_fault(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from ottla.broker.replicas.partition import Partition
@@ -21,36 +22,57 @@ class Departures:
         self._unique = unique
         self._fail_folder = fail_folder
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
+        self._turn = asyncio.Lock()  # of renaming those: whoever has the name by then must not be renamed
+        self.has_some = False
+        """Whether something may be left of them: ``remove_deleted`` is to be called."""
 
     async def delete(self, folder: LogDirectory, key: TopicPartition) -> None:
         """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
-        try:
-            await folder.delete_partition(key, self._unique())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
-            if is_disk_at_fault(error):
-                self._fail_folder(folder)
-            else:
-                self._undeleted.append((folder, key))
+        self.has_some = True
+        problem = await self._rename(folder, key)
+        if problem is not None and not is_disk_at_fault(problem):
+            self._undeleted.append((folder, key))
 
-    async def remove_deleted(self, folders: Iterable[LogDirectory]) -> bool:
-        """What was renamed for deletion is removed from the disk, and what could not be renamed is; False when some is left."""
-        undeleted, self._undeleted = self._undeleted, []
-        for folder, key in undeleted:
-            if not folder.is_failed:
-                await self.delete(folder, key)
-        is_done = not self._undeleted
+    async def make_way(self, key: TopicPartition) -> None:
+        """Nothing that is to be deleted has the partition's name, in any directory; OSError where a disk still refuses to rename it."""
+        if not self._undeleted and not self._turn.locked():
+            return
+        async with self._turn:
+            for place in [place for place in self._undeleted if place[1] == key]:
+                problem = await self._rename(*place)
+                if problem is not None and not place[0].is_failed:
+                    raise problem
+                self._undeleted.remove(place)
+
+    async def remove_deleted(self, folders: Iterable[LogDirectory]) -> None:
+        """What was renamed for deletion is removed from the disk, and what could not be renamed is; else ``has_some`` is True."""
+        self.has_some = False
+        async with self._turn:
+            for place in list(self._undeleted):
+                if place[0].is_failed or await self._rename(*place) is None:
+                    self._undeleted.remove(place)
+        self.has_some |= bool(self._undeleted)
         for folder in folders:
             try:
                 await folder.remove_deleted()
             except OSError as error:
                 log.error("deleted_replica_not_removed", folder=folder.path, reason=str(error))
-                is_done = False
+                self.has_some = True
                 if is_disk_at_fault(error):
                     self._fail_folder(folder)
-        return is_done
+
+    async def _rename(self, folder: LogDirectory, key: TopicPartition) -> OSError | None:
+        """None when the directory no longer has the partition's name, or the disk's error."""
+        try:
+            await folder.delete_partition(key, self._unique())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
+            if is_disk_at_fault(error):
+                self._fail_folder(folder)
+            return error
+        return None
 
 
 def moved_away(

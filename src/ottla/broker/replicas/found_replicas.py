@@ -9,22 +9,25 @@ Source: Kafka's handling of stray replicas.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from ottla.loggers import get_logger
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import is_disk_at_fault
-from ottla.storage.recovery.recovery import Cut
 from ottla.types import TopicPartition
 
 log = get_logger(__name__)
 
 
 class FoundReplicas:
-    def __init__(self, folders: Sequence[LogDirectory], unique: Callable[[], str]) -> None:
+    def __init__(self, folders: Sequence[LogDirectory], unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
         self._folders = folders
         self._unique = unique
+        self._fail_folder = fail_folder
         self._places: dict[TopicPartition, list[tuple[LogDirectory, str | None]]] = {}  # with the topic id that the directory names
+        self._turn = asyncio.Lock()  # what one topic claims is not set aside meanwhile
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._places
@@ -61,6 +64,10 @@ class FoundReplicas:
 
         When a disk refuses something it may be asked again: what was found is known until the claim has an answer.
         """
+        async with self._turn:
+            return await self._claim(key, topic_id)
+
+    async def _claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
         places = self._places.get(key, [])
         own = [folder for folder, found_id in places if found_id == topic_id]
         if len(own) > 1:
@@ -69,35 +76,50 @@ class FoundReplicas:
             log.warning("replica_found_twice", partition=str(key), kept=own[ranks.index(best)].path)
             for folder, rank in zip(own, ranks):
                 if rank[0] < best[0]:  # it was moved away from there: all that it has came along
-                    await folder.delete_partition(key, self._unique())
+                    with suppress(FileNotFoundError):  # it was renamed before, and the disk refused what comes after that
+                        await folder.delete_partition(key, self._unique())
                     places.remove((folder, topic_id))
             own = [own[ranks.index(best)]]
         for folder, found_id in list(places):
             if folder not in own:
-                await self._set_aside(folder, key, found_id)
+                await self.set_aside(folder, key, found_id)
                 places.remove((folder, found_id))
         self._places.pop(key, None)
         return own[0] if own else None
 
     async def set_aside_unclaimed(self) -> None:
-        """What no topic has claimed is renamed; but for the metadata log, which is no topic's."""
-        for key, places in sorted(self._places.items()):
-            for folder, found_id in places if not key.topic.startswith("__cluster_metadata") else ():
-                await self._set_aside(folder, key, found_id)
-        self._places.clear()
+        """What no topic has claimed is renamed; but for the metadata log, which is no topic's.
 
-    async def _set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
-        if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
-            await folder.delete_partition(key, self._unique())
+        Where a disk refuses that, it is known as before, and is in the way of nobody who claims it.
+        """
+        for key in sorted(self._places):
+            async with self._turn:
+                for place in list(self._places.get(key, ())):  # none where it was claimed meanwhile
+                    if key.topic.startswith("__cluster_metadata") or await self._is_set_aside(key, *place):
+                        self._places[key].remove(place)
+                if not self._places.get(key, True):
+                    del self._places[key]
+
+    async def _is_set_aside(self, key: TopicPartition, folder: LogDirectory, topic_id: str | None) -> bool:
+        try:
+            await self.set_aside(folder, key, topic_id)
+        except OSError as error:
+            log.error("stray_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
+            if is_disk_at_fault(error):
+                self._fail_folder(folder)
+            return False
+        return True
+
+    async def set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
+        """Nothing there has the partition's name: what is of that topic is kept under another one."""
+        try:
+            if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
+                await folder.delete_partition(key, self._unique())
+                return
+            path = await folder.set_aside(key, self._unique())
+        except FileNotFoundError:  # it was renamed before, and the disk refused what comes after that
             return
-        path = await folder.set_aside(key, self._unique())
         log.warning(
             "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
             hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",
         )  # fmt: skip
-
-
-def report_cuts(key: TopicPartition, cuts: Iterable[Cut]) -> None:
-    """What the recovery of a log has cut from its files is in the broker's log."""
-    for cut in cuts:
-        log.warning("log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset)

@@ -145,6 +145,7 @@ class ReplicaMover(Part):
 
     async def _move(self, key: TopicPartition, partition: Partition, source: LogDirectory, folder: LogDirectory) -> None:
         disk, unique = self._world.disk, f"{self._world.random.getrandbits(128):032x}"
+        await self._partitions.departures.make_way(key)  # it may have come from there
         generation = await source.generation(key) + 1
         future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
         try:

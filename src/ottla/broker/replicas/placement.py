@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 from ottla.errors import StorageError
-from ottla.storage.directory.directory import LogDirectory
+from ottla.storage.directory.directory import AnotherTopics, LogDirectory
 from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.types import TopicPartition
 
@@ -32,14 +32,22 @@ class Placement:
         live: Callable[[], list[LogDirectory]],
         used: Collection[LogDirectory],
         *,
+        set_aside: Callable[[LogDirectory, TopicPartition, str], Awaitable[None]],
         on_failed: Callable[[LogDirectory], None],
         is_durable: bool,
     ) -> LogDirectory:
-        """The partition has a directory in one of ``live``: where a disk refuses it, that has failed, and the next one is tried."""
+        """The partition has a directory in one of ``live``: where a disk refuses it, that has failed, and the next one is tried.
+
+        What is left there of another topic of that name, which is no longer anyone's, is ``set_aside`` first.
+        """
         while folders := live():
             folder = self.choose(key, folders, used)
             try:
-                await folder.create_partition(key, topic_id, is_durable=is_durable)
+                try:
+                    await folder.create_partition(key, topic_id, is_durable=is_durable)
+                except AnotherTopics as found:
+                    await set_aside(folder, key, found.topic_id)
+                    await folder.create_partition(key, topic_id, is_durable=is_durable)
             except OSError as error:
                 if not is_disk_at_fault(error):
                     raise

@@ -10,7 +10,7 @@ of room or of descriptors is tried again (``unopened.py``), one that is damaged 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,10 +18,11 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
-from ottla.broker.replicas.found_replicas import FoundReplicas, report_cuts
+from ottla.broker.replicas.found_replicas import FoundReplicas
 from ottla.broker.replicas.log_configs import log_config
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.placement import Placement
+from ottla.broker.replicas.replica_log import open_replica_log
 from ottla.broker.replicas.replication import Replication
 from ottla.broker.replicas.unopened import Unopened
 from ottla.broker.tasks.single_flight import Turns
@@ -36,7 +37,6 @@ from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.recovery.damage import check_damage
 from ottla.types import TopicPartition, uuid_bytes, uuid_text
 
 log = get_logger(__name__)
@@ -61,8 +61,8 @@ class PartitionStore(Part):
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self.folder_of: dict[Partition, LogDirectory] = {}
-        self._found = FoundReplicas(folders, self._unique)
-        self._departures = Departures(self._unique, self.fail_folder)
+        self._found = FoundReplicas(folders, self._unique, self.fail_folder)
+        self.departures: Final = Departures(self._unique, self.fail_folder)
         self._damaged = DamagedReplicas(node_id, self._unique, self.fail_folder)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
@@ -100,7 +100,10 @@ class PartitionStore(Part):
         moved = moved_away(changes, self.by_name, self._node_id)
         for replica in moved:
             await self._give_up(replica)
-        if gone or moved:  # or a later topic of the same name would inherit where recovery starts
+        unopened = self.unopened.moved_away(changes, self._node_id)
+        for key in unopened:
+            await self._forget_unopened(key)
+        if gone or moved or unopened:  # or a later topic of the same name would inherit where recovery starts
             await self._try_to_write_checkpoints()
         changes = self.unopened.with_retried(changes, image, self._node_id)
         is_many = sum(len(numbers) for _, numbers in changes) > SINGLY_MAX
@@ -161,11 +164,12 @@ class PartitionStore(Part):
         """Directories that no topic of the image claimed are kept under other names."""
         await self._found.set_aside_unclaimed()
         self._must_be_found = False
-        await self.remove_deleted()
+        await self.departures.remove_deleted(self._live_folders())
 
-    async def remove_deleted(self) -> bool:
-        """What was renamed for deletion is removed from the disk, and what could not be renamed is; False when some is left."""
-        return await self._departures.remove_deleted(self._live_folders())
+    async def remove_departed(self) -> None:
+        """Of replicas that are no longer this broker's nothing is left on its disks, unless one refuses to remove it: call it again."""
+        if self.departures.has_some:
+            await self.departures.remove_deleted(self._live_folders())
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, if it is open here."""
@@ -192,14 +196,8 @@ class PartitionStore(Part):
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
-    def by_folder(self) -> Iterator[tuple[LogDirectory, list[Partition]]]:
-        """Each log directory, and the partitions in it."""
-        for folder in self.folders:
-            yield folder, [partition for partition in self.all() if self.folder_of[partition] is folder]
-
-    def folder_at(self, path: str) -> LogDirectory | None:
-        """The log directory of that path."""
-        return next((folder for folder in self.folders if folder.path == path), None)
+    def in_folder(self, folder: LogDirectory) -> list[Partition]:
+        return [partition for partition in self.all() if self.folder_of[partition] is folder]
 
     async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
         """The partition's log is in that directory now; what it was copied from is removed."""
@@ -207,7 +205,7 @@ class PartitionStore(Part):
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
         self._node.on_relocated(partition)
-        await self._departures.delete(old, partition.key)
+        await self.departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
         """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
@@ -265,9 +263,8 @@ class PartitionStore(Part):
             return
         folder.is_failed = True
         log.error("log_dir_failed", folder=folder.path)
-        for partition in self.all():
-            if self.folder_of[partition] is folder:
-                partition.fail()
+        for partition in self.in_folder(folder):
+            partition.fail()
         self._node.on_directory_failed(folder)
 
     def _live_folders(self) -> list[LogDirectory]:
@@ -319,6 +316,7 @@ class PartitionStore(Part):
                 may_pass = error.errno in PASSING
             except (DecodeError, StorageError) as error:
                 reason = error.message
+                may_pass = folder is None and isinstance(error.__cause__, OSError)  # what refused checkpoints is full, or no longer in use
                 if folder is not None:
                     self._damaged.note(key, folder)
         self.unopened.add(key, folder, may_pass=may_pass)
@@ -329,21 +327,14 @@ class PartitionStore(Part):
     async def _open(
         self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: LogDirectory, *, is_durable: bool
     ) -> Partition:
-        await check_damage(self._world.disk, folder.partition_path(key))
-        known = self._offsets.of(key, folder, was_moved=await folder.generation(key) > 0)
-        opened = await PartitionLog.open(
-            self._world.disk, folder.partition_path(key), config=log_config(self._config, image.topic_configs(topic.name)),
-            now_ms=self._world.clock.now_ms(), clean=folder.was_clean, is_durable=is_durable, **known.for_log(),
-        )  # fmt: skip
-        report_cuts(key, opened.cuts)
-        self._offsets.forget(key)
+        config = log_config(self._config, image.topic_configs(topic.name))
+        opened, committed = await open_replica_log(self._world, self._offsets, key, folder, config, is_durable=is_durable)
         self.unopened.opened(key)
         opened.health.on_disk_failed, opened.health.room = partial(self.fail_folder, folder), folder.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
-        shared, committed = self.replication, known.high_watermark
-        shared.throttles.configure(topic.name, image.topic_configs(topic.name))
+        self.replication.throttles.configure(topic.name, image.topic_configs(topic.name))
         partition = Partition(
-            topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=shared, high_watermark=committed,
+            topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=self.replication, high_watermark=committed,
             on_failed=self._node.on_offline,
         )  # fmt: skip
         partition.role.on_change = self._node.on_role
@@ -357,19 +348,21 @@ class PartitionStore(Part):
         return partition
 
     async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> LogDirectory:
+        await self.departures.make_way(key)
         own = self.unopened.retried(key) or await self._found.claim(key, topic_id)
         if own is not None:
             return own
-        if self._offsets.forget(key):  # an earlier topic's: a start after a crash must not take them for this one's
+        if key in self._offsets:  # an earlier topic's: a start after a crash must not take them for this one's
             await self.write_checkpoints()
+            self._offsets.forget(key)
         used = self.folder_of.values()
-        return await self.placement.make(key, topic_id, self._live_folders, used, on_failed=self.fail_folder, is_durable=is_durable)
+        return await self.placement.make(
+            key, topic_id, self._live_folders, used, set_aside=self._found.set_aside, on_failed=self.fail_folder, is_durable=is_durable
+        )
 
     async def _delete(self, topic: str) -> None:
-        for key, folder in self.unopened.forget(topic):  # what could not be opened is there all the same
-            if not folder.is_failed:
-                await self._departures.delete(folder, key)
-        self._damaged.forget(topic)
+        for key in self.unopened.of_topic(topic):
+            await self._forget_unopened(key)
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
         self._overrides.pop(topic, None)
@@ -379,6 +372,13 @@ class PartitionStore(Part):
             partition.retire()
         for partition in partitions.values():
             await partition.stand_still(partial(self._discard, partition))
+
+    async def _forget_unopened(self, key: TopicPartition) -> None:
+        """What could not be opened is there all the same."""
+        folder = self.unopened.forget(key)
+        self._damaged.forget(key)
+        if folder is not None and not folder.is_failed:
+            await self.departures.delete(folder, key)
 
     async def _give_up(self, partition: Partition, *, is_damaged: bool = False) -> None:
         del self.by_name[partition.topic][partition.index]
@@ -393,7 +393,7 @@ class PartitionStore(Part):
             self._damaged.note(partition.key, folder)
             self.unopened.add(partition.key, folder, may_pass=False)
         elif not folder.is_failed:
-            await self._departures.delete(folder, partition.key)
+            await self.departures.delete(folder, partition.key)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.storage.directory.directory import LogDirectory
@@ -57,13 +57,22 @@ class Unopened:
     def opened(self, key: TopicPartition) -> None:
         self._retried.pop(key, None)
 
-    def forget(self, topic: str) -> Iterator[tuple[TopicPartition, LogDirectory]]:
-        """The topic was deleted; returns where replicas of it remain."""
-        self._to_retry = {key for key in self._to_retry if key.topic != topic}
-        for places in (self.offline, self._retried):
-            for key in [key for key in places if key.topic == topic]:
-                if (folder := places.pop(key)) is not None:
-                    yield key, folder
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        return [key for key in {**self.offline, **self._retried} if key.topic == topic]
+
+    def moved_away(self, changes: Iterable[tuple[TopicImage, Iterable[int]]], broker_id: int) -> list[TopicPartition]:
+        """Those among the changed ones of which this broker no longer has a replica."""
+        known = {**self.offline, **self._retried}
+        if not known:
+            return []
+        changed = [(topic, index) for topic, numbers in changes for index in numbers if broker_id not in topic.partitions[index].replicas]
+        return [key for topic, index in changed if (key := TopicPartition(topic.name, index)) in known]
+
+    def forget(self, key: TopicPartition) -> LogDirectory | None:
+        """It is no longer this broker's; returns where a replica of it remains."""
+        self._to_retry.discard(key)
+        offline, retried = self.offline.pop(key, None), self._retried.pop(key, None)
+        return offline or retried
 
     def lying_in(self, folder: LogDirectory) -> list[TopicPartition]:
         return [key for places in (self.offline, self._retried) for key, place in places.items() if place is folder]

@@ -13,7 +13,6 @@ from ottla.broker.upkeep.retention import Retention
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
-from ottla.metadata.delta import ImageDelta
 from ottla.ports import TimerHandle, World
 
 log = get_logger(__name__)
@@ -40,7 +39,6 @@ class Housekeeping(Part):
         self._timer: TimerHandle | None = None
         self._is_running = self._is_working = False
         self._has_ended: asyncio.Event | None = None  # a caller waits for the round to end
-        self._has_deleted = False
         self._last_checkpoint_ms = self._last_expiration_ms = self._last_retry_ms = 0
         self._due_ms = 0
         self._wall_ahead_ms = 0  # of the monotonic clock, at the last round
@@ -62,10 +60,6 @@ class Housekeeping(Part):
         if self._is_working:
             self._has_ended = asyncio.Event()
             await self._has_ended.wait()
-
-    async def on_image(self, delta: ImageDelta) -> None:
-        """Directories of deleted topics were renamed: the next round removes them."""
-        self._has_deleted |= bool(delta.deleted_topics)
 
     def _schedule(self) -> None:
         if self._is_running:
@@ -101,8 +95,7 @@ class Housekeeping(Part):
             await self._write_checkpoints()
             for meters in self._router.meters.values():
                 meters.timer.begin_period()
-        if self._has_deleted:
-            self._has_deleted = not await self._partitions.remove_deleted()
+        await self._partitions.remove_departed()
         if now_ms - self._last_retry_ms >= RETRY_MS:
             self._last_retry_ms = now_ms
             await self._retry_offline()

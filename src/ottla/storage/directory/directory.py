@@ -69,6 +69,14 @@ class FolderIdentity:
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
 
 
+class AnotherTopics(StorageError):
+    """The directory of that partition's name is a replica of another topic, which ``topic_id`` names."""
+
+    def __init__(self, path: str, topic_id: str, wanted: str) -> None:
+        super().__init__(f"{path} holds topic id {topic_id}, not {wanted}")
+        self.topic_id = topic_id
+
+
 class LogDirectory:
     """An open log directory. Made by ``open``."""
 
@@ -151,12 +159,12 @@ class LogDirectory:
         return found
 
     async def create_partition(self, key: TopicPartition, topic_id: str, *, is_durable: bool = True) -> str:
-        """The partition's directory, durable unless the caller sees to that; StorageError when it is there with another topic id."""
+        """The partition's directory, durable unless the caller sees to that; AnotherTopics when it is there with another topic id."""
         path = self.partition_path(key)
         if await self._disk.exists(path):
             known = await self._topic_id(str(key))
             if known is not None and known != topic_id:
-                raise StorageError(f"{path} holds topic id {known}, not {topic_id}")
+                raise AnotherTopics(path, known, topic_id)
             if known == topic_id:
                 return path
         await self._disk.make_dirs(path)
