@@ -32,8 +32,6 @@ from ottla.storage.directory.room import RESERVE_NAME
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
-VICTIM: Final = 4
-REPLICAS: Final = [[VICTIM, 1], [1, VICTIM]]
 MOVED, LEFT, MADE_AGAIN, COMPACTED = TopicPartition("t", 0), TopicPartition("t", 1), "again", TopicPartition("compacted", 0)
 DIRECTORIES: Final = ("/data", "/more")
 PROPERTIES: Final = {
@@ -60,8 +58,6 @@ FULL_SECONDS: Final = 7
 SLOW: Final = 0
 SLOW_SECONDS: Final = 15
 DESCRIPTORS: Final = ("open", "create", "read_file", "list_dir", "sync_dir", "remove_tree")
-STARTS: Final = ("/D", "/D/.kafka_cleanshutdown")
-"""What a start reads first. Without descriptors it ends, and says so."""
 DO_SECONDS_MAX: Final = 120
 HEAL_SECONDS_MAX: Final = 180
 LEFTOVER: Final = re.compile(r"-(delete|future|stray)(/|$)|\.(deleted|swap|cleaned|tmp)$")
@@ -97,6 +93,10 @@ class Life:
     errors: Counter[str] = field(default_factory=Counter)
     has_struck: bool = False
     is_judged: bool = False
+    may_end: bool = False
+    """A process, because its disk has failed."""
+    needs_descriptors: bool = False
+    """A start without them ends, and says so."""
 
 
 def kind_of(path: str) -> str:
@@ -108,21 +108,27 @@ def kind_of(path: str) -> str:
     return re.sub(r"\d{3,}(-\d{3,})?", "N", re.sub(r"[0-9a-f]{32}", "N", path))
 
 
-def live(refusal: Refusal | None, seed: int = 1) -> Life:
-    """A life of a cluster with all that makes a broker use its disk; the broker that meets the refusal is no controller."""
-    result = Life()
+def live(refusal: Refusal | None, seed: int = 1, *, is_controller: bool = False) -> Life:
+    """A life of a cluster with all that makes a broker use its disk. One of three voters meets the refusal, or a broker beside them."""
+    code = None if refusal is None else refusal.code
+    result = Life(may_end=code == errno.EIO, needs_descriptors=code == errno.EMFILE)
 
     async def main() -> None:
         simulation = Simulation(seed)
-        nodes = [QuorumNode(simulation, number, PROPERTIES | {"log.dirs": "/data"}) for number in range(1, NODES + 1)]
+        number = NODES if is_controller else NODES + 1
+        nodes = [QuorumNode(simulation, other, PROPERTIES | {"log.dirs": "/data"}) for other in range(1, min(NODES + 1, number))]
         for node in nodes:
             await node.format()
             node.begin()
         await started(nodes)
-        victim = broker_alone(simulation, VICTIM, f"node-{VICTIM}", PROPERTIES)
-        await format_broker(victim)
+        victim: SimBroker
+        if is_controller:
+            await (voter := QuorumNode(simulation, number, PROPERTIES)).format()
+            victim = voter
+        else:
+            await format_broker(victim := broker_alone(simulation, number, f"node-{number}", PROPERTIES))
         _Refusing(victim.machine.disk, refusal, result)
-        await _Script(simulation, nodes, victim, result).act()
+        await _Script(simulation, nodes, victim, number, result).act(is_kept=result.may_end)
 
     with structlog.testing.capture_logs() as events:
         try:
@@ -132,7 +138,7 @@ def live(refusal: Refusal | None, seed: int = 1) -> Life:
     for event in events:
         if event["log_level"] in ("error", "critical"):
             result.errors[event["event"]] += 1
-            if "exc_info" in event or event["event"] in ("log_dir_failed", "broker_failed"):
+            if event.get("exc_info") or (event["event"] in ("log_dir_failed", "broker_failed") and not result.may_end):
                 result.findings.append(f"{event['event']}: {event.get('reason') or event.get('exc_info')!r}")
     return result
 
@@ -185,17 +191,28 @@ class _Refusing:
 class _Script:
     """What clients and the operator do, each step until it is done."""
 
-    def __init__(self, simulation: Simulation, nodes: list[QuorumNode], victim: SimBroker, result: Life) -> None:
+    def __init__(self, simulation: Simulation, nodes: list[QuorumNode], victim: SimBroker, number: int, result: Life) -> None:
         self._simulation = simulation
         self._nodes = nodes
         self._victim = victim
+        self._number = number
         self._result = result
         self._sent: dict[TopicPartition, list[bytes]] = {}
         self._clients = 0
         self._bootstrap = ",".join(node.bootstrap for node in nodes)
+        self._turn = asyncio.Lock()  # of starting and ending the process
 
-    async def act(self) -> None:
+    async def act(self, *, is_kept: bool) -> None:
+        """With ``is_kept`` the process is started again where a disk has failed."""
         await self._start()
+        keeping = asyncio.ensure_future(self._keep()) if is_kept else None
+        await self._act()
+        if keeping is not None:
+            await self._until("without a failed disk", lambda: not self._has_failed())
+            keeping.cancel()
+        await self._judge()
+
+    async def _act(self) -> None:
         await self._do(self._create("t", cleanup_policy="delete"))
         await self._do(self._create("again"))
         await self._do(self._create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01"))
@@ -211,28 +228,54 @@ class _Script:
         await self._do(self._create(MADE_AGAIN))
         self._sent.pop(TopicPartition(MADE_AGAIN, 0))
         await self._send(TopicPartition(MADE_AGAIN, 0), 3)
-        await self._do(self._reassign([VICTIM, 1]))
+        await self._do(self._reassign([self._number, 1]))
         await self._move_directory()
         await self._do(lambda admin: admin.delete_records({LEFT: 5}))
-        await self._victim.stop()
-        await self._send(MOVED, 3)
-        await self._start()
+        async with self._turn:
+            await self._stop()
+            await self._send(MOVED, 3)
+            await self._start()
         await self._send(MOVED, 4)
-        self._victim.kill(power_cut=False)
-        await self._send(LEFT, 4)
-        await self._start()
+        async with self._turn:
+            self._victim.kill(power_cut=False)
+            await self._send(LEFT, 4)
+            await self._start()
         await self._do(self._commit)
         await self._do(self._transact)
         for key in (MOVED, LEFT, COMPACTED, TopicPartition(MADE_AGAIN, 0), TopicPartition(MADE_AGAIN, 1)):
             await self._send(key, 2)
-        await self._judge()
+
+    def _has_failed(self) -> bool:
+        broker = self._victim.broker
+        return broker is None or broker.failure is not None or broker.partitions.offline_folder_count > 0
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            async with self._turn:
+                if self._has_failed():
+                    await asyncio.sleep(2)
+                    self._victim.kill(power_cut=False)
+                    await self._start()
+
+    async def _stop(self) -> None:
+        try:
+            await self._victim.stop()
+        except (OSError, KafkaError) as error:
+            self._found(f"it did not stop: {error!r}")
+            self._victim.kill(power_cut=False)
+
+    def _found(self, what: str) -> None:
+        """A finding, unless the disk has failed once: a process may end of it."""
+        if not (self._result.may_end or self._result.needs_descriptors):
+            self._result.findings.append(what)
 
     async def _start(self) -> None:
         """The process of the broker, once more where a refusal has ended its start."""
         try:
             await self._victim.start()
         except Exception as error:  # noqa: BLE001 - whatever it says
-            self._result.findings.append(f"it did not start: {error!r}")
+            self._found(f"it did not start: {error!r}")
             self._victim.kill(power_cut=False)
             await asyncio.sleep(FULL_SECONDS)
             await self._victim.start()
@@ -265,7 +308,11 @@ class _Script:
             self._result.findings.append(f"it is never done: {ask}")
 
     def _create(self, topic: str, **configs: str) -> Callable[[Admin], Awaitable[Any]]:
-        new = NewTopic(topic, assignments=dict(enumerate(REPLICAS)), configs={k.replace("_", "."): v for k, v in configs.items()})
+        new = NewTopic(
+            topic,
+            assignments=dict(enumerate([[self._number, 1], [1, self._number]])),
+            configs={k.replace("_", "."): v for k, v in configs.items()},
+        )
 
         async def ask(admin: Admin) -> Any:
             [outcome] = (await admin.create_topics([new])).values()
@@ -287,11 +334,12 @@ class _Script:
 
     async def _move_directory(self) -> None:
         for path in (*DIRECTORIES, DIRECTORIES[0]):
-            await self._do(lambda admin, path=path: admin.alter_replica_log_dirs(VICTIM, {COMPACTED: path}))  # type: ignore[misc]
+            await self._do(lambda admin, path=path: admin.alter_replica_log_dirs(self._number, {COMPACTED: path}))  # type: ignore[misc]
             await self._until(f"in {path}", lambda path=path: self._folder_of(COMPACTED) == path)  # type: ignore[misc]
 
     def _folder_of(self, key: TopicPartition) -> str | None:
-        assert self._victim.broker is not None
+        if self._victim.broker is None:
+            return None
         partitions = self._victim.broker.partitions
         partition = partitions.find(key.topic, key.partition)
         return None if partition is None else partitions.folder_of[partition].path
@@ -361,7 +409,7 @@ class _Script:
         if broker.failure is not None:
             self._result.findings.append(f"the broker ended: {broker.failure}")
             return
-        brokers = {node.node: node.broker for node in self._nodes} | {VICTIM: broker}
+        brokers = {node.node: node.broker for node in self._nodes} | {self._number: broker}
 
         def unwell() -> list[str]:
             active = next((found for found in brokers.values() if found is not None and found.controller.is_active), None)
@@ -390,7 +438,8 @@ class _Script:
 
     def _leftovers(self) -> list[str]:
         disk = self._victim.machine.disk
-        return [path for path in [*disk.files, *disk.folders] if LEFTOVER.search(path)]
+        found = [path for path in [*disk.files, *disk.folders] if LEFTOVER.search(path)]
+        return [path for path in found if "-stray" not in path] if self._result.may_end else found
 
     async def _compare(self, brokers: dict[int, Any]) -> None:
         """Replicas are equal, and have what was acknowledged."""
@@ -428,27 +477,30 @@ def refusals(quiet: Life) -> Sequence[Refusal]:
                 name in DESCRIPTORS and "METADATA" not in path and path not in ("/D", "/D/.kafka_cleanshutdown")
             ):  # some are left for that log (runtime/descriptors.py)
                 found.append(Refusal(operation, nth, errno.EMFILE))
+            found.append(Refusal(operation, nth, errno.EIO))
             if operation in quiet.begun:
                 found.append(Refusal(operation, nth, SLOW))
     return found
 
 
 def main() -> int:
-    quiet = live(None)
-    if quiet.findings:
-        sys.stdout.write(f"without a refusal: {quiet.findings}\n")
-        return 1
     share, shares = (int(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 2 else (0, 1)
-    all_of_them = refusals(quiet)
-    failed = missed = 0
-    for refusal in all_of_them[share::shares]:
-        life = live(refusal)
-        missed += not life.has_struck
-        if life.findings:
-            failed += 1
-            sys.stdout.write(f"{refusal}: {life.findings[:4]} {dict(life.errors)}\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"{len(all_of_them[share::shares])} of {len(all_of_them)} refusals, {failed} with findings, {missed} not met\n")
+    failed = missed = count = 0
+    for is_controller in (False, True):
+        quiet = live(None, is_controller=is_controller)
+        if quiet.findings:
+            sys.stdout.write(f"without a refusal: {quiet.findings}\n")
+            return 1
+        for refusal in refusals(quiet)[share::shares]:
+            life = live(refusal, is_controller=is_controller)
+            missed += not life.has_struck
+            count += 1
+            if life.findings:
+                failed += 1
+                where = "voter" if is_controller else "broker"
+                sys.stdout.write(f"{where}, {refusal}: {life.findings[:4]} {dict(life.errors)}\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"{count} refusals, {failed} with findings, {missed} not met\n")
     return failed > 0
 
 

@@ -13,7 +13,7 @@ from tests.simulation.zookeeper_nodes import nodes_in_zookeeper
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import StorageError
-from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.faults import Fault
 from ottla.sim.loop import run
 from ottla.storage.directory.predecessors import Predecessors
@@ -90,3 +90,39 @@ def test_a_broker_none_of_whose_directories_can_be_read_does_not_start() -> None
 
     with structlog.testing.capture_logs():
         run(main())
+
+
+def test_a_disk_that_does_not_say_whether_a_directory_is_there_gives_it_no_other_identity() -> None:
+    """Taken for absent, it became that of another cluster, and the broker never started again."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), {"log.dirs": ",".join(DIRECTORIES)})
+        await broker.start()
+        await broker.stop()
+        disk = broker.machine.disk
+        before = await disk.read_file(f"{DIRECTORIES[0]}/meta.properties")
+        disk.faults.append(Fault("exists", DIRECTORIES[0], errno.EIO))
+        with pytest.raises(StorageError, match=DIRECTORIES[0]):
+            await broker.start()
+        assert await disk.read_file(f"{DIRECTORIES[0]}/meta.properties") == before
+        broker.kill(power_cut=False)
+        await broker.start()
+
+    run(main())
+
+
+def test_directories_that_could_not_be_opened_are_counted_and_a_lack_of_descriptors_is_no_failing_disk() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), {"log.dirs": ",".join(DIRECTORIES)})
+        await broker.start()
+        await broker.stop()
+        broker.machine.disk.faults.append(Fault("read_file", "meta.properties", errno.EMFILE, within=DIRECTORIES[1]))
+        with pytest.raises(StorageError, match=f"{DIRECTORIES[1]} cannot be opened"):
+            await broker.start()
+        broker.kill(power_cut=False)
+        broker.machine.disk.faults.append(Fault("read_file", "meta.properties", errno.EIO, within=DIRECTORIES[1]))
+        await broker.start()
+        assert broker.broker is not None
+        assert broker.broker.partitions.offline_folder_count == 1
+
+    run(main())

@@ -7,7 +7,7 @@ a voter whose disk was emptied would vote again, as if it had promised nothing. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
@@ -104,15 +104,23 @@ async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadat
     if not others or await has_metadata(disk, first):
         return
     for path in others:
-        if await has_metadata(disk, path):
+        if await _is_seen(has_metadata(disk, path)):
             where = f"{first}, {what}, has no metadata log, and {path} has one"
             raise StorageError(f"{where}: list {path} first, or set metadata.log.dir; nothing was changed")
-    used = [path for path in others if await is_used(disk, path)]
+    used = [path for path in others if await _is_seen(is_used(disk, path))]
     if used and not await is_used(disk, first):
         raise StorageError(
             f"{first}, {what}, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
             f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
         )
+
+
+async def _is_seen(answer: Awaitable[bool]) -> bool:
+    """False, too, where the disk does not say: a start goes on without such a directory."""
+    try:
+        return await answer
+    except OSError:
+        return False
 
 
 def random_uuid(world: World) -> str:

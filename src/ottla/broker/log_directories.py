@@ -15,6 +15,7 @@ from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
 from ottla.storage.directory.predecessors import Predecessors
+from ottla.storage.disk_errors import SHORTAGE
 
 log = get_logger(__name__)
 
@@ -47,7 +48,8 @@ class LogDirectories(Part):
 
         ``has_metadata_log``: the first one has the metadata log. Only with ``formats_itself`` may one be empty.
 
-        One whose disk fails is left out, but for that which holds the metadata log, and the last one. StorageError says what is wrong.
+        One whose disk fails is left out, but for that which holds the metadata log, and the last one. StorageError says what is wrong,
+        and for want of descriptors.
         """
         made = cls(world, config, failure, has_metadata_log=has_metadata_log, formats_itself=formats_itself)
         await check_first_folder(world.disk, config.log_dirs, has_metadata_log=has_metadata_log)
@@ -60,6 +62,8 @@ class LogDirectories(Part):
                 if not made.opened and (has_metadata_log or path == config.log_dirs[-1]):
                     what = "which holds the metadata log" if has_metadata_log else "the last log directory"
                     raise StorageError(f"{path}, {what}, cannot be opened: {error}") from error
+                if error.errno in SHORTAGE:  # of this process: the disk is well
+                    raise StorageError(f"{path} cannot be opened: {error}") from error
                 made.has_offline = True
                 log.error("log_dir_failed", folder=path, error=str(error))
                 continue

@@ -173,10 +173,11 @@ class RealDisk:
         await self._hop(lambda: _write_atomically(path, data))
 
     async def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return _status(path) is not None
 
     async def is_dir(self, path: str) -> bool:
-        return os.path.isdir(path)
+        found = _status(path)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     async def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -305,6 +306,14 @@ def _mode_in(folder: str) -> int:
         return 0o644 & (os.stat(folder).st_mode | 0o600)
     except FileNotFoundError:
         return 0o644  # opening it will say so
+
+
+def _status(path: str) -> os.stat_result | None:
+    """None where nothing is. ``os.path.exists`` would say the same of what a failing disk does not show."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _write_atomically(path: str, data: bytes) -> None:

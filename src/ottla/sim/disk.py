@@ -100,14 +100,6 @@ class SimDisk:
         await self._take_time(LOOK_SUSPENDS)
         self._strike(operation, path)
 
-    async def _can_look(self, operation: str, path: str) -> bool:
-        """False where the disk fails: the system's calls that only say yes or no say no then."""
-        try:
-            await self.look(operation, path)
-        except OSError:
-            return False
-        return True
-
     def _strike(self, operation: str, path: str) -> None:
         for fault in self.faults:
             if fault.strikes(operation, path):
@@ -249,10 +241,12 @@ class SimDisk:
         await self.sync_dir(posixpath.dirname(path))
 
     async def exists(self, path: str) -> bool:
-        return await self._can_look("exists", path) and (path in self.files or path in self.folders)
+        await self.look("exists", path)
+        return path in self.files or path in self.folders
 
     async def is_dir(self, path: str) -> bool:
-        return await self._can_look("is_dir", path) and path in self.folders
+        await self.look("is_dir", path)
+        return path in self.folders
 
     async def list_dir(self, path: str) -> list[str]:
         await self.look("list_dir", path)

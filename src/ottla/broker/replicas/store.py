@@ -186,7 +186,8 @@ class PartitionStore(Part):
 
     @property
     def offline_folder_count(self) -> int:
-        return len(self.folders) - len(self._live_folders())
+        """Those that could not be opened are counted, too."""
+        return len(self._config.replica_dirs) - len(self._live_folders())
 
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
