@@ -27,7 +27,7 @@ from ottla.types import Secret
 
 T = TypeVar("T")
 
-SENSITIVE: Final = ("/config/users", "/config/brokers")
+SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 """Not even to be read by others: they hold credentials."""
 OPEN: Final = ("/consumers",)
 """Consumers of the classic kind write there themselves."""
