@@ -8,21 +8,32 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.broker.certificates import Authority
+from tests.broker.sasl import authenticate, authenticate_by_scram
 from tests.cluster.in_zookeeper import ZookeeperCluster
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.client.admin import Acl, AclFilter, DelegationToken, UserChange
+from ottla.consensus.calls import Fetch, FetchSnapshot, SnapshotId
+from ottla.consensus.wire_form import to_message
 from ottla.coordination import Create, NoNodeError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
+from ottla.messages.envelope import EnvelopeRequest
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.metadata import security_znodes, znodes
 from ottla.runtime.zookeeper_server import ZooKeeperServer
-from ottla.sync import Admin, NewTopic
-from ottla.types import Secret
+from ottla.security.plain import plain_token
+from ottla.security.scram import ScramMechanism
+from ottla.sync import Admin, NewTopic, Producer
+from ottla.types import Secret, uuid_bytes
 
 JAAS: Final = "org.apache.kafka.common.security.{kind}Module required {options};"
-NODE: Final = JAAS.format(kind="plain.PlainLogin", options='username="node" password="node-secret" user_node="node-secret"')
+NODE: Final = JAAS.format(
+    kind="plain.PlainLogin", options='username="node" password="node-secret" user_node="node-secret" user_guest="guest"'
+)
 ADMIN: Final = JAAS.format(kind="plain.PlainLogin", options='user_admin="admin-secret"')
 MECHANISM: Final = "SCRAM-SHA-256"
 
@@ -30,8 +41,12 @@ MECHANISM: Final = "SCRAM-SHA-256"
 class GuardedCluster(ZookeeperCluster):
     """Brokers reach each other on INTERNAL, by PLAIN; clients come to CLIENTS. ``admin`` is a super user, and nobody else is there."""
 
+    def __init__(self, folder: Path, server: ZooKeeperServer, count: int = 3, **properties: str) -> None:
+        self.internal: dict[int, int] = {}
+        super().__init__(folder, server, count, **properties)
+
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
-        [internal] = lasting_ports(40 + node)[-1:]
+        internal = self.internal[node] = lasting_ports(40 + node)[-1]
         given = {
             "listeners": f"CLIENTS://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal}",
             "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INTERNAL:SASL_PLAINTEXT",
@@ -45,7 +60,8 @@ class GuardedCluster(ZookeeperCluster):
             "super.users": "User:admin;User:node",
             "delegation.token.secret.key": "the-secret-of-all-nodes",
         }
-        return super()._node(node, port, **given | properties)
+        own = {key.replace("_", "."): value for key, value in self._properties.items()}
+        return super()._node(node, port, **given | own | properties)
 
     def admin(self, node: int = 1) -> Admin:
         return Admin(self.nodes[node].bootstrap, **by("PLAIN", "admin", "admin-secret"))
@@ -216,6 +232,77 @@ def test_a_token_of_one_broker_is_good_at_every_other_one(cluster: GuardedCluste
     assert cluster.names(security_znodes.TOKENS) == []
     for admin in carol.values():
         admin.close()
+
+
+def authenticated(client: RawClient, user: str, password: str) -> RawClient:
+    assert not authenticate(client, plain_token(user, Secret(password))).error_code
+    return client
+
+
+def test_the_metadata_is_given_to_brokers_alone_and_on_their_own_listener(cluster: GuardedCluster) -> None:
+    """It has the credentials of all users. A super user is a client like any other where clients are."""
+    node, epoch = cluster.controller, cluster.epoch
+    fetch, snapshot = Fetch(epoch, 7, 0, -1), FetchSnapshot(epoch, 7, SnapshotId(epoch, epoch << 32), 0, 1 << 20)
+    envelope = EnvelopeRequest(b"", b"", bytes(4))
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for port, user, password in ((cluster.nodes[node].port, "admin", "admin-secret"), (cluster.internal[node], "guest", "guest")):
+        with RawClient(port) as opened:
+            client = authenticated(opened, user, password)
+            answer = client.ask(to_message(fetch), 17)
+            assert (answer.error_code, answer.responses) == (refused, [])
+            answer = client.ask(to_message(snapshot), 1)
+            assert (answer.error_code, answer.topics) == (refused, [])
+            assert client.ask(envelope, 0).error_code == refused
+    with RawClient(cluster.internal[node]) as opened:
+        client = authenticated(opened, "node", "node-secret")
+        assert client.ask(to_message(fetch), 17).error_code == 0
+        assert client.ask(envelope, 0).error_code == ErrorCode.INVALID_REQUEST, "it was looked at"
+
+
+def test_a_parked_fetch_is_asked_again_when_its_right_has_gone(cluster: GuardedCluster) -> None:
+    with cluster.admin() as admin:
+        assert admin.create_topics([NewTopic("t", 1, 1)]) == {"t": None}
+        leader = admin.describe_topic("t").partitions[0].leader
+        assert admin.alter_users([UserChange("dan", MECHANISM, Secret("dan-secret"))]) == {"dan": None}
+        right = Acl(ResourceType.TOPIC, "t", "User:dan", Operation.READ)
+        assert admin.create_acls([right]) == {right: None}
+        topic_id = uuid_bytes(cluster.get("/brokers/topics/t")["topic_id"])
+    node = cluster.nodes[leader]
+    eventually(lambda: topics_of(node, "dan", "dan-secret"), lambda found: found == ["t"])
+    with RawClient(node.port) as client:
+        assert not authenticate_by_scram(client, "dan", "dan-secret", ScramMechanism.SHA_256).error_code
+        wanted = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])
+        client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[wanted]), 13)
+        other = next(number for number in cluster.nodes if number != leader)
+        with cluster.admin(other) as admin:
+            assert admin.delete_acls([AclFilter(principal="User:dan")]) == [[right]]
+        eventually(lambda: topics_of(node, "dan", "dan-secret"), lambda found: found == [])
+        with Producer(node.bootstrap, **by("PLAIN", "admin", "admin-secret")) as producer:
+            producer.send("t", b"secret").result(30)
+        [partition] = client.receive().responses[0].partitions
+        assert (partition.error_code, bytes(partition.records or b"")) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+
+
+def test_brokers_know_each_other_by_certificates(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    authority = Authority(tmp_path / "certificates")
+    own = authority.issue("node")
+    protected = {
+        "listener_security_protocol_map": "CLIENTS:SASL_PLAINTEXT,INTERNAL:SSL",
+        "ssl_client_auth": "required",
+        "ssl_keystore_location": str(own.store),
+        "ssl_truststore_location": str(authority.trust),
+        "ssl_principal_mapping_rules": "RULE:^.*CN=([^,]+).*$/$1/",
+    }
+    (tmp_path / "tls").mkdir()
+    with GuardedCluster(tmp_path / "tls", zookeeper, 3, **protected) as cluster:
+        with cluster.admin() as admin:
+            assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+        cluster.nodes[cluster.controller].kill()
+        for node in cluster.nodes.values():
+            if not node.is_running:
+                node.start()
+        for partition in range(3):
+            eventually(lambda partition=partition: cluster.state("t", partition)["isr"], lambda isr: len(isr) == 3)  # type: ignore[misc]
 
 
 def created(admin: Admin) -> DelegationToken | None:
