@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from tests.broker.test_zookeeper_home import Service, carried_out, on_service, open_to_all
 
-from ottla.broker.homes.zookeeper.loading import Loader, make_persistent, security_paths
+from ottla.broker.homes.zookeeper.loading import Loader, make_persistent
 from ottla.broker.homes.zookeeper.notices import Notices
-from ottla.broker.homes.zookeeper.place import Place
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.waiting import despite_lost_connections
-from ottla.broker.requests.listeners import check_between_nodes
 from ottla.config import BrokerConfig
 from ottla.controller.acls import add_acls, remove_acls
 from ottla.coordination import Create, MultiFailedError, NoNodeError, Session
@@ -353,39 +351,6 @@ async def test_more_acls_of_a_resource_than_a_request_takes_are_refused_and_noth
         reign.append([DelegationTokenRecord("User:a", "User:a", renewers, 1, 2, 2, "id")])
     await carried_out(reign)
     assert len(reign._applied.committed.acls) == 15
-
-
-def test_paths_of_acls_and_tokens_are_made_where_they_are_used_and_guarded() -> None:
-    def of(**more: str) -> list[str]:
-        given = {"zookeeper.connect": "z:1", "zookeeper.set.acl": "true", "ottla.zookeeper.credentials": "a:b"}
-        config = BrokerConfig(given | {key.replace("_", "."): value for key, value in more.items()})
-        place = Place.of(config)
-        for path in ("/delegation_token/tokens", "/delegation_token/tokens/id", "/config/users/u"):
-            assert not any(access.scheme == "world" for access in place.acl_of(path)), "others may not even read it"
-        for path in ("/kafka-acl", PATH, "/kafka-acl-extended/prefixed/Topic/t", NOTICE, "/delegation_token/token_changes"):
-            assert [access.permissions for access in place.acl_of(path) if access.scheme == "world"] == ["r"]
-        return security_paths(config)
-
-    assert of() == []
-    assert PATH.rpartition("/")[0] in of(authorizer_class_name="kafka.security.authorizer.AclAuthorizer")
-    assert of(delegation_token_secret_key="x") == list(security_znodes.PERSISTENT_OF_TOKENS)
-
-
-def test_brokers_do_not_need_the_users_whom_they_learn_from_each_other() -> None:
-    given = {
-        "zookeeper.connect": "127.0.0.1:2181",
-        "listeners": "INTERNAL://127.0.0.1:0,CLIENTS://127.0.0.1:0",
-        "listener.security.protocol.map": "INTERNAL:SASL_PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "INTERNAL",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-        "listener.name.internal.plain.sasl.jaas.config": (
-            'org.apache.kafka.common.security.plain.PlainLoginModule required username="n" password="p" user_n="p";'
-        ),
-    }
-    with pytest.raises(KafkaError, match="listener INTERNAL of brokers offers SCRAM") as refused:
-        check_between_nodes(BrokerConfig(given))
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
-    check_between_nodes(BrokerConfig(given | {"listener.name.internal.sasl.enabled.mechanisms": "PLAIN"}))
 
 
 @on_service
