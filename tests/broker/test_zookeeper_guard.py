@@ -49,6 +49,11 @@ def test_paths_of_acls_and_tokens_are_made_where_they_are_used_and_guarded() -> 
     assert of(delegation_token_secret_key="x") == list(security_znodes.PERSISTENT_OF_TOKENS)
 
 
+def test_acls_in_another_zookeeper_are_refused() -> None:
+    with pytest.raises(KafkaError, match="ACLs are where the cluster is"):
+        Place.of(BrokerConfig({"zookeeper.connect": "z:1", "authorizer.zookeeper.url": "other:1"}))
+
+
 def test_brokers_do_not_need_the_users_whom_they_learn_from_each_other() -> None:
     given = {
         "zookeeper.connect": "127.0.0.1:2181",

@@ -343,14 +343,14 @@ async def test_more_acls_of_a_resource_than_a_request_takes_are_refused_and_noth
     with pytest.raises(KafkaError) as refused:
         reign.append([acl(f"user-{number}") for number in range(30)])
     assert refused.value.code == ErrorCode.INVALID_REQUEST
-    reign.append([acl(f"user-{number}") for number in range(15)])
+    reign.append([acl(f"user-{number}") for number in range(8)])
     with pytest.raises(KafkaError):
-        reign.append([acl(f"user-{number}") for number in range(15, 30)])
+        reign.append([acl(f"user-{number}") for number in range(8, 16)])
     renewers = [f"User:{'ü' * 100}"] * 5
     with pytest.raises(KafkaError):
         reign.append([DelegationTokenRecord("User:a", "User:a", renewers, 1, 2, 2, "id")])
     await carried_out(reign)
-    assert len(reign._applied.committed.acls) == 15
+    assert len(reign._applied.committed.acls) == 8
 
 
 @on_service

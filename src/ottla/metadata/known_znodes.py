@@ -1,4 +1,4 @@
-"""A controller's knowledge of the znodes: what is there beside the image, and what records are about that the image has no more."""
+"""A controller's knowledge of the znodes: what is there beside the image, and what records remove from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Known:
     change_counts: dict[str, int] = field(default_factory=dict)
     """How often this controller has decided on a configuration, the ACLs of a resource, a token."""
     problems: list[str] = field(default_factory=list)
-    """What could not be understood, and is in force for nobody; for the log."""
+    """What could not be understood, and has no effect; for the log."""
 
     def note(self, path: str, version: int | None) -> None:
         """The znode has that version, or does not exist."""
@@ -38,7 +38,7 @@ class Known:
 
 
 class Removed(NamedTuple):
-    """The subjects of records that the image has no more when those are in it."""
+    """The subjects that records remove from the image."""
 
     topics: Sequence[TopicImage] = ()
     patterns: Sequence[Pattern] = ()

@@ -36,7 +36,7 @@ TOKEN_CHANGE: Final = "token_change_"
 SCRAM: Final[Mapping[str, tuple[int, int]]] = {"SCRAM-SHA-256": (1, 32), "SCRAM-SHA-512": (2, 64)}
 """The keys of a user's configuration that are credentials: number of the mechanism, and the bytes of its hash."""
 ITERATIONS_MIN: Final = 4096
-"""Fewer authenticate nobody, as in Kafka."""
+"""A credential with fewer is none, as in Kafka."""
 _INT_MAX: Final = 2**31 - 1
 _VERSION: Final = 1
 _TOKEN_VERSION: Final = 3
@@ -52,6 +52,12 @@ TYPE_NAMES: Final[Mapping[ResourceType, str]] = {kind: _in_words(kind.name) for 
 _TYPES: Final = {name: kind for kind, name in TYPE_NAMES.items()}
 _OPERATIONS: Final = {_in_words(one.name).upper(): one for one in Operation if one >= _CONCRETE}
 _PERMISSIONS: Final = {one.name: one for one in Permission if one >= _CONCRETE}
+_TYPE_OF: Final = {int(kind): name for kind, name in TYPE_NAMES.items()}
+_ROOT_OF: Final = {int(kind): root for kind, root in ACL_ROOTS.items()}
+_WORDS_OF: Final = {int(one): _in_words(one.name) for one in Operation}  # looked up by number: members of enums are slow to make
+_PERMISSION_OF: Final = {int(one): _in_words(one.name) for one in Permission}
+ACL_BYTES: Final = 100
+"""What an ACL takes in its znode beside its principal and host."""
 PERSISTENT_OF_ACLS: Final = (
     *(f"{root}/{name}" for root in ACL_ROOTS.values() for name in TYPE_NAMES.values()),
     *(LITERAL_CHANGES, PREFIXED_CHANGES),
@@ -67,7 +73,7 @@ PERSISTENT_OF_TOKENS: Final = (TOKENS, TOKEN_CHANGES)
 def acl_path(pattern: Pattern) -> str:
     """Where the ACLs of a pattern are."""
     pattern_type, resource_type, name = pattern
-    return f"{ACL_ROOTS[PatternType(pattern_type)]}/{TYPE_NAMES[ResourceType(resource_type)]}/{name}"
+    return f"{_ROOT_OF[pattern_type]}/{_TYPE_OF[resource_type]}/{name}"
 
 
 def pattern_at(path: str) -> Pattern | None:
@@ -121,13 +127,23 @@ def encode_acls(acls: Iterable[tuple[str, str, int, int]], kept: Sequence[Any] =
     found: list[Any] = [
         {
             "principal": principal,
-            "permissionType": _in_words(Permission(permission).name),
+            "permissionType": _PERMISSION_OF[permission],
             "host": host,
-            "operation": _in_words(Operation(operation).name),
+            "operation": _WORDS_OF[operation],
         }
         for principal, host, operation, permission in acls
     ]
     return encode_json({"acls": [*found, *kept], "version": _VERSION})
+
+
+def size_of(acls: Iterable[tuple[str, str, int, int]]) -> int:
+    """The bytes of such a znode, and rather more: no character of a name takes more than six."""
+    return ACL_BYTES + sum(ACL_BYTES + 6 * (len(principal) + len(host)) for principal, host, _, _ in acls)
+
+
+def says(data: bytes, pattern: Pattern, acls: Iterable[tuple[str, str, int, int]]) -> bool:
+    """Whether a controller that reads this finds exactly these ACLs."""
+    return {acl.id for acl in decode_acls(data, pattern).acls} == {acl_record(pattern, *acl).id for acl in acls}
 
 
 def decode_acls(data: bytes, pattern: Pattern) -> Acls:
@@ -202,7 +218,7 @@ def encode_credential(record: UserScramCredentialRecord) -> tuple[str, str]:
 
 
 def decode_credential(user: str, key: str, text: str) -> UserScramCredentialRecord:
-    """DecodeError, which has nothing of the value in it, for one that authenticates nobody."""
+    """DecodeError, which has nothing of the value in it, for one that is none."""
     mechanism, length = SCRAM[key]
     parts = [part.partition("=") for part in text.split(",")]
     values = {name: value for name, _, value in parts}

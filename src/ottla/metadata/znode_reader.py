@@ -2,7 +2,7 @@
 
 What a controller or a tool left incomplete is found, and completed by the next controller when it reads it: partitions with an
 assignment and no state, topics that are to be deleted, topics of an old Kafka without an id. What cannot be understood of topics stops it;
-of users, ACLs and tokens it is in force for nobody (``Known.problems``), and the others are.
+of users, ACLs and tokens it has no effect (``Known.problems``), and the others hold.
 """
 
 from __future__ import annotations

@@ -141,6 +141,8 @@ class ZnodeWriter:
 
     def _parents(self, path: str) -> list[Operation]:
         """Makes those that are not there: a cluster without ACLs and tokens has none of theirs."""
+        if path.rpartition("/")[0] in self._known.versions:
+            return []
         parts = path.split("/")
         above = ("/".join(parts[:count]) for count in range(2, len(parts)))
         return [self._create(parent) for parent in above if parent not in self._known.versions]
@@ -228,10 +230,9 @@ class ZnodeWriter:
         kept = known.kept_acls.pop(path, ())
         if acls:
             data = security_znodes.encode_acls(acls, kept)
-            again = {acl.id for acl in security_znodes.decode_acls(data, pattern).acls} if kept else set()
-            if kept and again == {security_znodes.acl_record(pattern, *acl).id for acl in acls}:
+            if kept and security_znodes.says(data, pattern, acls):
                 known.kept_acls[path] = kept
-            else:  # they have been deleted, with the ACL that closes the resource because of them
+            elif kept:  # they have been deleted, with the ACL that closes the resource because of them
                 data = security_znodes.encode_acls(acls)
             change = [*self._parents(path), self._put(path, data)]
         else:
@@ -337,12 +338,12 @@ def joined(units: Sequence[Sequence[Operation]], *, bytes_max: int) -> list[list
 
 
 def sizes_with(image: ClusterImage, acls: Iterable[AccessControlEntryRecord]) -> dict[Pattern, int]:
-    """How large the znodes of these ACLs' patterns would be with them, in bytes."""
+    """How large the znodes of these ACLs' patterns would be with them, in bytes, and rather more."""
     added: dict[Pattern, list[tuple[str, str, int, int]]] = {}
     for acl in acls:
         added.setdefault(pattern_of(acl), []).append((acl.principal, acl.host, acl.operation, acl.permission_type))
     cells = image.acl_tables.cells
-    return {one: len(security_znodes.encode_acls([*acls_in(cells.get(one, ())), *more])) for one, more in added.items()}
+    return {one: security_znodes.size_of([*acls_in(cells.get(one, ())), *more]) for one, more in added.items()}
 
 
 def _size(unit: Sequence[Operation]) -> int:

@@ -173,7 +173,7 @@ class Gatekeeper(Part):
     def open(self, *roles: Role, knows_users: bool = True) -> None:
         """Connections are let in; with ``roles``, on the listeners of those.
 
-        A listener whose users are in the metadata stays closed as long as they are not known: nobody would be one of them.
+        A listener whose users are in the metadata stays closed as long as they are not known: every client would be refused.
         """
         self._serving.update(roles or Role)
         self._knows_users = knows_users

@@ -24,6 +24,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
 OWN_KEYS: Final[tuple[ConfigKey, ...]] = (
     string("super.users", "", "Principals that may do everything, with semicolons between them: User:admin;User:broker.", is_internal=True),
     boolean("allow.everyone.if.no.acl.found", False, "Whether everyone may do what no ACL is about.", is_internal=True),
+    string(
+        "authorizer.zookeeper.url",
+        "",
+        "Another ZooKeeper with the ACLs, which is refused: they are where the cluster is.",
+        is_internal=True,
+    ),
 )
 """Kafka's authorizer reads them beside its reference."""
 
