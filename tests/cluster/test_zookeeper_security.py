@@ -59,6 +59,7 @@ class GuardedCluster(ZookeeperCluster):
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
             "super.users": "User:admin;User:node",
             "delegation.token.secret.key": "the-secret-of-all-nodes",
+            "delegation.token.expiry.check.interval.ms": "1000",
         }
         own = {key.replace("_", "."): value for key, value in self._properties.items()}
         return super()._node(node, port, **given | own | properties)
@@ -115,12 +116,7 @@ def test_rights_and_users_hold_everywhere_and_outlive_a_restart_and_controllers(
     holds()
     cluster.nodes[cluster.controller].restart()
     holds()
-    for node in cluster.nodes.values():
-        node.kill()
-    for node in cluster.nodes.values():
-        node.spawn()
-    for node in cluster.nodes.values():
-        node.wait_until_ready()
+    cluster.kill_and_start_all()
     holds()
     controller = cluster.controller
     other = next(node for node in cluster.nodes if node != controller)
@@ -230,6 +226,9 @@ def test_a_token_of_one_broker_is_good_at_every_other_one(cluster: GuardedCluste
     for node in cluster.nodes.values():
         eventually(lambda node=node: seen(node, made), lambda found: found == OUT)  # type: ignore[misc]
     assert cluster.names(security_znodes.TOKENS) == []
+    assert created(carol[1], max_lifetime_ms=500) is not None
+    eventually(lambda: cluster.names(security_znodes.TOKEN_CHANGES), lambda found: len(found) == 4)
+    assert cluster.names(security_znodes.TOKENS) == [], "the controller has removed it"
     for admin in carol.values():
         admin.close()
 
@@ -305,11 +304,26 @@ def test_brokers_know_each_other_by_certificates(tmp_path: Path, zookeeper: ZooK
             eventually(lambda partition=partition: cluster.state("t", partition)["isr"], lambda isr: len(isr) == 3)  # type: ignore[misc]
 
 
-def created(admin: Admin) -> DelegationToken | None:
+def created(admin: Admin, max_lifetime_ms: int = -1) -> DelegationToken | None:
     """None where the user is not known yet."""
     try:
-        return admin.create_token()
+        return admin.create_token(max_lifetime_ms=max_lifetime_ms)
     except KafkaError as error:
         if error.code != OUT:
             raise
         return None
+
+
+def test_brokers_whose_right_is_an_acl_find_together_again(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """What they may do they read in ZooKeeper, each controller before it serves the first of them."""
+    with GuardedCluster(tmp_path, zookeeper) as cluster:
+        right = Acl(ResourceType.CLUSTER, "kafka-cluster", "User:node", Operation.CLUSTER_ACTION)
+        with cluster.admin() as admin:
+            assert admin.create_acls([right]) == {right: None}
+            assert admin.create_topics([NewTopic("t", 3, 3)]) == {"t": None}
+        for node in cluster.nodes.values():
+            node.properties["super.users"] = "User:admin"
+        cluster.kill_and_start_all()
+        cluster.nodes[cluster.controller].restart()
+        for partition in range(3):
+            eventually(lambda partition=partition: cluster.state("t", partition)["isr"], lambda isr: len(isr) == 3)  # type: ignore[misc]
