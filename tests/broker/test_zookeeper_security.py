@@ -77,6 +77,7 @@ class Active:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        assert not any(task.done() for task in self._tasks[1:]), "who follows the znodes goes on, whatever is there"
         self.reign.end()
         self.reign._applied.end_own()
         for task in self._tasks:
@@ -301,6 +302,8 @@ async def test_tokens_that_others_make_renew_and_remove_are_taken(service: Servi
         await tool.delete(path)
         await noticed(tool, prefix, b"id")
         await noticed(tool, prefix, b"\xff")
+        await noticed(tool, prefix, b"..")
+        await noticed(tool, znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("users/.."))
         await settled()
         assert not active.image.delegation_tokens
 

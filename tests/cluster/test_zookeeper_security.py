@@ -103,7 +103,9 @@ def test_rights_and_users_hold_everywhere_and_outlive_a_restart_and_controllers(
     with cluster.admin() as admin:
         assert admin.create_topics([NewTopic(name, 1, 3) for name in names]) == dict.fromkeys(names)
         assert admin.alter_users([UserChange("alice", MECHANISM, Secret("alice-secret"))]) == {"alice": None}
-        assert set(admin.create_acls([OF_ALICE, NOT_THIS]).values()) == {None}
+        impossible = Acl(ResourceType.GROUP, "a/b", "User:alice", Operation.READ)
+        found = {acl: error and ErrorCode(error.code) for acl, error in admin.create_acls([OF_ALICE, impossible, NOT_THIS]).items()}
+        assert found == {OF_ALICE: None, impossible: ErrorCode.INVALID_REQUEST, NOT_THIS: None}
 
     def holds() -> None:
         for node in cluster.nodes.values():

@@ -22,7 +22,7 @@ from ottla.errors import DecodeError
 from ottla.messages.acl_codes import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
 from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
 from ottla.metadata.acls import Pattern
-from ottla.metadata.znodes import Reading, encode_json, json_object, sanitized, unsanitized
+from ottla.metadata.znodes import Reading, can_be_named, encode_json, json_object, sanitized, unsanitized
 
 LITERAL_ACLS: Final = "/kafka-acl"
 PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"
@@ -108,7 +108,7 @@ def decode_acl_change(data: bytes, path: str) -> Pattern:
             kind, name = found["resourceType"], found["name"]
             pattern_type = PatternType[found["patternType"].upper()]
         resource_type = ResourceType[kind.upper()]
-        if not name or resource_type not in TYPE_NAMES or pattern_type not in ACL_ROOTS:
+        if not can_be_named(name) or resource_type not in TYPE_NAMES or pattern_type not in ACL_ROOTS:
             raise ValueError("no such resource")
         return int(pattern_type), int(resource_type), name
     raise AssertionError("it returns or raises")
@@ -243,6 +243,16 @@ def _base64(data: bytes) -> str:
 
 def token_path(token_id: str) -> str:
     return f"{TOKENS}/{token_id}"
+
+
+def decode_token_change(data: bytes, path: str) -> str:
+    """The path of the token that has changed. DecodeError for what is no token's id."""
+    with Reading(path):
+        token_id = data.decode()
+        if not can_be_named(token_id):
+            raise ValueError("no znode can have that name")
+        return token_path(token_id)
+    raise AssertionError("it returns or raises")
 
 
 def encode_token(record: DelegationTokenRecord) -> bytes:

@@ -285,7 +285,10 @@ def decode_config_change(data: bytes) -> str:
     """Which entity's configuration has changed; version 1 names its type and name apart."""
     found = json_object(data, CONFIG_CHANGES)
     with Reading(CONFIG_CHANGES):
-        return str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
+        path = str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
+        if not all(map(can_be_named, path.split("/"))):
+            raise ValueError("no znode can have that name")
+        return path
     raise AssertionError("it returns or raises")
 
 

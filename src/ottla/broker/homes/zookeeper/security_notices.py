@@ -87,7 +87,7 @@ class SecurityNotices:
 
     async def follow_tokens(self, reign: Reign) -> None:
         """Delegation tokens."""
-        await self._follow(reign, security_znodes.TOKEN_CHANGES, _of_token)
+        await self._follow(reign, security_znodes.TOKEN_CHANGES, security_znodes.decode_token_change)
 
     async def _follow(self, reign: Reign, changes: str, subject_of: SubjectOf) -> None:
         """Each notice is taken once, at first all that the last controller may not have taken; old ones are deleted."""
@@ -153,13 +153,6 @@ def _records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[
 
 def _of_acls(data: bytes, path: str) -> str:
     return security_znodes.acl_path(security_znodes.decode_acl_change(data, path))
-
-
-def _of_token(data: bytes, path: str) -> str:
-    try:
-        return security_znodes.token_path(data.decode())
-    except UnicodeDecodeError:
-        raise DecodeError(f"{path}: it is no token's id") from None
 
 
 async def _children(session: Session, path: str, watch: Watch) -> list[str]:
