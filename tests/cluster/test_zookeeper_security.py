@@ -18,7 +18,7 @@ from tests.waiting import eventually
 from ottla.client.admin import Acl, AclFilter, DelegationToken, UserChange
 from ottla.consensus.calls import Fetch, FetchSnapshot, SnapshotId
 from ottla.consensus.wire_form import to_message
-from ottla.coordination import Create, NoNodeError, Session
+from ottla.coordination import Create, MultiFailedError, NoNodeError, NotAuthorizedError, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.messages.envelope import EnvelopeRequest
@@ -329,3 +329,27 @@ def test_brokers_whose_right_is_an_acl_find_together_again(tmp_path: Path, zooke
         cluster.nodes[cluster.controller].restart()
         for partition in range(3):
             eventually(lambda partition=partition: cluster.state("t", partition)["isr"], lambda isr: len(isr) == 3)  # type: ignore[misc]
+
+
+def test_with_acls_of_zookeepers_own_others_change_no_rights_and_read_no_secrets(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    own = {"zookeeper_set_acl": "true", "ottla_zookeeper_credentials": "broker:secret"}
+    with GuardedCluster(tmp_path, zookeeper, 1, **own) as cluster, cluster.admin() as admin:
+        right = Acl(ResourceType.TOPIC, "t", "User:bob", Operation.READ)
+        assert admin.create_acls([right]) == {right: None}
+        assert admin.alter_users([UserChange("bob", MECHANISM, Secret("bob-secret"))]) == {"bob": None}
+        with Admin(cluster.bootstrap, **by(MECHANISM, "bob", "bob-secret")) as bob:
+            token_id = bob.create_token().token_id
+        assert cluster.get(T)["acls"][0]["principal"] == "User:bob", "others may read it"
+        for refused in (
+            lambda session: session.set(T, b"", -1),
+            lambda session: session.create("/kafka-acl/Topic/u", acls_json()),
+            lambda session: notice(session, LITERAL, b"TOPIC:t"),
+            lambda session: session.get("/config/users/bob"),
+            lambda session: session.get(security_znodes.token_path(token_id)),
+            lambda session: session.children(security_znodes.TOKENS),
+        ):
+            with pytest.raises((NotAuthorizedError, MultiFailedError)) as caught:
+                cluster.ask(refused)
+            error = caught.value
+            assert isinstance(error.reason if isinstance(error, MultiFailedError) else error, NotAuthorizedError)
+        assert admin.describe_acls() == [right]
