@@ -115,7 +115,7 @@ def test_snapshots_are_found_oldest_first_in_whatever_order_their_directory_list
         instantly(disk.write_file_atomic(f"/meta/{end_offset:020d}-{epoch:010d}.checkpoint", b"x" * epoch))
     instantly(disk.write_file_atomic("/meta/bootstrap.checkpoint", b"x"))
     listed = instantly(disk.list_dir("/meta"))
-    snapshots = Snapshots(disk, "/meta")
+    snapshots = Snapshots(disk, "/meta", disk)
     assert [(found.end_offset, found.epoch) for found in instantly(snapshots.all())] == sorted(ends)
     instantly(snapshots.remove_older())
     assert [(found.end_offset, found.epoch) for found in instantly(snapshots.all())] == [(100, 2), (100, 3)]

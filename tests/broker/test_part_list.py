@@ -69,6 +69,24 @@ def test_parts_start_in_the_order_of_the_list_and_stop_in_the_opposite_one() -> 
     assert notes == ["a starts", "b starts", "a follows 0", "b follows 0", "a has t-0", "b has t-0", "b stops", "a stops"]
 
 
+def test_a_part_that_fails_keeps_no_other_from_the_image_nor_from_its_stop() -> None:
+    class Failing(Part):
+        async def on_image(self, delta: ImageDelta) -> None:
+            raise RuntimeError("it cannot follow")
+
+        async def stop(self) -> None:
+            raise RuntimeError("it cannot stop")
+
+    notes: list[str] = []
+    node = PartList()
+    node.extend(Noted("a", notes), Failing(), Noted("b", notes))
+    with pytest.raises(RuntimeError, match="it cannot follow"):
+        asyncio.run(node.on_image(ImageDelta(EMPTY_IMAGE, EMPTY_IMAGE)))
+    with pytest.raises(RuntimeError, match="it cannot stop"):
+        asyncio.run(node.stop())
+    assert notes == ["a follows 0", "b follows 0", "b stops", "a stops"]
+
+
 def test_a_part_is_found_by_its_kind() -> None:
     node = PartList()
     node.extend(Noted("a", []), other := Other("b", []))

@@ -109,6 +109,22 @@ def test_a_log_whose_files_are_removed_while_it_is_compacted_stays_in_use(what: 
     play(act, seed, log_cleaner_io_max_bytes_per_second="500")
 
 
+@pytest.mark.parametrize("file", [".log.cleaned", ".timeindex.cleaned"])
+def test_a_cleaning_that_a_full_disk_refuses_leaves_it_no_fuller(file: str) -> None:
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        fault = Fault("append", file, errno.ENOSPC)
+        broker.machine.disk.faults.append(fault)
+        await send(broker, "t", [(b"%d" % (number % 3), b"x" * 300) for number in range(40)])
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while fault in broker.machine.disk.faults:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1)  # of ten minutes that the partition is left alone
+        assert await files_of(broker, "t-0", ".cleaned") == []
+
+    play(act)
+
+
 @pytest.mark.parametrize("held", [".index", ".timeindex"])
 def test_indexes_that_are_rebuilt_while_compaction_replaces_their_segment_are_not_those_of_the_new_one(held: str) -> None:
     """The first of several segments has an earlier newest time than what replaces them all: retention would believe it."""

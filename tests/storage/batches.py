@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.ports import Disk
 from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import Record, iterate_records
-from ottla.sim.instant_disk import InstantDisk, run
+from ottla.sim.instant_disk import run
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.reading import LogSlice
@@ -31,7 +32,7 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
     return batch(*values, timestamp_ms=timestamp_ms, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def open_log(disk: InstantDisk, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0, **config: Any) -> PartitionLog:
+def open_log(disk: Disk, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0, **config: Any) -> PartitionLog:
     run(disk.make_dirs(FOLDER))
     return run(
         PartitionLog.open(

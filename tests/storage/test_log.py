@@ -18,6 +18,7 @@ from ottla.sim.disk import VOLUME_BYTES
 from ottla.sim.faults import Fault
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
+from ottla.storage.directory.reserved_disk import reserved
 from ottla.storage.directory.room import Room
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -588,10 +589,10 @@ def test_a_directory_without_room_is_not_written_by_partitions_until_somebody_ha
 
 
 def test_the_reserve_of_a_directory_takes_what_must_be_written() -> None:
-    disk = InstantDisk()
-    log = open_log(disk, fails_when_full=True)
-    room = log.health.room = Room(disk, FOLDER)
+    disk = InstantDisk([FOLDER])
+    room = Room(disk, FOLDER)
     assert run(room.keep_back())
+    log = open_log(reserved(disk, room), fails_when_full=True)
     disk.capacity_bytes = disk.used_bytes
     append(log, batch())
     assert not run(room.keep_back()), "it is used"

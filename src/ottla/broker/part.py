@@ -6,12 +6,14 @@ its parts, in the order of the list. They stop in the opposite order: a part may
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.storage.directory.directory import LogDirectory
 
+log = get_logger(__name__)
 P = TypeVar("P", bound="Part")
 
 
@@ -79,8 +81,8 @@ class PartList(Part):
             await part.start()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        for part in self._parts:
-            await part.on_image(delta)
+        """A part that cannot follow keeps no other from it; the first error is raised in the end."""
+        await _each(self._parts, lambda part: part.on_image(delta))
 
     def on_role(self, partition: Any) -> None:
         for part in self._with_roles:
@@ -115,5 +117,18 @@ class PartList(Part):
             part.configure()
 
     async def stop(self) -> None:
-        for part in reversed(self._parts):
-            await part.stop()
+        """A part that cannot stop in order keeps no other from it; the first error is raised in the end."""
+        await _each(reversed(self._parts), lambda part: part.stop())
+
+
+async def _each(parts: Iterable[Part], call: Callable[[Part], Awaitable[None]]) -> None:
+    problem: Exception | None = None
+    for part in parts:
+        try:
+            await call(part)
+        except Exception as error:
+            if problem is not None:
+                log.error("part_failed", part=type(part).__name__, exc_info=error)
+            problem = problem or error
+    if problem is not None:
+        raise problem

@@ -237,11 +237,15 @@ class SimDisk:
         return data
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
-        temporary = await self.open(path + ".tmp", create=True)
-        await temporary.truncate(0)
-        await temporary.append([data])
-        await temporary.sync()
-        await self.rename(path + ".tmp", path)
+        temporary = path + ".tmp"
+        try:
+            await (file := await self.open(temporary, create=True)).truncate(0)
+            await file.append([data])
+            await file.sync()
+            await self.rename(temporary, path)
+        except OSError:  # as on a real one, where it would take the room of what comes next
+            self.files.pop(temporary, None)
+            raise
         await self.sync_dir(posixpath.dirname(path))
 
     async def exists(self, path: str) -> bool:

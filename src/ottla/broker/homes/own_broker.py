@@ -43,8 +43,7 @@ async def open_replica(basis: Basis, directories: LogDirectories, settings: Quor
     """That of the first log directory. A full disk has a reserve for it."""
     first = directories.opened[0]
     settings = replace(settings, shown_directory_id=uuid_bytes(first.identity.directory_id))
-    found = await open_log(basis.world, first.path, settings, clean=first.was_clean, limits=LogLimits.of(basis.config))
-    found.log.has_reserve(first.room)
+    found = await open_log(basis.world, first.path, settings, clean=first.was_clean, limits=LogLimits.of(basis.config), room=first.room)
     return MetadataReplica(basis.world, found, basis.follower, voters)
 
 

@@ -38,6 +38,7 @@ from ottla.records.batch import iterate_batches
 from ottla.records.control import ControlType, build_control_batch
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
+from ottla.storage.directory.reserved_disk import reserved
 from ottla.storage.directory.room import Room
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import NO_EPOCH
@@ -70,15 +71,20 @@ class MetadataLog:
         self.folder = folder
         self._log = log
         self._mark = mark
-        self._room = Room(disk, folder)  # without a reserve
         self.snapshots = snapshots
 
     @classmethod
-    async def open(cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS) -> MetadataLog:
-        """The log, recovered. StorageError, and nothing is touched, when what was committed is damaged."""
-        folder = f"{data_folder}/{FOLDER_NAME}"
+    async def open(
+        cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS, room: Room | None = None
+    ) -> MetadataLog:
+        """The log, recovered. StorageError, and nothing is touched, when what was committed is damaged.
+
+        What must be written is written into the reserve of ``room`` when the disk is full.
+        """
+        folder, unreserved = f"{data_folder}/{FOLDER_NAME}", disk
+        disk = disk if room is None else reserved(disk, room)
         await disk.make_dirs(folder, is_private=True)
-        snapshots = Snapshots(disk, folder)
+        snapshots = Snapshots(disk, folder, unreserved)
         await snapshots.remove_leftovers()
         found = await snapshots.all()
         newest = found[-1] if found else SnapshotFile(0, 0, 0)
@@ -113,10 +119,6 @@ class MetadataLog:
         if log.log_end_offset < newest.end_offset:
             return False
         return log.log_start_offset >= newest.end_offset or log.epochs.epoch_at(newest.end_offset - 1) in (newest.epoch, NO_EPOCH)
-
-    def has_reserve(self, room: Room) -> None:
-        """What must be written is written there when the disk is full."""
-        self._room = self._log.health.room = room
 
     async def shape(self) -> LogShape:
         """What the quorum has to know of it."""
@@ -163,10 +165,6 @@ class MetadataLog:
     def on_disk_failed(self, callback: Callable[[], None]) -> None:
         self._log.health.on_disk_failed = callback
 
-    async def write_piece(self, position: int, data: bytes) -> None:
-        """As ``Snapshots.write_piece``."""
-        await self._room.surely(lambda: self.snapshots.write_piece(position, data))
-
     # -- the election
 
     async def read_election(self) -> ElectionState | None:
@@ -177,7 +175,7 @@ class MetadataLog:
     async def write_election(self, election: ElectionState, voters: tuple[int, ...]) -> None:
         """Durable when this returns."""
         path = f"{self.folder}/{election_state.FILE_NAME}"
-        await self._room.surely(lambda: self._disk.write_file_atomic(path, election_state.encode(election, voters=voters)))
+        await self._disk.write_file_atomic(path, election_state.encode(election, voters=voters))
 
     # -- writing
 
@@ -217,13 +215,13 @@ class MetadataLog:
         """
         await self._log.sync()
         try:
-            await self._room.surely(lambda: self._mark.move(self._log.recovery_point))
+            await self._mark.move(self._log.recovery_point)
         except OSError as error:  # an older mark is true as well
             _log.warning("synced_offset_not_written", folder=self.folder, reason=str(error))
 
     async def truncate_to(self, offset: int) -> None:
         """Nothing is left at or after ``offset``, durably."""
-        await self._room.surely(lambda: self._mark.lower(offset))
+        await self._mark.lower(offset)
         await self._log.truncate_to(offset)
         await self._log.sync()
 
@@ -235,7 +233,7 @@ class MetadataLog:
         return arrived
 
     async def _start_over_at(self, offset: int) -> None:
-        await self._room.surely(lambda: self._mark.lower(offset))
+        await self._mark.lower(offset)
         await self._log.truncate_fully_and_start_at(offset)
 
     async def delete_below(self, offset: int) -> None:
@@ -285,7 +283,7 @@ class MetadataLog:
     async def close(self) -> None:
         await self.snapshots.forget_arriving()
         await self._log.close()
-        await self._room.surely(lambda: self._mark.move(self._log.recovery_point))
+        await self._mark.move(self._log.recovery_point)
         await self._mark.close()
 
 

@@ -11,6 +11,7 @@ from ottla.consensus.quorum import Quorum
 from ottla.consensus.settings import QuorumSettings
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
+from ottla.storage.directory.room import Room
 
 
 class OpenedLog(NamedTuple):
@@ -22,9 +23,11 @@ class OpenedLog(NamedTuple):
     snapshot_due: SnapshotDue
 
 
-async def open_log(world: World, folder: str, settings: QuorumSettings, *, clean: bool, limits: LogLimits) -> OpenedLog:
+async def open_log(
+    world: World, folder: str, settings: QuorumSettings, *, clean: bool, limits: LogLimits, room: Room | None = None
+) -> OpenedLog:
     """StorageError when something of the log is damaged, INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
-    log = await MetadataLog.open(world.disk, folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits)
+    log = await MetadataLog.open(world.disk, folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits, room=room)
     shape = await log.shape()
     election = await log.read_election()
     if election is None and settings.voters.ids == (settings.node_id,):

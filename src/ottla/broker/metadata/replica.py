@@ -31,6 +31,7 @@ from ottla.messages.metadata_records import AbortTransactionRecord
 from ottla.metadata.image import ClusterImage
 from ottla.metadata.record_versions import METADATA_VERSION, NEWEST, written_at
 from ottla.ports import TimerHandle, World
+from ottla.storage.disk_errors import PASSING
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
 
@@ -240,7 +241,7 @@ class MetadataReplica(Part):
             case DeleteLog():
                 await self._sync(lambda: self._log.delete_below(effect.offset))
             case wanted.WriteSnapshotPiece():
-                await self._log.write_piece(effect.position, effect.data)
+                await self._log.snapshots.write_piece(effect.position, effect.data)
             case wanted.InstallSnapshot():
                 await self._install(effect)
             case wanted.HighWatermark():
@@ -377,7 +378,13 @@ class MetadataReplica(Part):
 
     async def _snapshot_once(self) -> None:
         self._snapshot_due.written(self._log.appended_bytes, self._world.clock.now_ms())
-        written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
+        try:
+            written = await self._log.snapshots.write(self.image, self._world.clock.now_ms())
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            log.warning("metadata_snapshot_not_written", reason=str(error))  # the log has it all; as much later the next is due
+            return
         found = shape_of(await self._log.snapshots.all())
         if written.end_offset < self._quorum.log.start_offset:  # a newer one of the leader's has come meanwhile, installed or about to be
             return

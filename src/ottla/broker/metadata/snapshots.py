@@ -53,10 +53,11 @@ class SnapshotFile(NamedTuple):
 
 
 class Snapshots:
-    """The snapshots of one metadata log."""
+    """The snapshots of one metadata log. What this node makes of its own image is written to ``unreserved``: it can wait for room."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, unreserved: Disk) -> None:
         self._disk = disk
+        self._unreserved = unreserved
         self._folder = folder
         self._arriving: File | None = None
 
@@ -98,10 +99,10 @@ class Snapshots:
             await file.close()
 
     async def write(self, image: ClusterImage, now_ms: int) -> SnapshotFile:
-        """The image is on disk; older snapshots but one may be removed."""
+        """The image is on disk; older snapshots but one may be removed. OSError, and nothing is there, on a full disk."""
         data = await snapshot_bytes(snapshot_records(image), image.epoch, now_ms)
         written = SnapshotFile(image.end_offset, image.epoch, len(data))
-        await self._disk.write_file_atomic(f"{self._folder}/{written.name}", data)
+        await self._unreserved.write_file_atomic(f"{self._folder}/{written.name}", data)
         return written
 
     async def remove_older(self) -> None:

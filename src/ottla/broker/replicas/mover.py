@@ -196,6 +196,8 @@ class ReplicaMover(Part):
             path = await folder.promote(key, future)
             files = await copy.open_files(path)
         except OSError:
+            if await self._world.disk.exists(future):  # it was not renamed: only one has the name
+                raise
             try:
                 await source.raise_generation(key, generation + 1)
             except OSError as error:

@@ -37,7 +37,7 @@ from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.types import TopicPartition, uuid_bytes, uuid_text
+from ottla.types import TopicPartition, uuid_text
 
 log = get_logger(__name__)
 
@@ -185,11 +185,6 @@ class PartitionStore(Part):
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
-    def failed_directories(self) -> list[bytes]:
-        """The ids of the log directories whose disks are no longer trusted."""
-        return [uuid_bytes(folder.identity.directory_id) for folder in self.folders if folder.is_failed]
-
-    @property
     def offline_folder_count(self) -> int:
         return len(self.folders) - len(self._live_folders())
 
@@ -211,11 +206,13 @@ class PartitionStore(Part):
         """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
         await self._checkpoints()
 
-    async def _try_to_write_checkpoints(self) -> None:
+    async def _try_to_write_checkpoints(self) -> bool:
         try:
             await self.write_checkpoints()
         except StorageError as error:
             log.error("checkpoints_not_written", reason=error.message)
+            return False
+        return True
 
     async def _write_checkpoints(self) -> None:
         if self._is_closed:  # the files say how the logs were closed, and the next start believes them
@@ -250,12 +247,12 @@ class PartitionStore(Part):
             await self.make_durable(closed)
             for partition in closed:
                 partition.log.closed_durably()
-        await self.write_checkpoints()
+        are_offsets_kept = await self._try_to_write_checkpoints()
         self._is_closed = True
         unclosed = [*self.offline.values(), *(self.folder_of[partition] for partition in self.all() if partition not in closed)]
         self.by_name.clear()
         self.by_id.clear()
-        self.closed = [folder for folder in self._live_folders() if folder not in unclosed]
+        self.closed = [folder for folder in self._live_folders() if are_offsets_kept and folder not in unclosed]
 
     def fail_folder(self, folder: LogDirectory) -> None:
         """The directory's disk is no longer trusted: its partitions are offline, and nothing is tried again until the next start."""

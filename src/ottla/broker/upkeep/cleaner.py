@@ -17,7 +17,7 @@ from ottla.errors import KafkaError, WorkerDied
 from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.storage.compaction.dirtiness import dirtiest
-from ottla.storage.compaction.job import CLEAN_JOB, CleanResult
+from ottla.storage.compaction.job import CLEAN_JOB, CleanRequest, CleanResult
 from ottla.storage.disk_errors import is_disk_at_fault
 
 log = get_logger(__name__)
@@ -86,6 +86,16 @@ class LogCleaner(Part):
         if request is None:  # what there was went with a deletion
             self._let_rest(partition, "nothing to clean")
             return
+        is_over = False
+        try:
+            await self._clean_so(partition, request)
+            is_over = True
+        finally:
+            if not is_over and not opened.is_failed:  # on a full disk it would keep the room until the next start
+                await opened.compaction.drop_unfinished(request)
+
+    async def _clean_so(self, partition: Partition, request: CleanRequest) -> None:
+        config, opened = self._config, partition.log
         rate = config["log.cleaner.io.max.bytes.per.second"]
         sources = opened.segments[: len(request.sources)]
         cuts = [segment.cut_count for segment in sources]
@@ -94,6 +104,7 @@ class LogCleaner(Part):
         except FileNotFoundError as error:
             if any(segment.is_retired for segment in sources):  # by retention, a deletion or a move: the next round sees what is left
                 log.info("log_cleaning_aborted", topic=partition.topic, partition=partition.index, reason=str(error))
+                await opened.compaction.drop_unfinished(request)
                 return
             raise
         await self._partitions.write_checkpoints()

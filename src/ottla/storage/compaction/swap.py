@@ -39,14 +39,19 @@ SWAP_SUFFIX: Final = ".swap"
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log\.(\d+)\.swap")
 
 
-async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int, *, has_aborted: bool) -> None:
-    """The ``.cleaned`` files are ``.swap`` files, durably: the cleaned segment counts now."""
+async def prepare(disk: Disk, folder: str, base_offset: int, *, has_aborted: bool) -> None:
+    """The indexes are ``.swap`` files, of which none counts before ``commit``: ``drop`` removes them again."""
     stem = f"{folder}/{file_stem(base_offset)}"
     if has_aborted:
         await disk.rename(stem + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, stem + TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX)
         await disk.sync_dir(folder)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         await disk.rename(stem + suffix + CLEANED_SUFFIX, stem + suffix + SWAP_SUFFIX)
+
+
+async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int) -> None:
+    """All ``.cleaned`` files are ``.swap`` files, durably: the cleaned segment counts now."""
+    stem = f"{folder}/{file_stem(base_offset)}"
     await disk.rename(stem + LOG_SUFFIX + CLEANED_SUFFIX, _log_path(folder, base_offset, end_offset))
     await disk.sync_dir(folder)
 
@@ -67,11 +72,11 @@ def _log_path(folder: str, base_offset: int, end_offset: int) -> str:
 
 
 async def drop(disk: Disk, folder: str, base_offset: int) -> None:
-    """The ``.cleaned`` files are deleted: what they were to replace no longer exists."""
-    for suffix in SUFFIXES:
-        path = f"{folder}/{file_stem(base_offset)}{suffix}{CLEANED_SUFFIX}"
-        if await disk.exists(path):
-            await disk.remove(path)
+    """What was cleaned, and not committed, is deleted."""
+    stem = f"{folder}/{file_stem(base_offset)}"
+    for name in (*(suffix + CLEANED_SUFFIX for suffix in SUFFIXES), *(suffix + SWAP_SUFFIX for suffix in INDEX_SUFFIXES)):
+        if await disk.exists(stem + name):
+            await disk.remove(stem + name)
 
 
 async def settle(disk: Disk, folder: str) -> None:

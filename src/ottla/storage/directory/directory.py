@@ -123,7 +123,7 @@ class LogDirectory:
     async def mark_clean(self, broker_epoch: int = -1) -> None:
         """The next start trusts the files. To be called once every log is closed."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-        await self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode())
+        await self.room.surely(lambda: self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode()))
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
         """The process with this incarnation has the directory: the next one can find out whether only that process has died.
@@ -133,7 +133,7 @@ class LogDirectory:
         """
         known = self.predecessors if broker_epoch is None else Predecessors(broker_epoch)
         mark = known.followed_by(incarnation).to_mark(await _place_of(self._disk, self.path))
-        await self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", mark)
+        await self.room.surely(lambda: self._disk.write_file_atomic(f"{self.path}/{RUNNING_NAME}", mark))
         self._is_marked = True
 
     async def unmark_running(self) -> None:

@@ -7,6 +7,7 @@ installed only if its sources are still there as they were.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -114,6 +115,8 @@ class Compaction:
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """The cleaned segment replaces those that it came from; False, with its files removed, when they changed meanwhile.
 
+        OSError, and the log is as it was, when a disk refuses the preparation; when it refuses the replacement the log has failed.
+
         The owner has checkpointed the recovery point before: only below it may a log lack offsets.
         """
         segments, folder = self._segments, self._segments.folder
@@ -132,7 +135,12 @@ class Compaction:
         try:
             # In one from before a marker that this cleaning drops the transaction is open: it would be again, were no newer one left.
             await segments.forget_snapshots_below(cleaned.end_offset)
-            await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset, has_aborted=fresh.has_aborted)
+            await swap.prepare(self._disk, folder, cleaned.base_offset, has_aborted=fresh.has_aborted)
+        except OSError:
+            await fresh.file.close()
+            raise
+        try:
+            await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset)
             segments.replace(replaced, fresh)
             segments.aborted.replace(cleaned.base_offset, cleaned.end_offset, aborted)
             replaced[0].is_retired = True
@@ -170,7 +178,11 @@ class Compaction:
     async def drop_all_cleaned(self, found: Sequence[Cleaned]) -> None:
         """As ``drop_cleaned``, for a log that takes none of them; what cannot be removed, the next start removes."""
         for cleaned in found:
-            try:
+            with suppress(OSError):
                 await self.drop_cleaned(cleaned)
-            except OSError:
-                continue
+
+    async def drop_unfinished(self, request: CleanRequest) -> None:
+        """As ``drop_all_cleaned``, for a cleaning that was not finished: whatever it had written."""
+        for source in request.sources:
+            with suppress(OSError):
+                await swap.drop(self._disk, request.folder, source.base_offset)

@@ -11,8 +11,7 @@ caller of ``stage`` knows what became of it. Whether the log fails by it is deci
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -249,7 +248,7 @@ class Tail:
                 raise OSError(errno.ENOSPC, f"{segments.folder} has no room")
             if self._wants_roll:
                 self._wants_roll = False
-                await self._surely(partial(segments.roll, self.end_offset, self.producers.to_snapshot()))
+                await segments.roll(self.end_offset, self.producers.to_snapshot())
             while self._pending:
                 batches, self._pending = self._pending, []
                 buffers, self._buffers = self._buffers, []
@@ -261,7 +260,7 @@ class Tail:
                     sum(map(len, buffers)), len(batches), last.last_offset, self._staged_timestamp, self.config
                 ):
                     self._staged_timestamp = -1
-                    await self._surely(partial(segment.file.append, buffers))
+                    await segment.file.append(buffers)
                     for batch in batches:
                         self._count(segment, batch)
                 else:
@@ -288,17 +287,12 @@ class Tail:
             segment = self._segments.all[-1]
             end = start + self._fitting(segment, batches[start:])
             if end == start:
-                await self._surely(partial(self._segments.roll, batches[start].base_offset, self.producers.to_snapshot()))
+                await self._segments.roll(batches[start].base_offset, self.producers.to_snapshot())
                 continue
-            await self._surely(partial(segment.file.append, buffers[start:end]))
+            await segment.file.append(buffers[start:end])
             for batch in batches[start:end]:
                 self._count(segment, batch)
             start = end
-
-    async def _surely(self, write: Callable[[], Awaitable[object]]) -> None:
-        """What cannot be taken back is written into the directory's reserve when its disk is full."""
-        room = self._health.room
-        await (write() if room is None or not self.config.fails_when_full else room.surely(write))
 
     def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
         """How many of the batches go to this segment before the next one starts; an empty one takes at least one."""

@@ -40,6 +40,7 @@ from ottla.controller.features import supported_features
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.metadata.image import BrokerImage, ClusterImage, ControllerImage
+from ottla.types import uuid_bytes
 from ottla.wire.schema import ZERO_UUID
 
 log = get_logger(__name__)
@@ -147,7 +148,7 @@ class QuorumLife(Life):
             on_registered=self._registered,
             on_failed=basis.failure.note,
             on_duplicate=lambda: core.gate.say_who(home.incarnation_id),
-            failed_directories=lambda: core.partitions.failed_directories,
+            failed_directories=lambda: [uuid_bytes(found.identity.directory_id) for found in core.partitions.folders if found.is_failed],
         )
         of_controller: Sequence[Part] = (self._enrolment,) if basis.roles.is_controller else ()
         of_broker: Sequence[Part] = ()
