@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.metadata.znode_home import BYTES_MAX, EPOCH, Home
 
+from ottla.broker.homes.zookeeper.loading import with_parents
 from ottla.coordination import Create, MultiFailedError, Set
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -207,3 +209,31 @@ def test_the_tree_says_what_the_image_is(steps: list[Step], bytes_max: int) -> N
         assert read.image == home.image
         known, found = home.writer.known.versions, read.known.versions
         assert {path: version for path, version in known.items() if found[path] != version} == {}
+
+
+PATHS = (
+    *("/kafka-acl/Topic/t", "/kafka-acl-extended/prefixed/Group/g", "/config/users/u", "/config/users/u/clients/c"),
+    "/delegation_token/tokens/id",
+)
+KEYS = ["version", "acls", "config", "SCRAM-SHA-256", "consumer_byte_rate", "tokenId", "owner", "u"]
+VALUES = st.none() | st.integers() | st.text(max_size=4) | st.just(SCRAM_256)
+TEXTS = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner), max_leaves=8)
+DAMAGED = st.binary(max_size=30) | TEXTS.map(lambda value: json.dumps(value).encode())
+
+
+@given(st.sampled_from(PATHS), DAMAGED)
+def test_whatever_is_in_one_of_these_znodes_another_controller_reads_it_and_the_others(path: str, data: bytes) -> None:
+    """And writes what it has read again: nothing is in its image that is not in the znodes."""
+    home = begun_with("/kafka-acl/Cluster/kafka-cluster", security_znodes.encode_acls([("User:b", "*", Operation.ALTER, Permission.ALLOW)]))
+    for parent in with_parents([path])[:-1]:
+        if parent not in home.tree.paths():
+            home.do([Create(parent)])
+    home.do([Create(path, data)])
+    cluster = home.read()
+    assert [one.principal for one in cluster.image.acls.values() if one.permission_type == Permission.ALLOW] == ["User:b"]
+    assert not cluster.image.delegation_tokens
+    assert set(cluster.image.scram_credentials) <= {("u", 1)}
+    home.image, home.writer = cluster.image, ZnodeWriter(cluster.known, controller_epoch=EPOCH, broker_id=1)
+    home.write([acl("t"), acl("t", "User:b"), token("id")])
+    home.write([UserScramCredentialRecord("u", 2, b"s", bytes(64), bytes(64), 4096)])
+    assert home.read().image == home.image
