@@ -31,12 +31,3 @@ def test_it_is_enforced_over_sasl_while_sessions_end_and_users_authenticate_agai
     assert rights.states["judged"] >= 100
     assert rights.states["changes"] >= CHANGES
     assert rights.states["authenticated again"] >= AGAIN  # and elections: at least three, but for one seed in some hundreds
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_it_is_enforced_in_zookeeper_mode_while_a_tool_changes_acls_beside_the_controller(seed: int) -> None:
-    rights = explore_acls(seed, is_in_zookeeper=True)
-    assert rights.findings == []
-    assert rights.states["judged"] >= 100
-    assert rights.states["changes"] >= 20
-    assert rights.states["changes of a tool"] >= 5
