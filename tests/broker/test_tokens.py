@@ -17,8 +17,6 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.broker.handlers.describe_delegation_token import _described
-from ottla.broker.requests.listeners import check_between_nodes
-from ottla.config import BrokerConfig
 from ottla.controller.delegation_tokens import create_token
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -295,13 +293,6 @@ def test_what_another_controller_has_recorded_ends_no_connection() -> None:
         assert keys.find(tokens, keys.hmac_of(next(reversed(tokens)))) == next(reversed(tokens))
         assert keys.find(tokens, keys.hmac_of("gone")) is None
     assert len(keys._known) < 1100, "what was removed is forgotten some time"
-
-
-def test_there_are_none_in_zookeeper_mode() -> None:
-    given = {"zookeeper.connect": "127.0.0.1:2181", "listeners": "PLAINTEXT://127.0.0.1:0", "delegation.token.secret.key": SECRET}
-    with pytest.raises(KafkaError, match="not supported in ZooKeeper mode") as caught:
-        check_between_nodes(BrokerConfig(given))
-    assert SECRET not in caught.value.message
 
 
 def test_the_controller_removes_expired_ones() -> None:

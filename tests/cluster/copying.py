@@ -265,12 +265,7 @@ def _kill_one(cluster: Any, admin: Admin, number: int) -> str:
 
 def kill_all(cluster: Any, admin: Admin, _: int) -> str:
     """SIGKILL of every node, one right after the other; they are started together."""
-    for node in cluster.nodes.values():
-        node.kill()
-    for node in cluster.nodes.values():
-        node.spawn()
-    for node in cluster.nodes.values():
-        node.wait_until_ready()
+    cluster.kill_and_start_all()
     all_in_sync(admin)
     return "kills of all nodes"
 

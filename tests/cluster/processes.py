@@ -41,14 +41,23 @@ class NodeProcesses:
 
     def __enter__(self) -> Self:
         try:
-            for node in self.nodes.values():
-                node.spawn()
-            for node in self.nodes.values():
-                node.wait_until_ready()
+            self._start_together()
         except BaseException as error:  # nobody calls __exit__ after it
             self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
+
+    def kill_and_start_all(self) -> None:
+        """SIGKILL of every node, one right after the other; they are started together, and serve."""
+        for node in self.nodes.values():
+            node.kill()
+        self._start_together()
+
+    def _start_together(self) -> None:
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait_until_ready()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for node in self.nodes.values():

@@ -114,12 +114,7 @@ def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
         with Admin(cluster.bootstrap) as admin:
             assert admin.create_topics([NewTopic("t", 6, 1)]) == {"t": None}
         epoch = cluster.quorum(1).leader_epoch
-        for node in cluster.nodes.values():
-            node.kill()
-        for node in cluster.nodes.values():
-            node.spawn()
-        for node in cluster.nodes.values():
-            node.wait_until_ready()
+        cluster.kill_and_start_all()
         assert cluster.quorum(2).leader_epoch > epoch
         with Admin(cluster.bootstrap) as admin:
             eventually(

@@ -157,12 +157,7 @@ def test_all_brokers_restart_and_find_what_they_had(cluster: ZookeeperCluster) -
     with Load(cluster.bootstrap, "t") as load:
         load.wait_for_more()
     before = [cluster.state("t", index)["leader_epoch"] for index in range(3)]
-    for node in cluster.nodes.values():
-        node.kill()
-    for node in cluster.nodes.values():
-        node.spawn()
-    for node in cluster.nodes.values():
-        node.wait_until_ready()
+    cluster.kill_and_start_all()
     after = eventually(lambda: [cluster.state("t", index) for index in range(3)], lambda found: all(state["leader"] > 0 for state in found))
     assert all(state["leader_epoch"] > epoch for state, epoch in zip(after, before, strict=True)), "nobody leads as in an earlier life"
     everything(cluster.bootstrap, "t", load.acknowledged)

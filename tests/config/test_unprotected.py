@@ -73,6 +73,7 @@ def test_it_is_refused_while_the_broker_runs(key: str, value: str) -> None:
 
 
 STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+IN_ZOOKEEPER: Final = "kafka.security.authorizer.AclAuthorizer"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,9 @@ STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ({"super.users": "User:admin"}, f"set authorizer.class.name={STANDARD}"),
         ({"allow.everyone.if.no.acl.found": "true"}, f"set authorizer.class.name={STANDARD}"),
         ({"authorizer.class.name": "com.example.Authorizer"}, "is not one of"),
-        ({"authorizer.class.name": STANDARD, "zookeeper.connect": "127.0.0.1:2181"}, "not supported in ZooKeeper mode"),
+        ({"authorizer.class.name": STANDARD, "zookeeper.connect": "127.0.0.1:2181"}, f"ACLs are znodes; set it to {IN_ZOOKEEPER}"),
+        ({"authorizer.class.name": IN_ZOOKEEPER}, f"with a quorum, ACLs are in its metadata log; set it to {STANDARD}"),
+        ({"super.users": "User:admin", "zookeeper.connect": "127.0.0.1:2181"}, f"set authorizer.class.name={IN_ZOOKEEPER}"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:a;admin"}, "'admin' is no principal"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:a,User:b"}, "semicolons between several"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:"}, "is no principal"),

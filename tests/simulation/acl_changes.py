@@ -5,7 +5,8 @@ topic all the time. There need be no such topic: who has no right is refused bef
 whether it was made may yet be made later, so that user goes on with another topic. In the end all nodes have the same ACLs.
 
 With ``is_guarded`` all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and
-then one tries to become the administrator by it.
+then one tries to become the administrator by it. With ``is_in_zookeeper`` the ACLs are znodes, any of the nodes may be the controller, and
+sessions and the service have troubles of their own.
 ``python -m tests.simulation.acl_changes --guarded --count N --first SEED`` explores many seeds.
 """
 
@@ -22,10 +23,13 @@ import click
 import structlog
 from tests.broker.principals import SECURED, known_by_host
 from tests.simulation.guarded_nodes import properties, security
-from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, started, trouble, with_time
+from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, started, trouble, with_time
+from tests.simulation.zookeeper_acls import other_than_in_znodes, service_of, write_beside
+from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
 
 from ottla.client.authentication import authenticate
 from ottla.client.connection import ClientConnection
+from ottla.config.keys.authorizer import IN_ZOOKEEPER
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -184,7 +188,7 @@ async def _authenticate_again(client: SimClient, connection: ClientConnection, u
     rights.states["authenticated again"] += 1
 
 
-def explore_acls(seed: int, *, is_guarded: bool = False) -> Rights:
+def explore_acls(seed: int, *, is_guarded: bool = False, is_in_zookeeper: bool = False) -> Rights:
     """One run. ``findings`` is empty when every broker enforced what it had acknowledged."""
     rights, simulation = Rights(), Simulation(seed)
 
@@ -198,7 +202,11 @@ def explore_acls(seed: int, *, is_guarded: bool = False) -> Rights:
     async def main() -> None:
         super_users = ";".join(["User:admin", "User:node", *(f"User:node-{node}" for node in range(1, NODES + 1))])
         given = SECURED | {"super.users": super_users}
-        nodes = [QuorumNode(simulation, node, given | (properties(node) if is_guarded else {})) for node in range(1, NODES + 1)]
+        nodes: list[QuorumNode]
+        if is_in_zookeeper:
+            nodes = list(nodes_in_zookeeper(simulation, given | {"authorizer.class.name": IN_ZOOKEEPER}))
+        else:
+            nodes = [QuorumNode(simulation, node, given | (properties(node) if is_guarded else {})) for node in range(1, NODES + 1)]
         now = asyncio.get_running_loop().time
         for node in nodes:
             node.on_kill = lambda node=node: rights.kills.setdefault(node.node, []).append(now())  # type: ignore[misc]
@@ -214,7 +222,11 @@ def explore_acls(seed: int, *, is_guarded: bool = False) -> Rights:
                 tasks.append(
                     asyncio.create_task(client.machine.run(_probe(simulation, client, user, node.node, rights, is_over, is_guarded)))
                 )
-        await trouble(simulation, nodes, rights.states, is_enough=has_content)
+        work = [trouble(simulation, nodes, rights.states, is_enough=has_content)]
+        if is_in_zookeeper:
+            work.append(trouble_of_zookeeper(simulation, nodes, Run(states=rights.states)))
+            tasks.append(asyncio.create_task(write_beside(simulation, service_of(nodes), rights.topics.values(), is_over, rights.states)))
+        await asyncio.gather(*work)
         is_over.set()
         async with asyncio.timeout(HEAL_SECONDS):
             await asyncio.gather(*tasks)
@@ -222,6 +234,8 @@ def explore_acls(seed: int, *, is_guarded: bool = False) -> Rights:
                 if node.starting is not None:
                     await node.starting
         await _agree(nodes, rights)
+        if is_in_zookeeper:
+            rights.findings += await other_than_in_znodes(nodes)
 
     with known_by_host(), structlog.testing.capture_logs(processors=[with_time]) as events:
         run(main())
@@ -245,12 +259,13 @@ async def _agree(nodes: Sequence[QuorumNode], rights: Rights) -> None:
 @click.option("--count", default=100, show_default=True)
 @click.option("--first", default=0, show_default=True)
 @click.option("--guarded", "is_guarded", is_flag=True, help="Over SASL_SSL, with sessions of five seconds.")
-def main(count: int, first: int, is_guarded: bool) -> None:
+@click.option("--zookeeper", "is_in_zookeeper", is_flag=True, help="In ZooKeeper mode.")
+def main(count: int, first: int, is_guarded: bool, is_in_zookeeper: bool) -> None:
     """Explores seeds, and prints what they found and met."""
     states: Counter[str] = Counter()
     found = 0
     for seed in range(first, first + count):
-        rights = explore_acls(seed, is_guarded=is_guarded)
+        rights = explore_acls(seed, is_guarded=is_guarded, is_in_zookeeper=is_in_zookeeper)
         states.update(rights.states)
         found += bool(rights.findings)
         for finding in rights.findings[:3]:

@@ -23,20 +23,26 @@ AWAY_SECONDS_MAX = 6.0
 class ZookeeperNode(QuorumNode):
     """Any of them may be the controller. Nothing is formatted before."""
 
-    def __init__(self, simulation: Simulation, node: int, service: SimZooKeeper, *, host: str = "") -> None:
+    def __init__(
+        self, simulation: Simulation, node: int, service: SimZooKeeper, properties: Mapping[str, str] = {}, *, host: str = ""
+    ) -> None:
         super().__init__(simulation, node, host=host)
         self.service = service
-        self._properties = {
-            "broker.id": str(node),
-            "zookeeper.connect": "zookeeper:2181/cluster",
-            "zookeeper.session.timeout.ms": str(SESSION_MS),
-            "zookeeper.connection.timeout.ms": "60000",
-            "ottla.zookeeper.request.bytes.max": "1500",
-            "listeners": f"PLAINTEXT://{self.machine.name}:{PORT}",
-            "log.dirs": ",".join(DIRECTORIES),
-            "metadata.log.max.record.bytes.between.snapshots": "400",
-            "group.initial.rebalance.delay.ms": "0",
-        } | REPLICATION
+        self._properties = (
+            {
+                "broker.id": str(node),
+                "zookeeper.connect": "zookeeper:2181/cluster",
+                "zookeeper.session.timeout.ms": str(SESSION_MS),
+                "zookeeper.connection.timeout.ms": "60000",
+                "ottla.zookeeper.request.bytes.max": "1500",
+                "listeners": f"PLAINTEXT://{self.machine.name}:{PORT}",
+                "log.dirs": ",".join(DIRECTORIES),
+                "metadata.log.max.record.bytes.between.snapshots": "400",
+                "group.initial.rebalance.delay.ms": "0",
+            }
+            | REPLICATION
+            | dict(properties)
+        )
 
     async def format(self, features: Mapping[str, int] = {}) -> None:
         pass
@@ -45,9 +51,9 @@ class ZookeeperNode(QuorumNode):
         return replace(super().boot(), coordination=self.service.coordination(self.machine.name))
 
 
-def nodes_in_zookeeper(simulation: Simulation) -> list[ZookeeperNode]:
+def nodes_in_zookeeper(simulation: Simulation, properties: Mapping[str, str] = {}) -> list[ZookeeperNode]:
     service = SimZooKeeper(simulation.random("zookeeper"), delay_ms_max=5)
-    return [ZookeeperNode(simulation, node, service) for node in range(1, NODES + 1)]
+    return [ZookeeperNode(simulation, node, service, properties) for node in range(1, NODES + 1)]
 
 
 async def trouble_of_zookeeper(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:

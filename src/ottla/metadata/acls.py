@@ -9,7 +9,7 @@ Like an image, tables never change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -57,7 +57,7 @@ NO_ACLS: Final = AclTables()
 
 def is_there(tables: AclTables, acl: AccessControlEntryRecord) -> bool:
     """Whether there is an equal ACL, whatever its id."""
-    for one in entries(tables.cells.get(_pattern(acl), ())):
+    for one in entries(tables.cells.get(pattern_of(acl), ())):
         if one.principal == acl.principal and one.host == acl.host:
             return _code(acl) in one.codes
     return False
@@ -66,6 +66,13 @@ def is_there(tables: AclTables, acl: AccessControlEntryRecord) -> bool:
 def entries(cell: Cell) -> tuple[Grants, ...]:
     """All grants of the cell."""
     return cell if type(cell) is tuple else tuple(cell.values())  # type: ignore[union-attr]
+
+
+def acls_in(cell: Cell) -> Iterator[tuple[str, str, int, int]]:
+    """Each ACL of the cell: principal, host, operation, permission."""
+    for one in entries(cell):
+        for code in one.codes:
+            yield one.principal, one.host, code & 0xFF, code >> 8
 
 
 @lru_cache(maxsize=ALIKE_MAX)
@@ -102,11 +109,11 @@ class AclTablesBuilder:
 
     def add(self, acl: AccessControlEntryRecord) -> None:
         """The ACL is in force in the next tables."""
-        self._added.setdefault(_pattern(acl), []).append(acl)
+        self._added.setdefault(pattern_of(acl), []).append(acl)
 
     def remove(self, acl: AccessControlEntryRecord) -> None:
         """The ACL, which was added before, is removed."""
-        self._removed.setdefault(_pattern(acl), []).append(acl)
+        self._removed.setdefault(pattern_of(acl), []).append(acl)
 
     def seal(self) -> AclTables:
         """The tables after all changes; they never change."""
@@ -153,7 +160,8 @@ class AclTablesBuilder:
         return tuple(_grants(principal, host, tuple(sorted(found))) for (principal, host), found in sorted(codes.items()) if found)
 
 
-def _pattern(acl: AccessControlEntryRecord) -> Pattern:
+def pattern_of(acl: AccessControlEntryRecord) -> Pattern:
+    """Of which resources it is."""
     return acl.pattern_type, acl.resource_type, acl.resource_name
 
 

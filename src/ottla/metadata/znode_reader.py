@@ -1,7 +1,8 @@
 """The cluster as its znodes say it: the inverse of ``znode_writer``.
 
 What a controller or a tool left incomplete is found, and completed by the next controller when it reads it: partitions with an
-assignment and no state, topics that are to be deleted, topics of an old Kafka without an id.
+assignment and no state, topics that are to be deleted, topics of an old Kafka without an id. What cannot be understood of topics stops it;
+of users, ACLs and tokens it has no effect (``Known.problems``), and the others hold.
 """
 
 from __future__ import annotations
@@ -17,16 +18,23 @@ from ottla.messages.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntity,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
-from ottla.metadata import znodes
+from ottla.metadata import security_znodes, znodes
+from ottla.metadata.acls import Pattern, acls_in
 from ottla.metadata.image import CLIENT_ID, EMPTY_IMAGE, IP, RESOURCE_TOPIC, USER, ClusterImage
+from ottla.metadata.known_znodes import Known
 from ottla.metadata.replay import replay
-from ottla.metadata.znode_writer import CONFIG_TYPES, IMPLIED_FEATURES, QUOTA_KEYS, Known
+from ottla.metadata.znode_writer import CONFIG_TYPES, IMPLIED_FEATURES, QUOTA_KEYS, user_of
 from ottla.metadata.znodes import StateZnode, TopicZnode
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
 
+Entity = tuple[tuple[str, str | None], ...]
 Found = Mapping[str, tuple[bytes, int]]
 """Znodes by path: data and version."""
 
@@ -65,6 +73,12 @@ def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) 
             yield from config_records(path, data, cluster.known, cluster.image, topics)
         elif path.startswith(f"{znodes.DELETE_TOPICS}/"):
             cluster.deleting.append(path.rpartition("/")[2])
+        elif path.startswith(f"{security_znodes.TOKENS}/"):
+            yield from token_records(path, data, cluster.known, cluster.image)
+        else:
+            pattern = security_znodes.pattern_at(path)
+            if pattern is not None:
+                yield from acl_records(pattern, data, cluster.known, cluster.image)
     data, _ = found.get(znodes.PRODUCER_IDS, (b"", 0))
     if data:
         yield ProducerIdsRecord(-1, -1, znodes.decode_producer_ids(data))
@@ -107,30 +121,86 @@ def config_records(path: str, data: bytes, known: Known, image: ClusterImage, to
     Of a topic that is not there, which a tool has configured or a deletion left, nothing is taken over.
     """
     kind, _, name = path.removeprefix(f"{znodes.CONFIG}/").partition("/")
-    values = znodes.decode_config(data, path)
     for resource_type, entity_type in CONFIG_TYPES.items():
         if kind == entity_type and name and "/" not in name:
             if resource_type == RESOURCE_TOPIC and name not in topics:
                 return []
+            values = znodes.decode_config(data, path)
             resource = "" if name == znodes.DEFAULT_ENTITY else name
             before = image.configs.get((resource_type, resource), {})
             changed = [key for key in sorted({*before, *values}) if before.get(key) != values.get(key)]
             return [ConfigRecord(resource_type, resource, key, values.get(key)) for key in changed]
     entity = quota_entity(kind, name)
-    if entity is None:
-        return []
-    known.kept[path] = {key: value for key, value in values.items() if key not in QUOTA_KEYS}
+    return [] if entity is None else _client_records(path, data, entity, known, image)
+
+
+def _client_records(path: str, data: bytes, entity: Entity, known: Known, image: ClusterImage) -> list[Stored]:
+    """Quotas and credentials. A value that cannot be read is none, and stays where it is."""
     try:
-        limits = {key: float(value) for key, value in values.items() if key in QUOTA_KEYS}
-    except ValueError as error:
-        raise DecodeError(f"{path}: {error}") from None
+        values = znodes.decode_config(data, path)
+    except DecodeError as error:
+        known.problems.append(error.message)
+        values = {}
+    user, limits, credentials = user_of(entity), dict[str, float](), dict[int, UserScramCredentialRecord]()
+    kept = known.kept[path] = dict[str, str]()
+    for key, value in values.items():
+        try:
+            if key in QUOTA_KEYS:
+                limits[key] = float(value)
+            elif key in security_znodes.SCRAM and user is not None:
+                credential = security_znodes.decode_credential(user, key, value)
+                credentials[credential.mechanism] = credential
+            else:
+                kept[key] = value
+        except (ValueError, DecodeError) as error:
+            kept[key] = value
+            known.problems.append(f"{path}: {error.message if isinstance(error, DecodeError) else f'{key} is no number'}")
     known_limits = image.quotas.get(entity, {})
     changed = [key for key in sorted({*known_limits, *limits}) if known_limits.get(key) != limits.get(key)]
     parts = [QuotaEntity(part, part_name) for part, part_name in entity]
-    return [ClientQuotaRecord(parts, key, limits.get(key, 0.0), key not in limits) for key in changed]
+    records: list[Stored] = [ClientQuotaRecord(parts, key, limits.get(key, 0.0), key not in limits) for key in changed]
+    return records if user is None else [*records, *_credential_records(user, credentials, image)]
 
 
-def quota_entity(kind: str, name: str) -> tuple[tuple[str, str | None], ...] | None:
+def _credential_records(user: str, credentials: Mapping[int, UserScramCredentialRecord], image: ClusterImage) -> Iterator[Stored]:
+    for mechanism, _ in security_znodes.SCRAM.values():
+        before, credential = image.scram_credentials.get((user, mechanism)), credentials.get(mechanism)
+        if credential is not None and credential != before:
+            yield credential
+        elif credential is None and before is not None:
+            yield RemoveUserScramCredentialRecord(user, mechanism)
+
+
+def acl_records(pattern: Pattern, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
+    """What makes the image's ACLs of the pattern those of its znode; no data is that of none."""
+    found = security_znodes.decode_acls(data, pattern)
+    known.kept_acls.pop(security_znodes.acl_path(pattern), None)
+    if found.kept:
+        known.kept_acls[security_znodes.acl_path(pattern)] = found.kept
+    if found.problem is not None:
+        known.problems.append(found.problem)
+    cell = image.acl_tables.cells.get(pattern, ())
+    before = {security_znodes.acl_record(pattern, *acl).id for acl in acls_in(cell)}
+    after = {acl.id for acl in found.acls}
+    added = [acl for acl in found.acls if acl.id not in before]
+    return [*added, *(RemoveAccessControlEntryRecord(acl_id) for acl_id in sorted(before - after))]
+
+
+def token_records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
+    """The same of the token whose znode it is."""
+    token_id = path.removeprefix(f"{security_znodes.TOKENS}/")
+    before = image.delegation_tokens.get(token_id)
+    try:
+        token = security_znodes.decode_token(data, token_id) if data else None
+    except DecodeError as error:
+        known.problems.append(error.message)
+        token = None
+    if token is None:
+        return [] if before is None else [RemoveDelegationTokenRecord(token_id)]
+    return [] if token == before else [token]
+
+
+def quota_entity(kind: str, name: str) -> Entity | None:
     """Whose quotas are below ``/config/<kind>/<name>``; None for what has none."""
     parts = name.split("/")
     if kind == "ips" and len(parts) == 1 and name:

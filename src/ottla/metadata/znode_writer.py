@@ -3,7 +3,8 @@
 A group of records becomes units; the operations of a unit belong together, and after each unit, in their order, the znodes say something
 that a controller can go on from: a topic's assignment comes before the states of its partitions, and a controller that finds an assignment
 without a state makes it. Each operation names the version that it replaces. The version of a partition's state is its partition epoch:
-every change of the partition is one more write of its state. Brokers are no records here: their znodes are their own.
+every change of the partition is one more write of its state. Brokers are no records here: their znodes are their own. All ACLs of a
+resource are in one znode, and all that is known of a user in another one: quotas and SCRAM credentials.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ from typing import Final
 from ottla.coordination import OPEN_ACCESS, Access, Create, Delete, Operation, Set
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
-from ottla.metadata import znodes
+from ottla.metadata import security_znodes, znodes
+from ottla.metadata.acls import Pattern, acls_in, pattern_of
 from ottla.metadata.image import CLIENT_ID, IP, RESOURCE_BROKER, RESOURCE_TOPIC, USER, ClusterImage, PartitionImage, QuotaEntity, TopicImage
+from ottla.metadata.known_znodes import Known, Removed
 from ottla.metadata.znodes import StateZnode, TopicZnode
 from ottla.types import NO_LEADER
 from ottla.wire.schema import Stored
@@ -41,17 +48,6 @@ IMPLIED_FEATURES: Final[Mapping[str, int]] = {"metadata.version": 21, "eligible.
 """Levels that are no znode's: those of a Kafka 3.9 in ZooKeeper mode, which knows neither."""
 
 AclOf = Callable[[str], Sequence[Access]]
-
-
-@dataclass(slots=True)
-class Known:
-    """A controller's knowledge of the znodes beside the image: the ``versions`` of existing ones, by path.
-
-    ``kept`` are values of a configuration that are not ours, and stay as they are: passwords of users, above all.
-    """
-
-    versions: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class ZnodeWriter:
@@ -75,29 +71,47 @@ class ZnodeWriter:
         for record in records:
             if isinstance(record, ConfigRecord) and record.resource_type not in CONFIG_TYPES:
                 raise _refused("a configuration of this kind has no place in ZooKeeper; groups and client metrics need a quorum")
-            if isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
-                raise _refused("SCRAM users need a quorum: in ZooKeeper mode they are not supported yet; PLAIN is")
             if isinstance(record, FeatureLevelRecord) and IMPLIED_FEATURES.get(record.name, record.feature_level) != record.feature_level:
                 raise _refused(f"{record.name} is at level {IMPLIED_FEATURES[record.name]} in ZooKeeper mode, and stays there")
+            for name in _names(record):
+                if not znodes.can_be_named(name):
+                    raise _refused(f"{name[:100]!r} has no place in ZooKeeper: no znode can have that name")
 
     @staticmethod
-    def removed(image: ClusterImage, records: Iterable[Stored]) -> list[TopicImage]:
-        """The topics that the records remove from the image, to be looked at before they do."""
-        return [image.topics[image.topic_names[record.topic_id]] for record in records if isinstance(record, RemoveTopicRecord)]
+    def named(records: Sequence[Stored]) -> Sequence[Stored]:
+        """The records with the ids that who reads the znodes gives them: ACLs have none there."""
+        if not any(isinstance(record, AccessControlEntryRecord) for record in records):
+            return records
+        return [_named(record) if isinstance(record, AccessControlEntryRecord) else record for record in records]
 
-    def units(self, image: ClusterImage, records: Sequence[Stored], removed: Sequence[TopicImage]) -> list[list[Operation]]:
+    @staticmethod
+    def removed(image: ClusterImage, records: Iterable[Stored]) -> Removed:
+        """What the records remove from the image, to be looked at before they do."""
+        topics, patterns = list[TopicImage](), dict[Pattern, None]()
+        for record in records:
+            if isinstance(record, RemoveTopicRecord):
+                topics.append(image.topics[image.topic_names[record.topic_id]])
+            elif isinstance(record, RemoveAccessControlEntryRecord) and record.id in image.acls:
+                patterns[pattern_of(image.acls[record.id])] = None
+        return Removed(topics, tuple(patterns))
+
+    def units(self, image: ClusterImage, records: Sequence[Stored], removed: Removed) -> list[list[Operation]]:
         """What carries the records out, whose image this is. ``removed`` was found before them."""
         found = _Touched.by(image, records)
         units: list[list[Operation]] = []
         for entity in found.configs:
             units.append(self._config(entity, image.configs.get(entity, {})))
         for quota in found.quotas:
-            units.append(self._quota(image, quota))
+            units.append(self._client(image, quota))
+        for pattern in {**found.patterns, **dict.fromkeys(removed.patterns)}:
+            units.append(self._acls(image, pattern))
+        for token_id in found.tokens:
+            units.append(self._token(token_id, image.delegation_tokens.get(token_id)))
         for name in found.assignments:
             units.append(self.assignment(image.topics[name]))
         for (name, index), change_count in found.partitions.items():
             units.append(self._state(name, index, image.topics[name].partitions[index], change_count))
-        for topic in removed:
+        for topic in removed.topics:
             units += self._removal(topic)
         if found.features:
             levels = {name: level for name, level in image.features.items() if name not in IMPLIED_FEATURES}
@@ -124,6 +138,17 @@ class ZnodeWriter:
     def _drop(self, path: str) -> list[Operation]:
         version = self._known.versions.pop(path, None)
         return [] if version is None else [Delete(path, version)]
+
+    def _parents(self, path: str) -> list[Operation]:
+        """Makes those that are not there: a cluster without ACLs and tokens has none of theirs."""
+        if path.rpartition("/")[0] in self._known.versions:
+            return []
+        parts = path.split("/")
+        above = ("/".join(parts[:count]) for count in range(2, len(parts)))
+        return [self._create(parent) for parent in above if parent not in self._known.versions]
+
+    def _notice(self, prefix: str, data: bytes) -> list[Operation]:
+        return [*self._parents(prefix), self._create(prefix, data, is_sequential=True)]
 
     # -- what the records say
 
@@ -166,6 +191,7 @@ class ZnodeWriter:
             state = Delete(znodes.state_path(topic.name, index), partition.partition_epoch)
             units.append([state, *self._drop(znodes.partition_path(topic.name, index))])
         config = f"{znodes.CONFIG}/topics/{topic.name}"
+        self._known.count(config)
         last = (*self._drop(znodes.partitions_path(topic.name)), *self._drop(znodes.topic_path(topic.name)), *self._drop(config))
         return [*units, [*last, *self._drop(mark)]]
 
@@ -176,11 +202,13 @@ class ZnodeWriter:
 
     def _put_config(self, entity_path: str, values: Mapping[str, str]) -> list[Operation]:
         path = f"{znodes.CONFIG}/{entity_path}"
+        self._known.count(path)
         data = znodes.encode_config({**self._known.kept.get(path, {}), **values})
         change = self._create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity_path), is_sequential=True)
         return [self._put(path, data), change]
 
-    def _quota(self, image: ClusterImage, entity: QuotaEntity) -> list[Operation]:
+    def _client(self, image: ClusterImage, entity: QuotaEntity) -> list[Operation]:
+        """The quotas of users, clients and addresses, and the credentials of a user."""
         entity_path, operations = quota_path(entity), list[Operation]()
         parent, _, last = entity_path.rpartition("/clients/")
         if last and parent:  # /config/users/U/clients/C
@@ -188,7 +216,34 @@ class ZnodeWriter:
                 if path not in self._known.versions:
                     operations.append(self._create(path, data))
         values = {key: quota_text(key, value) for key, value in image.quotas.get(entity, {}).items()}
+        for mechanism, _ in security_znodes.SCRAM.values():
+            credential = image.scram_credentials.get((user_of(entity) or "", mechanism))
+            if credential is not None:
+                values |= [security_znodes.encode_credential(credential)]
         return [*operations, *self._put_config(entity_path, values)]
+
+    def _acls(self, image: ClusterImage, pattern: Pattern) -> list[Operation]:
+        """All ACLs of the pattern; without any it has no znode."""
+        path, known = security_znodes.acl_path(pattern), self._known
+        known.count(path)
+        acls = sorted(acls_in(image.acl_tables.cells.get(pattern, ())))
+        kept = known.kept_acls.pop(path, ())
+        if acls:
+            data = security_znodes.encode_acls(acls, kept)
+            if kept and security_znodes.says(data, pattern, acls):
+                known.kept_acls[path] = kept
+            elif kept:  # they have been deleted, with the ACL that closes the resource because of them
+                data = security_znodes.encode_acls(acls)
+            change = [*self._parents(path), self._put(path, data)]
+        else:
+            change = self._drop(path)
+        return [*change, *self._notice(*security_znodes.acl_change(pattern))]
+
+    def _token(self, token_id: str, token: DelegationTokenRecord | None) -> list[Operation]:
+        path, known = security_znodes.token_path(token_id), self._known
+        known.count(path)
+        change = self._drop(path) if token is None else [*self._parents(path), self._put(path, security_znodes.encode_token(token))]
+        return [*change, *self._notice(f"{security_znodes.TOKEN_CHANGES}/{security_znodes.TOKEN_CHANGE}", token_id.encode())]
 
 
 @dataclass(slots=True)
@@ -197,6 +252,8 @@ class _Touched:
 
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
     quotas: dict[QuotaEntity, None] = field(default_factory=dict)
+    patterns: dict[Pattern, None] = field(default_factory=dict)
+    tokens: dict[str, None] = field(default_factory=dict)
     assignments: dict[str, None] = field(default_factory=dict)
     partitions: dict[tuple[str, int], int] = field(default_factory=dict)
     producer_ids: tuple[int, int] | None = None
@@ -211,6 +268,12 @@ class _Touched:
                     found.configs[record.resource_type, record.resource_name] = None
                 case ClientQuotaRecord():
                     found.quotas[tuple((part.entity_type, part.entity_name) for part in record.entity)] = None
+                case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+                    found.quotas[((USER, record.name),)] = None
+                case AccessControlEntryRecord():
+                    found.patterns[pattern_of(record)] = None
+                case DelegationTokenRecord() | RemoveDelegationTokenRecord():
+                    found.tokens[record.token_id] = None
                 case TopicRecord() if record.name in image.topics:
                     found.assignments[record.name] = None
                     found.configs[RESOURCE_TOPIC, record.name] = None  # also an empty one: it may be there, with what a tool left
@@ -246,6 +309,11 @@ def quota_path(entity: QuotaEntity) -> str:
     return f"users/{names[USER]}" + (f"/clients/{names[CLIENT_ID]}" if CLIENT_ID in names else "")
 
 
+def user_of(entity: QuotaEntity) -> str | None:
+    """The user whose credentials are beside these quotas; None for a client, an address, or the default of all users."""
+    return entity[0][1] if len(entity) == 1 and entity[0][0] == USER else None
+
+
 def quota_text(key: str, value: float) -> str:
     return str(int(value)) if key in _WHOLE else repr(float(value))
 
@@ -269,6 +337,15 @@ def joined(units: Sequence[Sequence[Operation]], *, bytes_max: int) -> list[list
     return requests
 
 
+def sizes_with(image: ClusterImage, acls: Iterable[AccessControlEntryRecord]) -> dict[Pattern, int]:
+    """How large the znodes of these ACLs' patterns would be with them, in bytes, and rather more."""
+    added: dict[Pattern, list[tuple[str, str, int, int]]] = {}
+    for acl in acls:
+        added.setdefault(pattern_of(acl), []).append((acl.principal, acl.host, acl.operation, acl.permission_type))
+    cells = image.acl_tables.cells
+    return {one: security_znodes.size_of([*acls_in(cells.get(one, ())), *more]) for one, more in added.items()}
+
+
 def _size(unit: Sequence[Operation]) -> int:
     """About what the operations are on the wire, and rather more."""
     return sum(120 + len(operation.path) + (len(operation.data) if isinstance(operation, Create | Set) else 0) for operation in unit)
@@ -277,6 +354,23 @@ def _size(unit: Sequence[Operation]) -> int:
 def _without_marks(operations: list[Operation]) -> list[Operation]:
     made = {operation.path for operation in operations if isinstance(operation, Create) and operation.path.startswith(znodes.DELETE_TOPICS)}
     return [operation for operation in operations if operation.path not in made]
+
+
+def _names(record: Stored) -> Sequence[str]:
+    """What the record names, that becomes the name of a znode, and that not every check before this one has looked at."""
+    if isinstance(record, AccessControlEntryRecord):
+        return (record.resource_name,)
+    if isinstance(record, UserScramCredentialRecord):
+        return (znodes.sanitized(record.name),)
+    if isinstance(record, DelegationTokenRecord):
+        return (record.token_id,)
+    if isinstance(record, ClientQuotaRecord):
+        return [znodes.sanitized(part.entity_name) for part in record.entity if part.entity_name is not None]
+    return ()
+
+
+def _named(acl: AccessControlEntryRecord) -> AccessControlEntryRecord:
+    return security_znodes.acl_record(pattern_of(acl), acl.principal, acl.host, acl.operation, acl.permission_type)
 
 
 def _refused(text: str) -> KafkaError:

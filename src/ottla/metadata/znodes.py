@@ -47,6 +47,7 @@ DEFAULT_ENTITY: Final = "<default>"
 NO_CONTROLLER_EPOCH: Final = 0
 """Before the first election."""
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_NOT_IN_NAMES: Final = re.compile("[/\\0-\\x1f\\x7f-\\x9f\\ud800-\\uf8ff\\ufff0-\\uffff\\U00010000-\\U0010ffff]")
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
@@ -79,21 +80,28 @@ def unsanitized(name: str) -> str:
     return unquote(name)
 
 
-def _encode(value: Any) -> bytes:
+def can_be_named(name: str) -> bool:
+    """Whether a znode can have that name: no path in ZooKeeper has a slash in it, control characters, or those that are no text."""
+    return name not in ("", ".", "..") and not _NOT_IN_NAMES.search(name)
+
+
+def encode_json(value: Any) -> bytes:
+    """As Kafka's Jackson writes it."""
     return msgspec.json.encode(value)
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """DecodeError for what is none."""
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{what}: {error}") from None
     if not isinstance(found, dict):
         raise DecodeError(f"{what}: it is no JSON object")
     return found
 
 
-class _Reading:
+class Reading:
     """A reader of one znode's JSON. It raises a DecodeError that names the znode for a missing value or a wrong type."""
 
     def __init__(self, what: str) -> None:
@@ -124,15 +132,15 @@ class TopicZnode:
         found: dict[str, Any] = {"partitions": tables["partitions"]}
         if self.topic_id is not None:
             found["topic_id"] = uuid_text(self.topic_id)
-        return _encode(found | {"adding_replicas": tables["adding"], "removing_replicas": tables["removing"], "version": 3})
+        return encode_json(found | {"adding_replicas": tables["adding"], "removing_replicas": tables["removing"], "version": 3})
 
     def _tables(self) -> list[tuple[str, Mapping[int, Sequence[int]]]]:
         return [("partitions", self.partitions), ("adding", self.adding), ("removing", self.removing)]
 
     @classmethod
     def decode(cls, data: bytes, topic: str) -> TopicZnode:
-        found = _object(data, topic_path(topic))
-        with _Reading(topic_path(topic)):
+        found = json_object(data, topic_path(topic))
+        with Reading(topic_path(topic)):
             topic_id = found.get("topic_id")
             partitions, adding, removing = (
                 {int(index): tuple(map(int, nodes)) for index, nodes in found.get(name, {}).items()}
@@ -160,12 +168,12 @@ class StateZnode:
         found: dict[str, Any] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
         if self.is_recovering:
             found["leader_recovery_state"] = 1
-        return _encode(found | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+        return encode_json(found | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
 
     @classmethod
     def decode(cls, data: bytes, what: str) -> StateZnode:
-        found = _object(data, what)
-        with _Reading(what):
+        found = json_object(data, what)
+        with Reading(what):
             return cls(
                 int(found["leader"]), int(found["leader_epoch"]), tuple(map(int, found["isr"])), int(found["controller_epoch"]),
                 found.get("leader_recovery_state", 0) == 1,
@@ -195,12 +203,12 @@ class BrokerZnode:
         if self.rack is not None:
             found["rack"] = self.rack
         host, port = (None, -1) if plain is None else (plain.host, plain.port)
-        return _encode(found | {"jmx_port": -1, "port": port, "host": host, "version": 5, "timestamp": str(self.timestamp_ms)})
+        return encode_json(found | {"jmx_port": -1, "port": port, "host": host, "version": 5, "timestamp": str(self.timestamp_ms)})
 
     @classmethod
     def decode(cls, data: bytes, broker_id: int) -> BrokerZnode:
-        found = _object(data, broker_path(broker_id))
-        with _Reading(broker_path(broker_id)):
+        found = json_object(data, broker_path(broker_id))
+        with Reading(broker_path(broker_id)):
             protocols = found.get("listener_security_protocol_map", {})
             if found["version"] == 1:
                 ends = [EndpointImage("PLAINTEXT", found["host"], int(found["port"]))]
@@ -222,13 +230,13 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> EndpointImage:
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+    return encode_json({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes) -> int:
     """The broker that is the active controller."""
-    found = _object(data, CONTROLLER)
-    with _Reading(CONTROLLER):
+    found = json_object(data, CONTROLLER)
+    with Reading(CONTROLLER):
         return int(found["brokerid"])
     raise AssertionError("it returns or raises")
 
@@ -238,18 +246,18 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    with _Reading(CONTROLLER_EPOCH):
+    with Reading(CONTROLLER_EPOCH):
         return int(data)
     raise AssertionError("it returns or raises")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode({"version": "1", "id": cluster_id})
+    return encode_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    with _Reading(CLUSTER_ID):
-        return str(_object(data, CLUSTER_ID)["id"])
+    with Reading(CLUSTER_ID):
+        return str(json_object(data, CLUSTER_ID)["id"])
     raise AssertionError("it returns or raises")
 
 
@@ -257,27 +265,30 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:
-    return _encode({"version": 1, "config": {name: values[name] for name in in_java_order(values)}})
+    return encode_json({"version": 1, "config": {name: values[name] for name in in_java_order(values)}})
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
     """Empty where nothing is said."""
-    found = _object(data, path).get("config") if data else None
-    with _Reading(path):
+    found = json_object(data, path).get("config") if data else None
+    with Reading(path):
         return {str(name): str(value) for name, value in (found or {}).items()}
     raise AssertionError("it returns or raises")
 
 
 def encode_config_change(entity_path: str) -> bytes:
     """``entity_path`` is that of the config znode, below ``/config``."""
-    return _encode({"version": 2, "entity_path": entity_path})
+    return encode_json({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
     """Which entity's configuration has changed; version 1 names its type and name apart."""
-    found = _object(data, CONFIG_CHANGES)
-    with _Reading(CONFIG_CHANGES):
-        return str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
+    found = json_object(data, CONFIG_CHANGES)
+    with Reading(CONFIG_CHANGES):
+        path = str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
+        if not all(map(can_be_named, path.split("/"))):
+            raise ValueError("no znode can have that name")
+        return path
     raise AssertionError("it returns or raises")
 
 
@@ -286,49 +297,51 @@ def decode_config_change(data: bytes) -> str:
 
 def encode_producer_ids(broker_id: int, start: int, end: int) -> bytes:
     """``end`` is exclusive here, and inclusive there."""
-    return _encode({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end - 1)})
+    return encode_json({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end - 1)})
 
 
 def decode_producer_ids(data: bytes) -> int:
     """The next free id."""
-    with _Reading(PRODUCER_IDS):
-        return int(_object(data, PRODUCER_IDS)["block_end"]) + 1
+    with Reading(PRODUCER_IDS):
+        return int(json_object(data, PRODUCER_IDS)["block_end"]) + 1
     raise AssertionError("it returns or raises")
 
 
 def encode_feature(levels: Mapping[str, int]) -> bytes:
-    return _encode({"features": {name: {"max_version_level": level} for name, level in sorted(levels.items())}, "version": 2, "status": 1})
+    return encode_json(
+        {"features": {name: {"max_version_level": level} for name, level in sorted(levels.items())}, "version": 2, "status": 1}
+    )
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    return _encode({"version": 1, "broker": broker_id, "event": 1})
+    return encode_json({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes) -> int:
     """The broker whose log directory has failed."""
-    with _Reading(LOG_DIR_EVENTS):
-        return int(_object(data, LOG_DIR_EVENTS)["broker"])
+    with Reading(LOG_DIR_EVENTS):
+        return int(json_object(data, LOG_DIR_EVENTS)["broker"])
     raise AssertionError("it returns or raises")
 
 
 def encode_partitions(partitions: Sequence[tuple[str, int]]) -> bytes:
     """As in a preferred election."""
-    return _encode({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
+    return encode_json({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
 
 
 def decode_partitions(data: bytes, path: str) -> list[tuple[str, int]]:
-    with _Reading(path):
-        return [(str(part["topic"]), int(part["partition"])) for part in _object(data, path)["partitions"]]
+    with Reading(path):
+        return [(str(part["topic"]), int(part["partition"])) for part in json_object(data, path)["partitions"]]
     raise AssertionError("it returns or raises")
 
 
 def encode_reassignment(wanted: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
     parts = [{"topic": topic, "partition": index, "replicas": list(nodes)} for (topic, index), nodes in wanted.items()]
-    return _encode({"version": 1, "partitions": parts})
+    return encode_json({"version": 1, "partitions": parts})
 
 
 def decode_reassignment(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
-    with _Reading(REASSIGN_PARTITIONS):
-        parts = _object(data, REASSIGN_PARTITIONS)["partitions"]
+    with Reading(REASSIGN_PARTITIONS):
+        parts = json_object(data, REASSIGN_PARTITIONS)["partitions"]
         return {(str(part["topic"]), int(part["partition"])): tuple(map(int, part["replicas"])) for part in parts}
     raise AssertionError("it returns or raises")

@@ -230,6 +230,8 @@ class SimSession:
         return call
 
     def _path(self, path: str) -> str:
+        if {".", ".."} & set(path.split("/")):  # as kazoo
+            raise ValueError("relative paths not allowed")
         return (self._chroot + path).rstrip("/") or "/"
 
     # -- requests

@@ -1,11 +1,14 @@
 """CreateAcls, versions 1-3: ACLs are added, one result for each, in order (KIP-140).  v2 flexible.
 
 What is no ACL is refused by itself; the others are recorded together. One that is there already is no error, and not recorded again.
+Where some have no place in the cluster's home (ZooKeeper has no znode ``a/b``), each is recorded by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.acl_changes import check_enabled
@@ -13,12 +16,14 @@ from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.acls import add_acls, check_acl, fits_no_client
+from ottla.controller.decided import Recorded
 from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.acl_codes import Operation
 from ottla.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.messages.metadata_records import AccessControlEntryRecord
+from ottla.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from ottla.broker.parts import Parts
@@ -44,12 +49,18 @@ async def handle(parts: Parts, context: RequestContext, request: CreateAclsReque
             result.error_code, result.error_message = error.code, error.message
     if not wanted:
         return CreateAclsResponse(results=results)
-    decision = partial(add_acls, acls=[acl for _, acl in wanted])
-    [outcome] = await parts.controller.decide([decision], refused=too_many_records(len(wanted)))
-    if isinstance(outcome, KafkaError):
-        async for result, _ in slices.over(wanted):
+    excess = too_many_records(len(wanted))
+    outcomes = await parts.controller.decide([_decision([acl for _, acl in wanted])], refused=excess)
+    if excess is None and isinstance(outcomes[0], KafkaError):
+        outcomes = await parts.controller.decide(_decision([acl]) for _, acl in wanted)
+    async for (result, _), outcome in slices.over(zip(wanted, cycle(outcomes), strict=False)):
+        if isinstance(outcome, KafkaError):
             result.error_code, result.error_message = outcome.code, outcome.message
     return CreateAclsResponse(results=results)
+
+
+def _decision(acls: list[AccessControlEntryRecord]) -> Callable[[ClusterImage], Recorded]:
+    return partial(add_acls, acls=acls)
 
 
 def _record(parts: Parts, creation: AclCreation) -> AccessControlEntryRecord:

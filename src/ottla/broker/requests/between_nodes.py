@@ -33,6 +33,9 @@ async def read_introductions(world: World, config: BrokerConfig, roles: NodeRole
         if config.static(PROTOCOL) != Protocol.PLAINTEXT:
             _broker_listener(config, roles)
         return Introductions()
+    if roles.home is HomeKind.ZOOKEEPER:  # any broker may be the controller, and has no listener of its own for that
+        to_brokers = await _read(world, config, _broker_listener(config, roles), BROKERS)
+        return Introductions(brokers=to_brokers, controllers=to_brokers)
     return Introductions(
         brokers=await _read(world, config, _broker_listener(config, roles), BROKERS),
         controllers=await _read(world, config, _controller_listener(config), CONTROLLERS),

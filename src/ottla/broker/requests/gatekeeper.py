@@ -80,6 +80,7 @@ class Gatekeeper(Part):
         self._timer: TimerHandle | None = None
         self._followed: Mapping[QuotaEntity, Mapping[str, float]] | None = None
         self._serving: set[Role] = set()
+        self._knows_users = True
         self._roles: dict[str, Role] = {}  # of the listeners
         self._doorstep: Doorstep | None = None  # while brokers' clients wait outside of an open door
         self._is_held = False
@@ -169,9 +170,13 @@ class Gatekeeper(Part):
         """Clients are let in."""
         self.open()
 
-    def open(self, *roles: Role) -> None:
-        """Connections are let in; with ``roles``, on the listeners of those."""
+    def open(self, *roles: Role, knows_users: bool = True) -> None:
+        """Connections are let in; with ``roles``, on the listeners of those.
+
+        A listener whose users are in the metadata stays closed as long as they are not known: every client would be refused.
+        """
         self._serving.update(roles or Role)
+        self._knows_users = knows_users
         if self._doorstep is not None and Role.BROKER in self._serving:
             self._doorstep.open()
             self._doorstep = None
@@ -273,7 +278,9 @@ class Gatekeeper(Part):
         wait_ms = 0
         for name, listener in self._listeners.items():
             role = self._roles[name]
-            is_served = role in self._serving or (self._doorstep is not None and role is Role.BROKER and name not in self._needs_image)
+            needs_users = name in self._needs_image
+            is_served = role in self._serving and (self._knows_users or not needs_users)
+            is_served = is_served or (self._doorstep is not None and role is Role.BROKER and not needs_users)
             may_come = is_served and not self._is_held and name not in self._shut and self._admission.has_room(name)
             listener_wait_ms = self._admission.wait_ms(name, now_ms) if may_come else 0
             if may_come and listener_wait_ms == 0:

@@ -16,7 +16,6 @@ from ottla.broker.requests.listener_security import (
 )
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
-from ottla.config.definition import UNPROTECTED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 from ottla.security.scram import ScramMechanism
@@ -135,17 +134,17 @@ def _names(config: BrokerConfig) -> set[str]:
     return {listener.name for listener in map(parse_listener, config["listeners"])}
 
 
+def between_brokers(config: BrokerConfig) -> str:
+    """The listener on which brokers reach each other: the one that is named, or the first."""
+    name: str | None = config["inter.broker.listener.name"]
+    return name.upper() if name else listeners(config)[0].name
+
+
 def check_between_nodes(config: BrokerConfig) -> None:
-    """INVALID_CONFIG when brokers in ZooKeeper mode would reach each other by a listener that asks who they are."""
-    name = config["inter.broker.listener.name"]
-    if config["delegation.token.secret.key"] is not None:
-        text = "delegation.token.secret.key: delegation tokens need a quorum, and are not supported in ZooKeeper mode; remove it"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-    for listener in listeners(config):
-        protocol = protocols(config)[listener.name]
-        if (name is None or listener.name == name.upper()) and protocol is not Protocol.PLAINTEXT:
-            text = f"listener {listener.name} speaks {protocol}, which is not supported between brokers in ZooKeeper mode: {UNPROTECTED}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        if config["zookeeper.connect"] and protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, listener.name))):
-            text = f"listener {listener.name} offers SCRAM, whose users need a quorum: in ZooKeeper mode PLAIN is supported"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    """INVALID_CONFIG when brokers in ZooKeeper mode would need users to reach the controller, from whom they learn the users."""
+    name = between_brokers(config)
+    protocol = protocols(config).get(name)
+    if protocol is not None and protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, name))):
+        why = "whose users brokers get from the controller, on this very listener, in ZooKeeper mode"
+        way_out = "let it offer PLAIN, or speak SSL with client certificates, and give clients another listener"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {name} of brokers offers SCRAM, {why}: {way_out}")

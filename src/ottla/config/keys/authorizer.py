@@ -10,19 +10,26 @@ from ottla.errors import ErrorCode, KafkaError
 
 STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's class for clusters with a quorum. Its name is accepted as that of its rules: no class is loaded."""
-
+IN_ZOOKEEPER: Final = "kafka.security.authorizer.AclAuthorizer"
+"""The same in ZooKeeper mode, where the ACLs are znodes."""
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         "authorizer.class.name",
         "",
-        f"Who authorizes requests: {STANDARD}, which goes by ACLs, or empty for no one.",
-        choices=("", STANDARD),
+        f"Who authorizes requests: {STANDARD}, which goes by ACLs ({IN_ZOOKEEPER} in ZooKeeper mode), or empty for no one.",
+        choices=("", STANDARD, IN_ZOOKEEPER),
     ),
 )
 OWN_KEYS: Final[tuple[ConfigKey, ...]] = (
     string("super.users", "", "Principals that may do everything, with semicolons between them: User:admin;User:broker.", is_internal=True),
     boolean("allow.everyone.if.no.acl.found", False, "Whether everyone may do what no ACL is about.", is_internal=True),
+    string(
+        "authorizer.zookeeper.url",
+        "",
+        "Another ZooKeeper with the ACLs, which is refused: they are where the cluster is.",
+        is_internal=True,
+    ),
 )
 """Kafka's authorizer reads them beside its reference."""
 
@@ -48,17 +55,27 @@ def check(config: Values) -> None:
     """INVALID_CONFIG for what the operator would believe to protect the node, and what nothing reads."""
     super_users(config["super.users"])
     chosen = config["authorizer.class.name"]
-    if chosen and config["zookeeper.connect"]:
-        way_out = "ACLs are not supported in ZooKeeper mode yet; remove it, and let only trusted hosts reach the listeners"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"authorizer.class.name={chosen} would protect nothing: {way_out}")
+    if chosen:
+        _check_home(chosen, is_in_zookeeper=bool(config["zookeeper.connect"]))
     admin = config["ottla.admin.listener"] or ""
     if chosen and not admin.startswith("https://") and not _is_loopback(admin):
         text = "would show everybody who reaches it what ACLs protect; give it a loopback address, or none, or https://HOST:PORT"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"ottla.admin.listener={config['ottla.admin.listener']} {text}")
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if config[name] and not chosen:
-            text = f"{name} is set, and would protect nothing: set authorizer.class.name={STANDARD}, too"
+            own = IN_ZOOKEEPER if config["zookeeper.connect"] else STANDARD
+            text = f"{name} is set, and would protect nothing: set authorizer.class.name={own}, too"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _check_home(chosen: str, *, is_in_zookeeper: bool) -> None:
+    """Each name is of one place where ACLs are kept, and tells the operator which: the other one would be another set of ACLs."""
+    own = IN_ZOOKEEPER if is_in_zookeeper else STANDARD
+    if chosen != own:
+        where = (
+            "in ZooKeeper mode (zookeeper.connect), ACLs are znodes" if is_in_zookeeper else "with a quorum, ACLs are in its metadata log"
+        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"authorizer.class.name={chosen}: {where}; set it to {own}")
 
 
 def _is_loopback(address: str) -> bool:

@@ -23,6 +23,7 @@ from ottla.broker.homes.zookeeper.membership import ZookeeperMembership
 from ottla.broker.homes.zookeeper.metadata import FoundCluster, WhileActive, ZookeeperMetadata, find_cluster
 from ottla.broker.homes.zookeeper.node_id import settle_node_id
 from ottla.broker.homes.zookeeper.notices import Notices
+from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.services import Services
 from ottla.broker.liveness.own_address import OwnAddress
 from ottla.broker.log_directories import LogDirectories
@@ -32,7 +33,7 @@ from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.peers import Address, Peers, SetUp
 from ottla.broker.replicas.early_requests import UNHEARD_MS
 from ottla.broker.requests.gate import Forward
-from ottla.broker.requests.listeners import listeners
+from ottla.broker.requests.listeners import between_brokers, listeners
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.waits import Waits
 from ottla.loggers import get_logger
@@ -50,10 +51,11 @@ class ZookeeperHome:
         self._basis = basis
         self.waits = waits
         self.directories = directories
-        self.peers = Peers(world, CallerName.of_node(config.node_id, "metadata"), silence_ms_max=ASK_MS_MAX, set_up=SetUp.of(config))
+        to_brokers = basis.introductions.brokers.over(world)
+        self.peers = Peers(to_brokers, CallerName.of_node(config.node_id, "metadata"), silence_ms_max=ASK_MS_MAX, set_up=SetUp.of(config))
         self.metadata = metadata = ZookeeperMetadata(world, config, found, self.peers, basis.follower)
-        self.own_address = OwnAddress(world, config.node_id)
-        self.all_services = Services(self.own_address.on_client)
+        self.own_address = OwnAddress(to_brokers, config.node_id)
+        self.all_services = Services(self.own_address.on_client, between_brokers(config))
         self.services = self.all_services.of_joined
         self.voters: Mapping[int, Address] = {}
 
@@ -105,6 +107,7 @@ class ZookeeperHome:
         """Of this node's controller, with what else is done while that is the active one."""
         world, config = self._basis.world, self._basis.config
         notices = Notices(world, config, controller)
+        security = SecurityNotices(world, controller, config["zookeeper.max.in.flight.requests"])
         lost = LostReplicas(controller, self.peers, self.ways.listener)
         made = ZookeeperMembership(world, config, controller, self.metadata, self.evidence, self._follows, lost.on_came)
         self.while_active = (
@@ -113,6 +116,9 @@ class ZookeeperHome:
             notices.follow_deletions,
             notices.follow_reassignments,
             notices.follow_elections,
+            security.follow_literal_acls,
+            security.follow_prefixed_acls,
+            security.follow_tokens,
             lost.follow_events,
         )
         return made
@@ -161,7 +167,7 @@ class ZookeeperLife(Life):
         await core.gate.bind(listeners(basis.config))
         home.waits.turn_to(self._awaited)
         core.gate.router.serve(home.all_services.of_joining)
-        core.gate.open()
+        core.gate.open(knows_users=False)
         home.metadata.begin(self._registration, home.while_active)
         process = basis.world.random.getrandbits(128).to_bytes(16, "big")
         await home.directories.mark_running(process)
@@ -169,6 +175,7 @@ class ZookeeperLife(Life):
         await home.directories.mark_running(process, self.broker_epoch)
         await core.partitions.set_strays_aside()
         core.gate.router.serve(home.services)
+        core.gate.open()
         if basis.config["ottla.zookeeper.group.registry"]:
             registry = GroupRegistry(basis.config.node_id, core.groups, home.metadata.acl_of)
             self._registry_task = asyncio.get_running_loop().create_task(keep(registry, lambda: home.metadata.session))

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from ottla.config import BrokerConfig
 from ottla.coordination import Access, NodeExistsError, NoNodeError, Session
-from ottla.metadata import znodes
+from ottla.metadata import security_znodes, znodes
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -44,7 +45,22 @@ class Loader:
         deleting = await self.children(znodes.DELETE_TOPICS)
         found |= {f"{znodes.DELETE_TOPICS}/{topic}": (b"", -1) for topic in deleting}
         await self._get([znodes.PRODUCER_IDS, znodes.FEATURE], found)
+        await self._get(await self._security_paths(found), found)
         return found
+
+    async def _security_paths(self, found: dict[str, tuple[bytes, int]]) -> list[str]:
+        """Of ACLs and tokens; those that only hold them are found."""
+        directories = [f"{root}/{kind}" for root in security_znodes.ACL_ROOTS.values() for kind in security_znodes.TYPE_NAMES.values()]
+        directories.append(security_znodes.TOKENS)
+        paths: list[str] = []
+        for directory, names in zip(directories, await self._each(directories, self._children_or_none), strict=True):
+            paths += [f"{directory}/{name}" for name in names or ()]
+        holding = (*directories, security_znodes.LITERAL_CHANGES, security_znodes.PREFIXED_CHANGES, security_znodes.TOKEN_CHANGES)
+        parents = with_parents(holding)
+        for parent, stat in zip(parents, await self._each(parents, self._session.exists), strict=True):
+            if stat is not None:
+                found[parent] = b"", -1
+        return paths
 
     async def _config_paths(self, found: dict[str, tuple[bytes, int]]) -> list[str]:
         paths: list[str] = []
@@ -86,14 +102,26 @@ class Loader:
         return results
 
 
-async def make_persistent(session: Session, acl_of: AclOf) -> None:
-    """What every cluster has is there, with all parents."""
+def security_paths(config: BrokerConfig) -> list[str]:
+    """What a cluster has that goes by ACLs, and one that has delegation tokens; as with Kafka, others have none of it."""
+    acls = security_znodes.PERSISTENT_OF_ACLS if config["authorizer.class.name"] else ()
+    tokens = security_znodes.PERSISTENT_OF_TOKENS if config["delegation.token.secret.key"] is not None else ()
+    return [*acls, *tokens]
+
+
+def with_parents(paths: Iterable[str]) -> list[str]:
+    """Each path after its parents, once."""
     wanted: dict[str, None] = {}
-    for path in (*znodes.PERSISTENT, "/admin", "/cluster"):
+    for path in paths:
         parts = path.split("/")[1:]
         for count in range(1, len(parts) + 1):
             wanted["/" + "/".join(parts[:count])] = None
-    for path in wanted:
+    return list(wanted)
+
+
+async def make_persistent(session: Session, acl_of: AclOf, more: Iterable[str] = ()) -> None:
+    """What every cluster has is there, and what this one has ``more``, with all parents."""
+    for path in with_parents([*znodes.PERSISTENT, "/admin", "/cluster", *more]):
         if await session.exists(path) is None:
             try:
                 await session.create(path, acl=acl_of(path))

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
 from ottla.broker.homes.zookeeper.following import Following
-from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent
+from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent, security_paths
+from ottla.broker.homes.zookeeper.notices import report_problems
 from ottla.broker.homes.zookeeper.place import Place
 from ottla.broker.homes.zookeeper.registration import Registration
 from ottla.broker.homes.zookeeper.reign import Reign
@@ -63,7 +64,7 @@ async def find_cluster(world: World, config: BrokerConfig, new_cluster_id: str) 
     place = Place.of(config)
 
     async def prepare(session: Session) -> str:
-        await make_persistent(session, place.acl_of)
+        await make_persistent(session, place.acl_of, security_paths(config))
         return await cluster_id(session, new_cluster_id, place.acl_of)
 
     session, found = await place.begin(world, prepare)
@@ -335,6 +336,7 @@ class ZookeeperMetadata(Part):
             if path.startswith(f"{znodes.TOPICS}/") and path.count("/") == 3
         }
         found = self.found = read_cluster(tree, new_ids)
+        report_problems(found.known)
         self.registered = await read_brokers(session)
         before = self.image.brokers
         kept = {

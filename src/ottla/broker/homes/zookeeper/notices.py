@@ -1,14 +1,15 @@
 """What tools write into ZooKeeper for the controller to take: configurations, deletions, reassignments, preferred elections.
 
 A configuration is in its own znode; that it has changed is said by a sequential one below ``/config/changes``. Its values are in force once
-the controller has read them, on every broker. A version of the znode that is newer than the controller's was written by someone else; what
-is older is about to be replaced by the controller's own write, which will fail if it must. Source: Kafka 3.9 (KIP-21, KIP-248).
+the controller has read them, on every broker. What is read is compared with the image when nothing of this controller's is on its way to
+that znode: then a difference is of someone else, whatever the versions are, since a znode that was deleted and made again starts over.
+Source: Kafka 3.9 (KIP-21, KIP-248).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.known_znodes import Known
 from ottla.metadata.znode_reader import config_records
 from ottla.ports import World
 
@@ -75,27 +77,18 @@ class Notices:
 
     async def _adopt(self, reign: Reign, path: str) -> None:
         """What the znode says is decided, unless it is known."""
-        versions = reign.writer.known.versions
-        before = versions.get(path)
-        try:
-            data, stat = await reign.session.get(path)
-            version: int | None = stat.version
-        except NoNodeError:
-            data, version = b"", None
-        known = versions.get(path)
-        is_foreign = known is not None and known == before if version is None else known is None or version > known
-        if not is_foreign or reign.has_ended:
+        found = await settled(reign, self._controller, path)
+        if found is None:
             return
+        data, version = found
         try:
             draft = self._controller.replica.draft
             records = config_records(path, data, reign.writer.known, draft, draft.topics)
         except DecodeError as error:
             log.error("config_znode_unreadable", path=path, reason=error.message)
             return
-        if version is None:
-            del versions[path]
-        else:
-            versions[path] = version
+        report_problems(reign.writer.known)
+        reign.writer.known.note(path, version)
         if records:
             log.info("config_taken", path=path, values=len(records))
             reign.append(records, is_known=True)
@@ -168,3 +161,33 @@ class Notices:
         for result in results:
             if isinstance(result, KafkaError) and result.code != ErrorCode.ELECTION_NOT_NEEDED:
                 log.warning("request_refused", reason=result.message)
+
+
+async def settled(
+    reign: Reign, controller: ActiveController, path: str, watched: Callable[[], Awaitable[None]] | None = None
+) -> tuple[bytes, int | None] | None:
+    """Data and version of the znode when all that this controller has decided on it is there; without a version it does not exist.
+
+    ``watched`` sets a watch before each reading. None when the reign has ended.
+    """
+    known, replica = reign.writer.known, controller.replica
+    while not reign.has_ended:
+        change_count = known.change_counts.get(path, 0)
+        await replica.committed(replica.draft.end_offset)
+        if watched is not None:
+            await watched()
+        try:
+            data, stat = await reign.session.get(path)
+            version: int | None = stat.version
+        except NoNodeError:
+            data, version = b"", None
+        if known.change_counts.get(path, 0) == change_count and not reign.has_ended:
+            return data, version
+    return None
+
+
+def report_problems(known: Known) -> None:
+    """What could not be understood is in the log; nothing of what it said is."""
+    for problem in known.problems:
+        log.error("znode_not_understood", reason=problem)
+    known.problems.clear()

@@ -27,7 +27,7 @@ from ottla.types import Secret
 
 T = TypeVar("T")
 
-SENSITIVE: Final = ("/config/users", "/config/brokers")
+SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 """Not even to be read by others: they hold credentials."""
 OPEN: Final = ("/consumers",)
 """Consumers of the classic kind write there themselves."""
@@ -51,6 +51,9 @@ class Place:
     @classmethod
     def of(cls, config: BrokerConfig) -> Place:
         tls = tls_of(config)
+        elsewhere = config["authorizer.zookeeper.url"]
+        if elsewhere:
+            raise _refused(f"authorizer.zookeeper.url={elsewhere}: ACLs are where the cluster is, at zookeeper.connect; remove it")
         session_ms: int = config["zookeeper.session.timeout.ms"]
         secret: Secret | None = config["ottla.zookeeper.credentials"]
         if config["zookeeper.set.acl"] and secret is None and (tls is None or tls.own is None):

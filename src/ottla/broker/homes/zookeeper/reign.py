@@ -19,10 +19,11 @@ from ottla.broker.metadata.log import is_framed
 from ottla.coordination import Check, ConnectionLostError, CoordinationError, Delete, MultiFailedError, Operation, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
-from ottla.messages.metadata_records import PartitionRecord
+from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, PartitionRecord
 from ottla.metadata import znodes
 from ottla.metadata.image import ClusterImage
-from ottla.metadata.znode_writer import ZnodeWriter, joined
+from ottla.metadata.security_znodes import encode_token
+from ottla.metadata.znode_writer import ZnodeWriter, joined, sizes_with
 from ottla.ports import World
 from ottla.wire.schema import Stored
 
@@ -89,8 +90,10 @@ class Reign:
         if self.has_ended:
             raise not_controller()
         draft = self._applied.draft
-        self._writer.check(draft, records)
-        self._check_room(draft, records)
+        if not is_known:
+            self._writer.check(draft, records)
+            self._check_room(draft, records)
+        records = self._writer.named(records)
         removed = self._writer.removed(draft, records)
         end_offset = self._end_offset + len(records) + (2 if is_framed(records) else 0)
         self._applied.decide(records, end_offset=end_offset, epoch=self.epoch)
@@ -101,7 +104,7 @@ class Reign:
         return end_offset
 
     def _check_room(self, draft: ClusterImage, records: Sequence[Stored]) -> None:
-        """A topic's assignment is one znode."""
+        """A topic's assignment is one znode, and so are all ACLs of a resource, and a token."""
         added: dict[bytes, int] = {}
         for record in records:
             if isinstance(record, PartitionRecord):
@@ -110,8 +113,16 @@ class Reign:
             topic = draft.topics.get(draft.topic_names.get(topic_id, ""))
             known = topic.partitions.values() if topic is not None else ()
             if size + sum(PARTITION_BYTES + 8 * len(partition.replicas) for partition in known) > self._bytes_max:
-                text = f"the topic's assignment would be larger than a request to ZooKeeper may be ({self._bytes_max} bytes)"
-                raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+                raise self._too_large("the topic's assignment", ErrorCode.INVALID_PARTITIONS)
+        acls = [record for record in records if isinstance(record, AccessControlEntryRecord)]
+        if any(size > self._bytes_max for size in sizes_with(draft, acls).values()):
+            raise self._too_large("all ACLs of a resource", ErrorCode.INVALID_REQUEST)
+        tokens = (record for record in records if isinstance(record, DelegationTokenRecord))
+        if any(len(encode_token(token)) > self._bytes_max for token in tokens):
+            raise self._too_large("a token with these renewers", ErrorCode.INVALID_REQUEST)
+
+    def _too_large(self, what: str, code: ErrorCode) -> KafkaError:
+        return KafkaError(code, f"{what} would be larger than a request to ZooKeeper may be ({self._bytes_max} bytes)")
 
     async def carry_out(self) -> None:
         """What is decided is written, in order, for ever. Raises what ends the reign."""

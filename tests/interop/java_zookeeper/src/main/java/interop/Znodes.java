@@ -13,6 +13,10 @@ import kafka.zk.AdminZkClient;
 import kafka.zk.KafkaZkClient;
 import kafka.zk.TopicZNode;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.security.auth.KafkaPrincipal;
+import org.apache.kafka.common.security.token.delegation.DelegationToken;
+import org.apache.kafka.common.security.token.delegation.TokenInformation;
+import org.apache.kafka.common.utils.SecurityUtils;
 import org.apache.kafka.common.utils.Time;
 import org.apache.zookeeper.client.ZKClientConfig;
 import scala.jdk.javaapi.CollectionConverters;
@@ -25,6 +29,8 @@ public final class Znodes {
         try {
             switch (arguments[1]) {
                 case "read" -> read(client);
+                case "token" -> print("token", client.getDelegationTokenInfo(arguments[2]).get());
+                case "put-token" -> putToken(client, arguments[2], arguments[3], Long.parseLong(arguments[4]));
                 case "config" -> configure(new AdminZkClient(client, scala.Option.empty()), arguments);
                 default -> throw new IllegalArgumentException(arguments[1]);
             }
@@ -59,6 +65,14 @@ public final class Znodes {
             print("config of " + topic, new TreeMap<>(client.getEntityConfigs("topics", topic)));
         }
         print("config of user a b", new TreeMap<>(client.getEntityConfigs("users", "a%20b")));
+    }
+
+    /** As Kafka's DelegationTokenManagerZk does; what the HMAC is, no znode says. */
+    private static void putToken(KafkaZkClient client, String id, String owner, long untilMs) {
+        KafkaPrincipal principal = SecurityUtils.parseKafkaPrincipal(owner);
+        client.setOrCreateDelegationToken(new DelegationToken(new TokenInformation(id, principal, List.of(), 1, untilMs, untilMs), new byte[0]));
+        client.createTokenChangeNotification(id);
+        print("token", client.getDelegationTokenInfo(id).get());
     }
 
     private static void configure(AdminZkClient admin, String[] arguments) {
