@@ -70,3 +70,26 @@ def test_a_broker_that_closes_its_logs_takes_none_of_them_for_damaged_when_other
         assert not [path for path in disk.files if "-stray" in path]
 
     play(body)
+
+
+def test_an_image_that_a_part_could_not_follow_is_followed_though_no_other_comes() -> None:
+    async def body(nodes: SimNodes) -> None:
+        broker = nodes.nodes[3].broker
+        assert broker is not None
+        gate, publisher = broker.gate, broker.made.publisher
+        follow, refused = gate.on_image, list[int]()
+
+        async def refuse_once(delta: ImageDelta) -> None:
+            gate.on_image = follow  # type: ignore[method-assign]
+            refused.append(delta.new.end_offset)
+            raise MemoryError
+
+        gate.on_image = refuse_once  # type: ignore[method-assign]
+        await nodes.create("t", [3, 1])
+        await nodes.until(lambda: bool(refused))
+        await nodes.until(lambda: publisher.published.end_offset >= refused[0])
+        assert broker.image is publisher.published
+        assert nodes.partition(3, "t").led_epoch >= 0, "the parts before it had followed"
+
+    events = play(body)
+    assert "metadata_not_followed" in [event["event"] for event in events]

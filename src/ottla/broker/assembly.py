@@ -71,10 +71,12 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
     early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)
 
     async def retry_offline() -> None:
-        """Partitions that could not be opened for want of room or of descriptors are tried again."""
+        """Partitions for which there was no room or descriptor, and an image that a part did not follow, are tried again."""
         if partitions.unopened.retry():
             await publisher.repeat()
             node.on_offline()
+        else:
+            await publisher.catch_up()
 
     housekeeping = Housekeeping(world, config, partitions, router, retry_offline)
     core = Core(
