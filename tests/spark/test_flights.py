@@ -8,7 +8,7 @@ import pytest
 from tests.foreign_clients.broker_process import BrokerProcess
 
 from ottla.client.partitioner import partition_for_key
-from ottla.spark.demo.flights import FLIGHT_COUNT, Flights, airlines, data_folder
+from ottla.spark.demo.flights import AIRLINES_FILE, FLIGHT_COUNT, FLIGHTS_FILE, Flights, airlines
 from ottla.spark.demo.pipeline import QUERIES, start_query
 from ottla.spark.demo.results import percentile, read_results, table
 from ottla.spark.demo.sending import FLIGHTS, TYPED_WRONG, FlightSender, create_topics, end_offsets, missing, send_airlines
@@ -18,12 +18,12 @@ COUNT = 40_000
 
 def file(count: int) -> Any:
     """So many flights, from the first hour on."""
-    return pd.read_csv(data_folder() / "flights.csv.zip").sort_values("time_hour", kind="stable").head(count)
+    return pd.read_csv(FLIGHTS_FILE).sort_values("time_hour", kind="stable").head(count)
 
 
 def recomputed(flights: Any) -> Any:
     """Mean departure delay and flights by origin, airline and day of event time, by another way."""
-    flown = flights.dropna(subset=["dep_time", "dep_delay"]).merge(pd.read_csv(data_folder() / "airlines.csv"), on="carrier")
+    flown = flights.dropna(subset=["dep_time", "dep_delay"]).merge(pd.read_csv(AIRLINES_FILE), on="carrier")
     day = pd.to_datetime(flown["time_hour"]).dt.strftime("%Y-%m-%d").rename("day")
     groups = flown.groupby(["origin", flown["name"].rename("airline"), day])["dep_delay"]
     return pd.DataFrame({"mean_departure_delay": groups.mean(), "flights": groups.count()})
