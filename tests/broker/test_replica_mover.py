@@ -206,6 +206,24 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
     run(main())
 
 
+def test_a_move_whose_worker_dies_is_made_by_the_next_one() -> None:
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), FOLDERS)
+        await broker.start()
+        await create(broker, "t")
+        source = folder_of(broker, "t", 0)
+        await send(broker, "t", [(None, b"%d" % number) for number in range(20)])
+        fault = Fault("work", "COPY_JOB", errno.EIO)
+        broker.machine.disk.faults.append(fault)
+        assert await move(broker, other(source)) == ErrorCode.NONE
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while folder_of(broker, "t", 0) == source:
+                await asyncio.sleep(0.1)
+        assert fault not in broker.machine.disk.faults
+
+    run(main())
+
+
 def test_a_move_continues_after_a_restart() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})

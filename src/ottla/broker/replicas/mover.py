@@ -17,7 +17,7 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.config import BrokerConfig
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, WorkerDied
 from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.quotas import RateMeter
@@ -116,7 +116,7 @@ class ReplicaMover(Part):
                 continue
             try:
                 await self._move_if_due(key, folder)
-            except (OSError, KafkaError) as error:
+            except (OSError, KafkaError, WorkerDied) as error:
                 log.error("replica_not_moved", partition=str(key), folder=folder.path, reason=str(error), next_try_ms=RETRY_MS)
                 failed.add(key)
             finally:
