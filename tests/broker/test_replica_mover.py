@@ -212,7 +212,7 @@ def test_a_move_whose_worker_dies_is_made_by_the_next_one() -> None:
         await broker.start()
         await create(broker, "t")
         source = folder_of(broker, "t", 0)
-        await send(broker, "t", [(None, b"%d" % number) for number in range(20)])
+        await send(broker, "t", [(None, b"x" * 300)] * 20)
         fault = Fault("work", "COPY_JOB", errno.EIO)
         broker.machine.disk.faults.append(fault)
         assert await move(broker, other(source)) == ErrorCode.NONE

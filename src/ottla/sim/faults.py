@@ -10,6 +10,11 @@ ANY: Final = ""
 """Every operation, reads too: the disk has stopped working."""
 
 
+def _is_within(path: str, directory: str) -> bool:
+    """A job's name, which is no path, is within none."""
+    return not directory or f"{path}/".startswith(f"{directory}/")
+
+
 @dataclass(frozen=True, slots=True)
 class Slow:
     """The next operation of this kind on a path that ends so takes so long before it changes anything; with ``lasts``, every one.
@@ -24,7 +29,7 @@ class Slow:
     within: str = ""
 
     def strikes(self, operation: str, path: str) -> bool:
-        return self.operation in (ANY, operation) and path.endswith(self.suffix) and f"{path}/".startswith(f"{self.within}/")
+        return self.operation in (ANY, operation) and path.endswith(self.suffix) and _is_within(path, self.within)
 
 
 def delay_of(slow: list[Slow], operation: str, path: str) -> float:
@@ -52,5 +57,5 @@ class Fault:
     within: str = ""
 
     def strikes(self, operation: str, path: str) -> bool:
-        is_meant = self.operation in (ANY, operation) and path.endswith(self.suffix) and f"{path}/".startswith(f"{self.within}/")
+        is_meant = self.operation in (ANY, operation) and path.endswith(self.suffix) and _is_within(path, self.within)
         return is_meant and not (self.spares and self.spares in path)
