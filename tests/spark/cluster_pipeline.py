@@ -23,7 +23,7 @@ from ottla.spark import pipeline, to_topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HELD = "OTTLA_TEST_HELD"
+HELD, BROKER = "OTTLA_TEST_HELD", "OTTLA_TEST_BROKER"
 SOURCE, COPY, TOTALS = "in", "copy", "totals"
 HELD_SECONDS_MAX = 120
 
@@ -65,7 +65,7 @@ def rows_of(spark: SparkSession) -> DataFrame:
         "minPartitions": "2",
         "includeHeaders": "true",
     }
-    rows = spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": os.environ["OTTLA_TEST_BROKER"]}, **options).load()
+    rows = spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": os.environ[BROKER]}, **options).load()
     return rows.mapInArrow(hold(os.environ[HELD], "map"), rows.schema)
 
 

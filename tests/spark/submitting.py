@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.foreign_clients.broker_process import BrokerProcess
-from tests.spark.cluster_pipeline import COPY, HELD, SOURCE, TOTALS
+from tests.spark.cluster_pipeline import BROKER, COPY, HELD, SOURCE, TOTALS
 from tests.spark.kills import PARTITION_COUNT, check_totals, content, fill, read
 from tests.spark.standalone import StandaloneCluster
 from tests.waiting import PAUSE_SECONDS
@@ -46,7 +46,7 @@ class Submitting:
             more += ["--conf", pair]
         arguments = ["pipeline", "submit", str(FILE), "--master", self.cluster.master, "--checkpoints", str(self.folder / "checkpoints")]
         arguments += ["--until-caught-up", "--data", str(self.folder / "driver"), "-B", self.broker.bootstrap, *self.cluster.conf, *more]
-        environment = os.environ | {HELD: str(self.held), "OTTLA_TEST_BROKER": self.broker.bootstrap}
+        environment = os.environ | {HELD: str(self.held), BROKER: self.broker.bootstrap}
         with (self.folder / "said").open("wb") as file:
             self._process = subprocess.Popen([sys.executable, "-m", "ottla", *arguments], stdout=file, stderr=file, env=environment)
             try:
