@@ -31,7 +31,7 @@ def test_a_declarative_pipeline_reads_a_topic_and_writes_one_exactly_once(topics
     topics.produce(source, [(None, b'{"customer":"ada","amount":5}'), (None, b'{"customer":"ada","amount":5000}')])
     shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
     spec = tmp_path / "spark-pipeline.yml"
-    spec.write_text(spec.read_text().replace("file:///tmp/large-orders", (tmp_path / "storage").as_uri()))
+    spec.write_text(spec.read_text().replace("file:///var/lib/large-orders", (tmp_path / "storage").as_uri()))
     given = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     given |= {"JAVA_HOME": str(find_java_home()), "SPARK_HOME": str(PROGRAM.parent.parent), "PYSPARK_PYTHON": sys.executable}
     given |= {"SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}  # for which Connect takes any free port
