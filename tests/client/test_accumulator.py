@@ -1,6 +1,6 @@
 """Batches of one partition on their way, as the sender moves them."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, PartitionQueue
@@ -97,7 +97,8 @@ def test_no_batch_goes_out_that_would_make_the_broker_forget_the_oldest_in_fligh
 CONTENT = st.none() | st.binary(max_size=40)
 
 
-@given(st.lists(st.tuples(CONTENT, CONTENT), min_size=1, max_size=60), st.integers(0, 200), st.integers(1, 7))
+@given(st.lists(st.tuples(CONTENT, CONTENT), min_size=1, max_size=60), st.integers(0, 200), st.integers(1, 60))
+@example([(bytes(40), bytes(40))] * 30, 0, 30)
 def test_rows_that_are_added_together_are_the_records_that_each_would_be(rows: list, room: int, at_once: int) -> None:
     keys, values = [key for key, _ in rows], [value for _, value in rows]
     longest = max(len(key or b"") for key in keys) + max(len(value or b"") for value in values)
