@@ -100,4 +100,6 @@ SECURITY_GOALS: Final = {
 SPARK_GOALS: Final = {
     "source rows/s, on ottla": Goal(low=1.0),
     "sink rows/s, on ottla": Goal(low=1.5),
+    "exactly once beside at least once, batches of 200,000: rows/s, on ottla": Goal(low=0.5),
+    "exactly once beside at least once, batches of 10,000: rows/s, on ottla": Goal(low=1.0),
 }

@@ -5,11 +5,16 @@ idempotent, no compression), of rows that Spark has in memory. A batch and not a
 checkpoints to either. Values of 100 bytes, keys of 8, two partitions of the topic and so two tasks for either connector,
 local[2], one session; rounds are interleaved, and the first one only warms. A topic of 60 partitions with 30,000 records each is
 read besides: that is more partitions for a task than a response has room for, and 60 tasks for the JVM connector.
+
+Exactly once: the driver collects rows that Spark has in memory and writes them in a transaction with offsets, as it does a micro-batch,
+beside the same rows written at least once by the JVM connector's tasks: as many as a batch has at most, and as an aggregate of 10,000
+keys has.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -24,6 +29,8 @@ from bench.report import Rounds, note, report
 from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.builder import BatchBuilder
 from ottla.records.kernel import FORM
+from ottla.spark.checkpoint import PlannedBatch
+from ottla.spark.driver_sink import Application, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +41,8 @@ SOURCE_ROWS: Final = 2_000_000
 WIDE_PARTITIONS: Final = 60
 WIDE_ROWS: Final = WIDE_PARTITIONS * 30_000
 SINK_ROWS: Final = 1_000_000
+TRANSACTION_ROWS: Final = (200_000, 10_000)
+TRANSACTIONS: Final = 5
 BATCH_ROWS: Final = 1000
 KEY_BYTES, VALUE_BYTES = 8, 100
 SIDES: Final = {"ottla": "ottla", "JVM connector": "kafka"}  # Spark's name of each format
@@ -58,7 +67,8 @@ def main() -> None:
 
 
 def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Rounds:
-    rows = _rows(spark)
+    rows, batches = _rows(spark, SINK_ROWS), {count: _rows(spark, count) for count in TRANSACTION_ROWS}
+    exactly_once = {peer.name: ExactlyOnceBatches(peer) for peer in peers}
     found: Rounds = {side: [] for side in sides}
     for number in range(ROUNDS + 1):
         figures: dict[str, Figures] = {side: {} for side in sides}
@@ -70,7 +80,15 @@ def _rounds(spark: SparkSession, peers: list[Peer], sides: dict[str, str]) -> Ro
                 figures[side][f"60 partitions x 30,000, source rows/s, on {peer.name}"] = WIDE_ROWS / _read(
                     spark, peer, format_name, "wide", is_checked=number == 0
                 )
-                figures[side][f"sink rows/s, on {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name)
+                figures[side][f"sink rows/s, on {peer.name}"] = SINK_ROWS / _write(rows, peer, format_name, SINK_ROWS)
+                for count, batch in batches.items():
+                    spent = [
+                        exactly_once[peer.name].write(batch, count) if side == "ottla" else _write(batch, peer, format_name, count)
+                        for _ in range(TRANSACTIONS)
+                    ]
+                    figures[side][f"exactly once beside at least once, batches of {count:,}: rows/s, on {peer.name}"] = (
+                        count * TRANSACTIONS / sum(spent)
+                    )
         if number:  # the first round warms
             for side, round_figures in figures.items():
                 found[side].append(round_figures)
@@ -118,13 +136,32 @@ def _end(peer: Peer, topic: str, partition_count: int = PARTITIONS) -> int:
         return sum(end_offset(sock, topic, index) for index in range(partition_count))
 
 
-def _rows(spark: SparkSession) -> DataFrame:
+class ExactlyOnceBatches:
+    """Micro-batches of one query, one after the other, as the exactly-once sink gets them."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._application = Application({"kafka.bootstrap.servers": peer.bootstrap, "topic": "written", "app": "bench"})
+        self._number = 0
+
+    def write(self, rows: DataFrame, row_count: int) -> float:
+        """Seconds until the batch is committed."""
+        number = self._number
+        self._number += 1
+        planned = PlannedBatch("q", [json.dumps({"rows": {"0": number + 1}, "began at": {"rows-0": 0}})], False)
+        found: list[int | None] = []
+        seconds = _seconds(lambda: found.append(self._application.deliver(planned, number, lambda: collected(rows, number))))
+        assert found == [row_count], f"{found} rows were written"
+        return seconds
+
+
+def _rows(spark: SparkSession, row_count: int) -> DataFrame:
     """In memory, in as many parts as the topic has."""
     columns = [
         f"cast(lpad(cast(id as string), {size}, '0') as binary) as {name}" for name, size in (("key", KEY_BYTES), ("value", VALUE_BYTES))
     ]
-    rows = spark.range(0, SINK_ROWS, 1, PARTITIONS).selectExpr(*columns).persist()
-    assert rows.count() == SINK_ROWS, "the rows are in memory"
+    rows = spark.range(0, row_count, 1, PARTITIONS).selectExpr(*columns).persist()
+    assert rows.count() == row_count, "the rows are in memory"
     return rows
 
 
@@ -139,13 +176,13 @@ def _read(spark: SparkSession, peer: Peer, format_name: str, topic: str, *, is_c
     return _seconds(lambda: source.write.format("noop").mode("overwrite").save())
 
 
-def _write(rows: DataFrame, peer: Peer, format_name: str) -> float:
+def _write(rows: DataFrame, peer: Peer, format_name: str, row_count: int) -> float:
     """Seconds."""
     before = _end(peer, "written")
     sink = rows.write.format(format_name).option("kafka.bootstrap.servers", peer.bootstrap).option("topic", "written").mode("append")
     seconds = _seconds(sink.save)
     written = _end(peer, "written") - before
-    assert written >= SINK_ROWS, f"{written} of {SINK_ROWS} rows were written"
+    assert written >= row_count, f"{written} of {row_count} rows were written"
     return seconds
 
 

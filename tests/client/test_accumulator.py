@@ -1,8 +1,13 @@
 """Batches of one partition on their way, as the sender moves them."""
 
-from ottla.client.accumulator import PartitionQueue
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, PartitionQueue
 from ottla.client.outgoing import Outgoing
 from ottla.client.producer import SentRecord
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.iteration import iterate_records
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 
@@ -87,3 +92,36 @@ def test_no_batch_goes_out_that_would_make_the_broker_forget_the_oldest_in_fligh
     assert not queue.is_known_again
     queue.landed(first)
     assert queue.is_known_again
+
+
+CONTENT = st.none() | st.binary(max_size=40)
+
+
+@given(st.lists(st.tuples(CONTENT, CONTENT), min_size=1, max_size=60), st.integers(0, 200), st.integers(1, 60))
+@example([(bytes(40), bytes(40))] * 30, 0, 30)
+def test_rows_that_are_added_together_are_the_records_that_each_would_be(rows: list, room: int, at_once: int) -> None:
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    longest = max(len(key or b"") for key in keys) + max(len(value or b"") for value in values)
+    size_max = HEADER_SIZE + 2 * (RECORD_OVERHEAD_BYTES + longest) + room
+
+    async def main() -> None:
+        queue = PartitionQueue(TopicPartition("t", 0))
+        future, start, told = SentRecord(), 0, []
+        while start < len(rows):
+            end = min(len(rows), start + at_once)
+            batch, size, reached = queue.extend(
+                keys, values, future, start=start, end=end, size_bytes_max=longest, timestamp_ms=7, batch_bytes_max=size_max, now_ms=0,
+                delivery_timeout_ms=1_000,
+            )  # fmt: skip
+            assert start < reached <= end
+            assert size > 0
+            told += [] if batch is None else [batch]
+            start = reached
+        assert set(told) == set(queue.batches), "the sender knows of each"
+        assert [batch.is_closed for batch in queue.batches][:-1] == [True] * (len(queue.batches) - 1)
+        assert all(batch.builder.size_bytes <= size_max for batch in queue.batches)
+        assert [batch.count for batch in queue.batches] == [len(batch.timestamps) for batch in queue.batches]
+        found = [record for batch in queue.batches for record in iterate_records(batch.builder.build())]
+        assert [(record.key, record.value, record.timestamp_ms) for record in found] == [(key, value, 7) for key, value in rows]
+
+    run(main())

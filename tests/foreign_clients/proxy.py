@@ -61,6 +61,8 @@ class _Link:
                 exchange = Exchange(api_key, version, frame)
                 self._open[correlation_id] = exchange
                 self._proxy.note(exchange)
+                if not self._proxy.passes(exchange):
+                    return
             self._broker.write(data)
             await self._broker.drain()
 
@@ -73,6 +75,8 @@ class _Link:
                 exchange = self._open.pop(int.from_bytes(frame[:4], "big"))
                 exchange.response = frame
                 self._proxy.note(None)
+                if not self._proxy.passes(exchange):
+                    return
             self._client.write(data)
             await self._client.drain()
 
@@ -119,6 +123,10 @@ class Proxy:
             if exchange is not None:
                 self.exchanges.append(exchange)
             self.changed.notify_all()
+
+    def passes(self, exchange: Exchange) -> bool:
+        """Whether the request, or its answer where it has one, is carried on. Else it is lost, and so is its connection."""
+        return True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ class Doom:
         planted.DriverSink.__call__ = called
 
 
-def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_batch: int, checkpoint: str) -> list[Any]:
+def start(
+    spark: Any, bootstrap: str, folder: Path, names: Sequence[str], rows_per_batch: int, checkpoint: str, **sink_options: str
+) -> list[Any]:
     """The running queries; each ends when it has read all that is there."""
     from pyspark.sql import functions as F
 
@@ -88,7 +91,7 @@ def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_b
     copied = rows.withColumn("topic", F.when(F.crc32("value") % 2 == 0, EVEN).otherwise(ODD)).drop("partition")
 
     def kept(name: str) -> dict[str, str]:
-        return {"app": name, "checkpoint": checkpoint, "checkpointLocation": str(folder / name)}
+        return {"app": name, "checkpoint": checkpoint, "checkpointLocation": str(folder / name), **sink_options}
 
     copier: Any = sink({"kafka.bootstrap.servers": bootstrap} | kept("copy"))
     if "copy" in names:
@@ -103,7 +106,9 @@ def start(spark: Any, bootstrap: str, folder: Path, names: list[str], rows_per_b
     def totals() -> Any:
         return to_topic(counts, TOTALS, key="name", bootstrap=bootstrap, options=kept("totals")).outputMode("update")
 
-    plain = rows.drop("partition").writeStream.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap, "topic": PLAIN})
+    plain = (
+        rows.drop("partition").writeStream.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap, "topic": PLAIN, **sink_options})
+    )
     writers = {"copy": lambda: copy, "totals": totals, "plain": lambda: plain}
     made = {name: writers[name]() if name in writers else operator(name) for name in names}
     return [made[name].option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start() for name in names]

@@ -106,26 +106,30 @@ def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str],
 
 def check_output(bootstrap: str, folder: Path, queries: Sequence[str]) -> None:
     """Every row of the source is in the copies once, as it was; every total once for each batch that changed it."""
-    source = read(bootstrap, SOURCE)
-    rows = Counter(map(content, source))
+    rows = Counter(map(content, read(bootstrap, SOURCE)))
     assert rows == Counter(map(content, [*read(bootstrap, EVEN), *read(bootstrap, ODD)]))
-    totals = Counter((record.key, *json.loads(record.value).values()) for record in read(bootstrap, TOTALS))
-    assert totals == expected_totals(source, folder)
+    check_totals(bootstrap, folder / "totals")
     if "plain" in queries:
         assert rows == Counter(map(content, read(bootstrap, PLAIN)))
+
+
+def check_totals(bootstrap: str, checkpoint: Path) -> None:
+    """Every total of the query with this checkpoint is there once for each batch that changed it."""
+    totals = Counter((record.key, *json.loads(record.value).values()) for record in read(bootstrap, TOTALS))
+    assert totals == expected_totals(read(bootstrap, SOURCE), checkpoint)
 
 
 def content(record: Any) -> tuple[Any, ...]:
     return record.key, record.value, record.headers, record.timestamp_ms
 
 
-def expected_totals(source: list[Any], folder: Path) -> Counter[tuple[Any, ...]]:
+def expected_totals(source: list[Any], checkpoint: Path) -> Counter[tuple[Any, ...]]:
     """From the offsets of each batch, by another way than Spark's."""
     by_place = {(record.partition, record.offset): record.key for record in source}
     position = dict.fromkeys(range(PARTITION_COUNT), 0)
     counts: Counter[bytes | None] = Counter()
     found: Counter[tuple[Any, ...]] = Counter()
-    batches = sorted((int(entry.name), entry) for entry in (folder / "totals" / "offsets").iterdir() if entry.name.isdigit())
+    batches = sorted((int(entry.name), entry) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit())
     for _, entry in batches:
         end = {int(index): offset for index, offset in json.loads(entry.read_text().splitlines()[2])[SOURCE].items()}
         keys = [by_place[partition, offset] for partition in end for offset in range(position[partition], end[partition])]

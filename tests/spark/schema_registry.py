@@ -35,33 +35,42 @@ class SchemaRegistry:
         self._thread.join()
         self._server.server_close()
 
-    def add(self, subject: str, schema: Any, references: list[dict[str, Any]] | None = None) -> int:
-        """The schema is the newest of the subject; its id."""
+    def add(self, subject: str, schema: Any, references: list[dict[str, Any]] | None = None, *, kind: str = "AVRO") -> int:
+        """The schema is the newest of the subject; its id. That of Protobuf is a FileDescriptorProto in base64, and of no other form."""
         number = len(self.schemas) + 1
-        found: dict[str, Any] = {"schema": json.dumps(schema)}
+        found: dict[str, Any] = {"schema": json.dumps(schema)} if kind == "AVRO" else {"schema": schema, "schemaType": kind}
         if references:
             found["references"] = references
         self.schemas[number] = found
         self.subjects.setdefault(subject, []).append(number)
         return number
 
+    def kinds(self, subject: str) -> list[str]:
+        """Of the subject's schemas."""
+        return [self.schemas[number].get("schemaType", "AVRO") for number in self.subjects[subject]]
+
     def answer(self, path: str, body: Any, user: str | None) -> tuple[int, Any]:
         self.asked.append(path)
+        path, _, query = path.partition("?")
         if user != self._user:
             return 401, {"error_code": 401, "message": "who are you"}
         if self.failures_left > 0:
             self.failures_left -= 1
             return 503, {"error_code": 503, "message": "later"}
+        if body is None and any(found.get("schemaType") == "PROTOBUF" for found in self.schemas.values()) and query != "format=serialized":
+            return 200, {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"}  # what a registry says that is not asked for the form
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) in self.schemas:
                 return 200, self.schemas[int(number)]
             case ["subjects", subject, "versions"] if body is not None:
                 if "incompatible" in subject:
                     return 409, {"error_code": 409, "message": "Schema being registered is incompatible with an earlier schema"}
+                kind = body.get("schemaType", "AVRO")
+                schema = json.loads(body["schema"]) if kind == "AVRO" else body["schema"]
                 for known in self.subjects.get(subject, ()):
-                    if json.loads(self.schemas[known]["schema"]) == json.loads(body["schema"]):
+                    if kind == "AVRO" and json.loads(self.schemas[known]["schema"]) == schema:
                         return 200, {"id": known}
-                return 200, {"id": self.add(subject, json.loads(body["schema"]))}
+                return 200, {"id": self.add(subject, schema, kind=kind)}
             case ["subjects", subject, "versions", version] if subject in self.subjects:
                 ids = self.subjects[subject]
                 index = len(ids) if version == "latest" else int(version)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError, TransactionAbortableError
 from ottla.errors import ErrorCode
-from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Seal, Step, StopError
+from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Seal, Step, StopError, TransactionExpiredError
 from ottla.spark.marker import Committed, committed_of, hash_of
 from ottla.spark.offsets import Offsets
 from ottla.types import TopicPartition
@@ -149,7 +149,7 @@ class Driver:
             return
         try:
             answer = self._perform(self._asked, fault)
-        except (ProducerFencedError, TransactionAbortableError, CommitOutcomeUnknownError, DataLoss) as error:
+        except (ProducerFencedError, TransactionAbortableError, TransactionExpiredError, CommitOutcomeUnknownError, DataLoss) as error:
             self._go_on(error)
             return
         if fault in ("received", "answered"):
@@ -171,6 +171,10 @@ class Driver:
                 if self._rng.random() < 0.5 and self._epoch == world.epoch:
                     world.commit()
                 raise CommitOutcomeUnknownError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+            if fault == "expired" and asked is not Step.BEGIN:  # whoever has fenced it, another driver or its coordinator
+                if self._epoch == world.epoch:
+                    world.fence()
+                raise TransactionExpiredError(ErrorCode.PRODUCER_FENCED, "its time was over")
             world.check(self._epoch)
             if fault == "refused":
                 raise TransactionAbortableError(ErrorCode.TRANSACTION_ABORTABLE, "refused")
@@ -199,7 +203,7 @@ class Driver:
             self._asked = None
         except StopError as stop:
             self.stopped, self.is_over = stop, True
-        except (TransactionAbortableError, CommitOutcomeUnknownError):
+        except (TransactionAbortableError, TransactionExpiredError, CommitOutcomeUnknownError):
             self._asking = None  # the query fails, and is started again in the same process or in another one
             self.is_over = self._rng.random() < 0.5
         except DataLoss:
@@ -266,7 +270,7 @@ class Play:
             self._step(rng.choice(self.drivers))
 
     def _step(self, driver: Driver) -> None:
-        fault = self.rng.choice(["sent", "received", "answered", "refused", "unknown"]) if self.rng.random() < 0.06 else "none"
+        fault = self.rng.choice(["sent", "received", "answered", "refused", "unknown", "expired"]) if self.rng.random() < 0.06 else "none"
         place = driver.place
         driver.step(fault)
         if fault != "none":

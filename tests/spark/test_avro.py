@@ -21,9 +21,10 @@ from tests.spark.test_streams import run, written
 from ottla.errors import KafkaError
 from ottla.spark import avro, dead_letters, read_table, read_topic, to_topic
 from ottla.spark.avro_types import schema_of, struct_of
-from ottla.spark.avro_values import CORRUPT, BadValueError, Decoder, Encoder
+from ottla.spark.avro_values import AvroDecoder, Encoder
 from ottla.spark.queries import make_views
 from ottla.spark.registry import Registry, RegistryError
+from ottla.spark.registry_values import CORRUPT, BadValueError
 
 UTC = datetime.UTC
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "amount", "type": "int"}]}
@@ -50,9 +51,9 @@ def wire(schema_id: int, schema: Any, record: Any) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + content.getvalue()
 
 
-def decoder(registry: SchemaRegistry, subject: str, **more: Any) -> Decoder:
+def decoder(registry: SchemaRegistry, subject: str, **more: Any) -> AvroDecoder:
     asked = Registry(registry.address, **more)
-    return Decoder(asked, asked.newest(subject).texts)
+    return AvroDecoder(asked, asked.newest(subject).texts)
 
 
 def test_a_value_of_an_older_schema_is_read_as_the_newest_one_says(registry: SchemaRegistry):

@@ -11,7 +11,7 @@ from tests.spark.sink_model import STOPS, Play
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError, TransactionAbortableError
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.exactly_once import Batch, ExactlyOnce, Seal, Step, StopError, is_written
+from ottla.spark.exactly_once import Batch, ExactlyOnce, Seal, Step, StopError, TransactionExpiredError, is_written
 from ottla.spark.marker import Committed, Marker, committed_of, hash_of, marker_of
 from ottla.types import TopicPartition
 
@@ -163,6 +163,23 @@ def test_a_driver_that_learns_from_its_abort_that_it_was_fenced_stops_too():
         next(machine.deliver(batch(0)))
 
 
+@pytest.mark.parametrize("step", ["write", "seal", "commit"])
+def test_a_driver_whose_transaction_was_open_for_too_long_goes_on_unless_another_one_has_written(step):
+    expired = TransactionExpiredError(ErrorCode.PRODUCER_FENCED, "its time was over")
+    for committed, follows in ((after(0), WHOLE), (after(1), ["fence", "read"])):
+        machine = ExactlyOnce("app")
+        assert steps(machine, batch(0), Committed())[-1] is True
+        with pytest.raises(TransactionExpiredError):
+            steps(machine, batch(1), committed, fail_at=step, error=expired)
+        assert steps(machine, batch(1), committed) == [*follows, follows is WHOLE]
+    machine = ExactlyOnce("app")
+    assert steps(machine, batch(0), Committed())[-1] is True
+    with pytest.raises(StopError, match="older than what was written"):
+        steps(machine, batch(1), after(2), fail_at=step, error=expired)
+    with pytest.raises(StopError, match="older than what was written"):
+        next(machine.deliver(batch(1)))
+
+
 def test_a_crash_at_any_step_asks_for_nothing_more():
     for count in range(1, len(WHOLE) + 1):
         asking = ExactlyOnce("app").deliver(batch(0))
@@ -215,6 +232,15 @@ def test_no_course_of_crashes_doubles_or_skips_a_row():
     for fault in ("sent", "received", "answered"):
         for place in ("fence", "read", "collect", "begin", "write", "seal", "commit", "commits"):
             assert met[f"{fault} at {place}"], f"no crash was {fault} at {place}"
-    for name in (*STOPS, "yesterday", "group deleted", "topic recreated", "cluster restored", "two drivers", "unknown at commit"):
+    for name in (
+        *STOPS,
+        "yesterday",
+        "group deleted",
+        "topic recreated",
+        "cluster restored",
+        "two drivers",
+        "unknown at commit",
+        "expired at commit",
+    ):
         if SEEDS >= 1000 or name not in ("STOP: other offsets", "STOP: a gap"):
             assert met[name], f"it came to no {name}"

@@ -144,6 +144,12 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name():
     assert "did you mean maxOffsetsPerTrigger?" in refusal({"maxOffsetPerTrigger": "5"}, STREAM)
 
 
+def test_what_sparks_writers_add_of_a_query_is_no_option_of_anybodys():
+    own = {"queryname": "totals", "checkpointLocation": "/checkpoints/totals"}
+    assert checked(BASE | own, SINK) == BASE | {"checkpointLocation": "/checkpoints/totals"}
+    assert checked(BASE | own, STREAM) == BASE
+
+
 def test_the_bootstrap_servers_must_be_named():
     with pytest.raises(KafkaError, match=r"kafka\.bootstrap\.servers"):
         checked({"subscribe": "t"}, BATCH)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.client.simulated import consumer_of, create, end_of
@@ -23,7 +24,7 @@ from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.interference import Fate, Held, Interference, Lost
 from ottla.sim.loop import run
 from ottla.sim.process import PowerCut
-from ottla.spark.exactly_once import Batch, ExactlyOnce, Step, StopError
+from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Seal, Step, StopError
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.transactor import Transactor
 from ottla.types import TopicPartition
@@ -47,7 +48,8 @@ class Course:
         self.done = 0
         self._drivers = 0
 
-    async def main(self, level: int) -> None:
+    async def begin(self, level: int) -> None:
+        """The topics are there."""
         await self.broker.start()
         await create(self.broker, SOURCE.topic)
         await create(self.broker, TARGET, PARTITION_COUNT)
@@ -55,10 +57,13 @@ class Course:
             admin = Admin(self.broker.client("level"))
             await admin.update_features({"transaction.version": 1}, upgrade_type=UpgradeType.SAFE_DOWNGRADE)
             await admin.close()
+
+    async def main(self, level: int) -> None:
+        await self.begin(level)
         while self.done < BATCH_COUNT:
             await self._drive_and_disturb()
         await asyncio.sleep(60)  # whoever was paused has gone on, and has come to nothing
-        await self._judge()
+        await self.judge(BATCH_COUNT)
 
     async def _drive_and_disturb(self) -> None:
         self._drivers += 1
@@ -94,14 +99,15 @@ class Course:
         transactor = Transactor(self._cluster(client), lambda: self._cluster(client), APP, SETTINGS)
         machine = ExactlyOnce(APP)
         for number in range(self.done, BATCH_COUNT):
-            begin = {SOURCE: 0} if number == 0 else None
-            batch = Batch("q", number, f"hash {number}", begin, {SOURCE: (number + 1) * ROW_COUNT})
-            self.met["written" if await self._deliver(transactor, machine, batch) else "skipped"] += 1
+            self.met["written" if await self.deliver(transactor, machine, batch_of(number)) else "skipped"] += 1
             if self.done > number:
                 return  # another driver has noted it: Spark ends this one
             self.done = number + 1
 
-    async def _deliver(self, transactor: Transactor, machine: ExactlyOnce, batch: Batch) -> bool:
+    async def deliver(
+        self, transactor: Transactor, machine: ExactlyOnce, batch: Batch, at: Callable[[Ask], Awaitable[None]] | None = None
+    ) -> bool:
+        """Whether the rows count now, and did not before; ``at`` comes before each step."""
         asking = machine.deliver(batch)
         answer, problem = None, None
         try:
@@ -109,13 +115,15 @@ class Course:
                 asked = asking.send(answer) if problem is None else asking.throw(problem)
                 answer = problem = None
                 try:
+                    if at is not None:
+                        await at(asked)
                     if asked is Step.WRITE:
                         for row in range(batch.number * ROW_COUNT, (batch.number + 1) * ROW_COUNT):
                             await transactor.producer.send(TARGET, b"%d" % row, partition=row % PARTITION_COUNT)
                     else:
                         answer = await transactor.perform(asked)
                 except KafkaError as error:
-                    problem = error
+                    problem = transactor.judged(error)
                     self.met[f"{error.code.name} at {asked.value if isinstance(asked, Step) else 'seal'}"] += 1
         except StopIteration as done:
             return bool(done.value)
@@ -131,7 +139,8 @@ class Course:
         Interference(cluster).alter = alter
         return cluster
 
-    async def _judge(self) -> None:
+    async def judge(self, batch_count: int) -> None:
+        """The rows of so many batches are there, each once, in their order."""
         consumer = consumer_of(self.broker.client("judge"), isolation_level="read_committed")
         partitions = [TopicPartition(TARGET, index) for index in range(PARTITION_COUNT)]
         ends = {partition: await end_of(self.broker, partition) for partition in partitions}
@@ -141,7 +150,11 @@ class Course:
             for record in await consumer.poll(1000):
                 found[record.partition].append(int(record.value or b""))
         await consumer.close()
-        assert found == {index: list(range(index, BATCH_COUNT * ROW_COUNT, PARTITION_COUNT)) for index in found}
+        assert found == {index: list(range(index, batch_count * ROW_COUNT, PARTITION_COUNT)) for index in found}
+
+
+def batch_of(number: int) -> Batch:
+    return Batch("q", number, f"hash {number}", {SOURCE: 0} if number == 0 else None, {SOURCE: (number + 1) * ROW_COUNT})
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -155,6 +168,47 @@ def test_no_kill_no_pause_and_no_lost_answer_doubles_or_skips_a_row(level: int) 
     assert not [name for name in met if name.startswith("stopped")], met  # one checkpoint and one topic belong together
     for name in ("written", "skipped", "kill", "pause", "broker", "fenced"):
         assert met[name], f"it came to no {name}: {met}"
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("late", [Seal, Step])
+@pytest.mark.parametrize("has_another", [False, True])
+def test_a_transaction_whose_time_was_over_is_written_again_unless_another_driver_has_written(
+    level: int, late: type, has_another: bool
+) -> None:
+    """Its driver hangs before its offsets, or before its commit: the coordinator ends the transaction, and another driver may come."""
+    course = Course(1, Counter())
+
+    async def main() -> None:
+        await course.begin(level)
+
+        def driver(name: str) -> Transactor:
+            client = SimClient(course.simulation, name, course.broker.bootstrap, request_timeout_ms=3_000)
+            return Transactor(client.cluster(), client.cluster, APP, SETTINGS)
+
+        async def deliver(transactor: Transactor, machine: ExactlyOnce, number: int, hangs: bool = False) -> bool:
+            async def at(asked: object) -> None:
+                if hangs and (isinstance(asked, Seal) if late is Seal else asked is Step.COMMIT):
+                    await asyncio.sleep(60)
+                    if has_another:
+                        another = driver("another"), ExactlyOnce(APP)
+                        assert [await deliver(*another, again) for again in (number, number + 1)] == [True, True]
+
+            return await course.deliver(transactor, machine, batch_of(number), at)
+
+        transactor, machine = driver("driver"), ExactlyOnce(APP)
+        assert await deliver(transactor, machine, 0)
+        with pytest.raises(StopError if has_another else KafkaError) as raised:
+            await deliver(transactor, machine, 1, hangs=True)
+        if has_another:
+            assert "is older than what was written" in str(raised.value)
+            with pytest.raises(StopError):
+                await deliver(transactor, machine, 1)
+        else:
+            assert [await deliver(transactor, machine, number) for number in (1, 2)] == [True, True]
+        await course.judge(3)
+
+    run(main())
 
 
 def test_the_marker_is_read_once_no_transaction_has_offsets_that_may_count_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_a_stream_in_append_mode_has_a_sink_of_its_own(spark, topics: Topics, tm
     topics.produce(source, [(b"%d" % index, b"v") for index in range(20)])
     frame = load(spark.readStream, topics, source, startingOffsets="earliest").select("key", "value", F.lit(target).alias("topic"))
     writer = frame.writeStream.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap)
-    writer = writer.option("checkpointLocation", str(tmp_path)).option("app", "appending").trigger(availableNow=True)
+    writer = writer.queryName("named").option("checkpointLocation", str(tmp_path)).option("app", "appending").trigger(availableNow=True)
     writer.start().awaitTermination()
     (tmp_path / "commits" / "0").unlink()
     topics.produce(source, [(b"20", b"v")])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +12,12 @@ import click
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.pipeline_runs import app_option, checkpoint_option, data_option, folder_of, held, needs_pyspark, run_pipelines
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
+from ottla.cli.pipeline_submit import submit
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
-
-LOCK = ".ottla-pipeline"
-NEEDS = "is missing; install what pipelines need with: pip install 'ottla[spark]'"
-
-data_option = click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The directory of the application's checkpoints.  [default: ~/.local/share/ottla/pipelines/APP]",
-)
-
-checkpoint_option = click.option(
-    "--checkpoint",
-    type=click.Choice(["topic", "directory"]),
-    help="Keep the checkpoints in topics, too, or in their directories alone.  [default: topic where the master is local]",
-)
 
 
 @click.group()
@@ -44,7 +27,7 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--app", help="The application's name.  [default: the file's name without its end]")
+@app_option
 @click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
 @click.option("--master", help="The Spark master.  [default: local[*]]")
 @click.option("--small", is_flag=True, help="Take little memory: local[1], and a JVM of 512 MB; batches take longer.")
@@ -67,49 +50,25 @@ def run(
     all of them between two steps; the next run goes on from there, also on another machine: a checkpoint that is not there is written
     back from its topic.
     """
-    name = app or file.stem
     if small and master is not None:
         raise click.UsageError("--small is for one machine, with local[1]: leave --master out")
-    master = master or ("local[1]" if small else "local[*]")
-    try:
-        from ottla.runtime.java import JavaMissingError
-        from ottla.spark.defaults import MIRRORED, SMALL, session, stop_session
-        from ottla.spark.executors import is_local
-        from ottla.spark.pipelines import pipelines_of
-        from ottla.spark.runner import Runner
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} {NEEDS}") from None
-    kind = checkpoint or ("topic" if is_local(master) else "directory")
-    folder = folder_of(name, data)
-    config = (SMALL if small else {}) | (MIRRORED if kind == "topic" else {})
-    with held(folder):
-        try:
-            spark = session(name, master=master, config=config, log_file=folder / "spark.log")
-        except JavaMissingError as error:
-            raise click.ClickException(str(error)) from None
-        try:
-            runner = Runner(
-                spark,
-                name,
-                pipelines_of(file),
-                checkpoints=folder,
-                bootstrap=bootstrap,
-                checkpoint=kind,
-                until_caught_up=until_caught_up,
-                client=spark_options(),
-                say=click.echo,
-            )
-            is_well = runner.run()
-        finally:
-            stop_session()
-    if not is_well:
-        click.echo(f"to begin again, with repeated results: ottla pipeline reset {name} --yes", err=True)
-        sys.exit(1)
+    with needs_pyspark():
+        from ottla.spark.defaults import SMALL
+    run_pipelines(
+        file,
+        app=app or file.stem,
+        master=master or ("local[1]" if small else "local[*]"),
+        config=SMALL if small else {},
+        checkpoint=checkpoint,
+        data=data,
+        bootstrap=bootstrap,
+        until_caught_up=until_caught_up,
+    )
 
 
 @pipeline.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--app", help="The application's name.  [default: the file's name without its end]")
+@app_option
 @click.option("--plan", "with_plan", is_flag=True, help="Print Spark's own plan of each query, too.")
 @checkpoint_option
 @bootstrap_option
@@ -117,13 +76,11 @@ def run(
 def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None, bootstrap: str, output: str) -> None:
     """Show what the queries of FILE read, keep and write, without a broker, and without starting them."""
     name = app or file.stem
-    try:
+    with needs_pyspark():
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import SMALL, session, stop_session
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.plans import Explained, explained
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} {NEEDS}") from None
     pipelines = pipelines_of(file)
     with tempfile.TemporaryDirectory(prefix="ottla-explain-") as folder:
         try:
@@ -261,11 +218,9 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     'ottla pipeline run' does it by itself for a checkpoint that is missing. Refused while APP runs on this machine; one that runs elsewhere
     is stopped.
     """
-    try:
+    with needs_pyspark():
         from ottla.spark.driver_sink import producer_settings
         from ottla.spark.restoring import restore as write_back
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.spark.exactly_once import StopError
     from ottla.sync import Admin
 
@@ -287,23 +242,4 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             click.echo(f"{folder / name}: {count or 'no'} files written from topic {topic}")
 
 
-def folder_of(app: str, data: Path | None) -> Path:
-    if data is not None:
-        return data.absolute()
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "ottla" / "pipelines" / app
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """No other process of this machine uses the directory meanwhile. One with files of another kind is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
-    mark = folder / LOCK
-    if not mark.exists() and any(folder.iterdir()):
-        raise click.ClickException(f"{folder} has files that are not of a pipeline; name an empty or new directory with --data")
-    with mark.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise click.ClickException(f"the application runs, and uses {folder}; stop it first") from None
-        yield
+pipeline.add_command(submit)

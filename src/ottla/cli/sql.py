@@ -24,7 +24,7 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 @click.option(
     "--since", "since_ms", type=click.IntRange(min=0), metavar="MS", help="Only records from this time on, in milliseconds since 1970."
 )
-@click.option("--registry", metavar="URL", help="A schema registry: topics that have a schema there are Avro.")
+@click.option("--registry", metavar="URL", help="A schema registry: topics that have a schema there are Avro or Protobuf.")
 @click.option("--follow", is_flag=True, help="Go on with what comes from now on, until Ctrl-C, in lines of JSON.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @bootstrap_option
@@ -94,17 +94,20 @@ def sql(
 def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
     """Those of the topics that have a schema in the registry."""
     from ottla.spark.avro_values import avro
-    from ottla.spark.registry import Registry, RegistryError
+    from ottla.spark.protobuf_values import protobuf
+    from ottla.spark.registry import WRONG_KIND, Registry, RegistryError
 
-    values, found = avro(registry), {}
+    found: dict[str, Any] = {}
     for topic in topics:
         try:
             Registry(registry).newest(f"{topic}-value")
         except RegistryError as error:
-            if error.status != 404:
+            if error.status not in (404, WRONG_KIND):
                 raise click.ClickException(error.message) from None
+            if error.status == WRONG_KIND:
+                found[topic] = protobuf(registry)
         else:
-            found[topic] = values
+            found[topic] = avro(registry)
     return found
 
 

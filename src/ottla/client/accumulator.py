@@ -165,20 +165,53 @@ class PartitionQueue:
         self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int, now_ms: int, delivery_timeout_ms: int
     ) -> tuple[ProducerBatch | None, int]:
         """The batch that the sender should know of, because it was begun or is full; and the bytes added."""
-        batch = self.batches[-1] if self.batches else None
         is_new = not self.has_room(record.size_bytes, batch_bytes_max=batch_bytes_max)
-        if batch is None or is_new:
-            if batch is not None:
-                batch.is_closed = True
-            batch = ProducerBatch(self.partition, self._begun, created_ms=now_ms, deadline_ms=now_ms + delivery_timeout_ms)
-            self._begun += 1
-            self.batches.append(batch)
+        batch = self._begin(now_ms, delivery_timeout_ms) if is_new else self.batches[-1]
         before = batch.builder.size_bytes
         size = batch.builder.append(record.key, record.value, record.headers, timestamp_ms=record.timestamp_ms)
         batch.futures.append(future)
         batch.timestamps.append(record.timestamp_ms)
         batch.is_closed = size >= batch_bytes_max
         return batch if is_new or batch.is_closed else None, size - before
+
+    def extend(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        future: Acknowledgement,
+        *,
+        start: int,
+        end: int,
+        size_bytes_max: int,
+        timestamp_ms: int,
+        batch_bytes_max: int,
+        now_ms: int,
+        delivery_timeout_ms: int,
+    ) -> tuple[ProducerBatch | None, int, int]:
+        """As ``add``, of rows from ``start`` on, at least one, that fit into one batch; and the first one that is not in it.
+
+        They have no headers, one time, one future, and none has more than ``size_bytes_max`` bytes, of which a batch has room for two.
+        """
+        is_new = not self.has_room(size_bytes_max, batch_bytes_max=batch_bytes_max)
+        batch = self._begin(now_ms, delivery_timeout_ms) if is_new else self.batches[-1]
+        builder = batch.builder
+        before = builder.size_bytes
+        full = batch_bytes_max - RECORD_OVERHEAD_BYTES - size_bytes_max + 1  # the row that brings it there has room yet
+        reached = builder.extend(keys, values, start=start, end=end, timestamp_ms=timestamp_ms, size_max=full)
+        assert builder.size_bytes <= batch_bytes_max, "a record's overhead has its bound"
+        batch.futures.extend(repeat(future, reached - start))
+        batch.timestamps.extend(repeat(timestamp_ms, reached - start))
+        batch.is_closed = reached < end
+        return batch if is_new or batch.is_closed else None, builder.size_bytes - before, reached
+
+    def _begin(self, now_ms: int, delivery_timeout_ms: int) -> ProducerBatch:
+        """A batch that is open; none is before it."""
+        if self.batches:
+            self.batches[-1].is_closed = True
+        batch = ProducerBatch(self.partition, self._begun, created_ms=now_ms, deadline_ms=now_ms + delivery_timeout_ms)
+        self._begun += 1
+        self.batches.append(batch)
+        return batch
 
     def add_to_open(self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int) -> int:
         """The bytes added to the open batch; 0 where ``add`` is to decide: no batch is open, or this record might fill it.

@@ -307,8 +307,7 @@ class Producer:
                 self._sender.room.used_bytes += added
                 return
         if queue is None:
-            queue = queues[partition] = PartitionQueue(TopicPartition(record.topic, partition))
-            self._queues[queue.partition] = queue
+            queue = self._new_queue(record.topic, partition, queues)
         batch, size = queue.add(
             record,
             future,
@@ -319,6 +318,31 @@ class Producer:
         self._sender.room.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
+
+    def _new_queue(self, topic: str, partition: int, queues: dict[int, PartitionQueue]) -> PartitionQueue:
+        queue = queues[partition] = PartitionQueue(TopicPartition(topic, partition))
+        self._queues[queue.partition] = queue
+        return queue
+
+    def _extend(
+        self, target: TopicPartition, keys: list[bytes | None], values: list[bytes | None], future: Acknowledgement, **rows: int
+    ) -> int:
+        """Rows are in the partition's open batch, as many as fit, at least one; the first that is not. See ``PartitionQueue.extend``."""
+        queues = self._queues_of.setdefault(target.topic, {})
+        queue = queues.get(target.partition) or self._new_queue(target.topic, target.partition, queues)
+        batch, size, reached = queue.extend(
+            keys,
+            values,
+            future,
+            batch_bytes_max=self._batch_size,
+            now_ms=self._world.clock.monotonic_ms(),
+            delivery_timeout_ms=self._settings.delivery_timeout_ms,
+            **rows,
+        )
+        self._sender.room.used_bytes += size
+        if batch is not None:
+            self._sender.on_batch(batch)
+        return reached
 
     def _refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
         """The record, whose ``send`` has returned, has failed."""

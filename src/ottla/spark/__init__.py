@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from ottla.spark.changelogs import changelogged
     from ottla.spark.defaults import session
     from ottla.spark.pipelines import pipeline
+    from ottla.spark.protobuf_values import protobuf
     from ottla.spark.routes import route
     from ottla.spark.streams import read_topic
     from ottla.spark.tables import read_table
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["avro", "changelogged", "pipeline", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
+__all__ = ["avro", "changelogged", "pipeline", "protobuf", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
 
 _HOMES: Final = {
     "avro": "ottla.spark.avro_values",
     "changelogged": "ottla.spark.changelogs",
     "pipeline": "ottla.spark.pipelines",
+    "protobuf": "ottla.spark.protobuf_values",
     "read_table": "ottla.spark.tables",
     "read_topic": "ottla.spark.streams",
     "route": "ottla.spark.routes",

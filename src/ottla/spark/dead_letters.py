@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ottla.spark.avro_values import AvroValues
+    from ottla.spark.registry_values import RegistryValues
     from ottla.spark.values import Json
 
 _KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
@@ -42,7 +42,7 @@ class BadRows:
     """The bad rows of one source, and where they go."""
 
     topics: frozenset[str]
-    values: Json | AvroValues
+    values: Json | RegistryValues
     dead_letter_topic: str
     options: Mapping[str, str] = field(repr=False)  # of the source; with passwords
 

@@ -116,7 +116,7 @@ class Application:
                         if asked is Step.READ and self._mirror is not None:
                             self._mirror.load()
                 except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
-                    problem = error
+                    problem = self._transactor.judged(error)
         except StopIteration as done:
             if not done.value:
                 return None

@@ -12,7 +12,9 @@ FENCE and READ come with the first batch, and after a failure. Whatever ends bet
 ends one way or the other, and READ says which. Every batch is sealed, empty ones too: so the marker of a batch is that of its
 predecessor, and one that is not proves that the checkpoint and the topic do not belong together.
 
-A driver that was fenced stops for good: were it to fence the other one in turn, two copies would take each other's place for ever.
+A driver that was fenced stops for good: were it to fence the other one in turn, two copies would take each other's place for ever. Not so
+one whose transaction's time was over, as after an outage: it is its coordinator that has ended it then. Unless a marker says that another
+driver has written since, the batch may come again.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import NoReturn
 
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
+from ottla.errors import KafkaError
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
@@ -32,6 +35,10 @@ from ottla.types import TopicPartition
 
 class StopError(RuntimeError):
     """The batch may not be written, and trying again would not change that. The text has the command that mends it."""
+
+
+class TransactionExpiredError(KafkaError):
+    """The producer was fenced when its transaction had been open for longer than it may be: by its coordinator, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,9 @@ class ExactlyOnce:
             raise
         except ProducerFencedError as error:
             self._stop(error)
+        except TransactionExpiredError:
+            yield from self._check_alone(batch)
+            raise
         except (GeneratorExit, CommitOutcomeUnknownError):
             raise  # the next FENCE settles it
         except BaseException:
@@ -109,9 +119,21 @@ class ExactlyOnce:
                     yield Step.ABORT
                 except ProducerFencedError as error:  # a leader that refuses an epoch does not say why; the coordinator does
                     self._stop(error)
+                except TransactionExpiredError:
+                    yield from self._check_alone(batch)
             raise
         self._committed = Committed(marker, dict(batch.end))
         return True
+
+    def _check_alone(self, batch: Batch) -> Generator[Ask, Committed | None, None]:
+        """StopError where another driver has written since; the next FENCE would stop that one."""
+        known = yield Step.READ
+        assert known is not None, "READ is answered"
+        try:
+            is_written(self._app, batch, known)
+        except StopError as stop:
+            self._stopped = stop
+            raise
 
     def _stop(self, error: ProducerFencedError) -> NoReturn:
         self._stopped = StopError(_fenced(self._app, error))

@@ -165,6 +165,8 @@ TABLE: Final = (
 _BY_KEY: Final = {option.name.lower(): option for option in TABLE}
 CHECKPOINT: Final = "checkpointLocation"
 """Which Spark adds to the options of a sink; of no other use it is one."""
+SPARKS_OWN: Final = frozenset({CHECKPOINT.lower(), "queryname"})
+"""What Spark's writers add to a sink's options: of a query, and of a flow of a declarative pipeline."""
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 CHECKPOINTS: Final = ("directory", "topic")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -183,9 +185,9 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     for key, value in given.items():
         option = _BY_KEY.get(key.lower())
         if option is None:
-            if key.lower() != CHECKPOINT.lower():
+            if key.lower() not in SPARKS_OWN:
                 raise invalid(f"unknown option {key!r}{_nearest(key)}")
-            if use == SINK:
+            if use == SINK and key.lower() == CHECKPOINT.lower():
                 taken[CHECKPOINT] = value
         elif option.fate is Fate.REFUSED:
             raise invalid(f"option {option.name} is refused: {option.meaning}")

@@ -18,7 +18,7 @@ from ottla.spark.values import values_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
 PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
@@ -32,7 +32,7 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
 def make_views(
     spark: SparkSession,
     topics: Iterable[str],
-    schemas: Mapping[str, str | AvroRegistry],
+    schemas: Mapping[str, str | SchemasOf],
     *,
     bootstrap: str,
     since_ms: int | None,
@@ -80,7 +80,7 @@ def topics_like(query: str, topics: Iterable[str]) -> list[str] | None:
     return sorted(topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted))
 
 
-def _shaped(rows: DataFrame, topic: str, schema: str | AvroRegistry | None) -> DataFrame:
+def _shaped(rows: DataFrame, topic: str, schema: str | SchemasOf | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns: dict[str, Any] = {"key": F.col("key").cast("string"), "value": F.col("value").cast("string")}

@@ -2,6 +2,9 @@
 
 An id means one schema for ever, so what was read is kept in the process. An answer that does not come, or a server's error, is asked for
 again for half a minute; then it is an error of the query and never one of a record. Name and password may be in the address.
+
+The text of a Protobuf schema is its name among imports (none of the last one's), a line's end, and its FileDescriptorProto in base64, which
+registries have under ``format=serialized``.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ TRIES_S: Final = 30.0
 PAUSE_S: Final = 0.5
 RESPONSE_BYTES_MAX: Final = 16 << 20
 REFERENCES_MAX: Final = 200
+WRONG_KIND: Final = 415
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_KNOWN: Final[dict[tuple[str, int], tuple[str, ...]]] = {}
+_KNOWN: Final[dict[tuple[str, str, int], tuple[str, ...]]] = {}
+AVRO: Final = "AVRO"
+PROTOBUF: Final = "PROTOBUF"
 
 
 class RegistryError(KafkaError):
@@ -46,7 +52,14 @@ class Subject:
 class Registry:
     """One registry. Its methods wait; they are called in tasks, or before a query starts."""
 
-    def __init__(self, address: str, now_s: Callable[[], float] = time.monotonic, pause: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        address: str,
+        now_s: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+        *,
+        kind: str = AVRO,
+    ) -> None:
         parts = urllib.parse.urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RegistryError("the address of a schema registry is http://host:port, or https://")
@@ -56,32 +69,40 @@ class Registry:
         if parts.username is not None:
             pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._kind = kind
+        self._form = "?format=serialized" if kind == PROTOBUF else ""
         self._now_s = now_s
         self._pause = pause
 
     def texts(self, schema_id: int) -> tuple[str, ...]:
         """The schema of this id, after those that it refers to. RegistryError, of status 404 where there is none."""
-        known = _KNOWN.get((self._address, schema_id))
+        key = self._address, self._kind, schema_id
+        known = _KNOWN.get(key)
         if known is None:
-            known = _KNOWN[self._address, schema_id] = self._with_references(self._ask(f"/schemas/ids/{schema_id}"))
+            known = _KNOWN[key] = self._with_references(self._ask(f"/schemas/ids/{schema_id}{self._form}"))
         return known
 
     def newest(self, subject: str) -> Subject:
         """RegistryError of status 404 where the subject has none."""
-        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
         return Subject(int(answer["id"]), self._with_references(answer))
 
     def register(self, subject: str, schema: str) -> int:
         """The id of the schema, which is a version of the subject. RegistryError where it is not compatible with the others."""
-        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", {"schema": schema})
+        body = {"schema": schema} | ({} if self._kind == AVRO else {"schemaType": self._kind})
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
         return int(answer["id"])
 
     def _with_references(self, answer: Any) -> tuple[str, ...]:
         found: dict[tuple[str, int], str] = {}
         self._add_references(answer, found)
-        if answer.get("schemaType", "AVRO") != "AVRO":
-            raise RegistryError(f"a schema of {self._url} is {answer['schemaType']}, and not AVRO")
-        return (*found.values(), str(answer["schema"]))
+        kind = answer.get("schemaType", AVRO)
+        if kind != self._kind:
+            raise RegistryError(f"a schema of {self._url} is {kind}, and not {self._kind}", WRONG_KIND)
+        return (*found.values(), self._text("", answer))
+
+    def _text(self, name: str, answer: Any) -> str:
+        return str(answer["schema"]) if self._kind == AVRO else f"{name}\n{answer['schema']}"
 
     def _add_references(self, answer: Any, found: dict[tuple[str, int], str]) -> None:
         for reference in answer.get("references") or ():
@@ -90,9 +111,9 @@ class Registry:
                 continue
             if len(found) >= REFERENCES_MAX:
                 raise RegistryError(f"a schema of {self._url} refers to more than {REFERENCES_MAX} others")
-            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}")
+            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}{self._form}")
             self._add_references(inner, found)
-            found.setdefault(key, str(inner["schema"]))
+            found.setdefault(key, self._text(str(reference.get("name")), inner))
 
     def _ask(self, path: str, body: Any = None) -> Any:
         deadline_s = self._now_s() + TRIES_S

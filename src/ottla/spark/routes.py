@@ -11,7 +11,7 @@ from ottla.spark.state_changes import CHANGE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
 _PLAIN: Final = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal", "char", "varchar")
 
@@ -41,7 +41,7 @@ def route(
 
 
 def record_columns(
-    frame: DataFrame, *, key: str | None, value: str | None, values: AvroRegistry | None = None, topic: str = ""
+    frame: DataFrame, *, key: str | None, value: str | None, values: SchemasOf | None = None, topic: str = ""
 ) -> list[Column]:
     """The columns value, and key where one is named.
 

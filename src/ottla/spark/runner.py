@@ -46,7 +46,7 @@ class Runner:
         app: str,
         pipelines: Mapping[str, Callable[[Any], Any]],
         *,
-        checkpoints: Path,
+        checkpoints: str | Path,
         bootstrap: str,
         checkpoint: str,
         until_caught_up: bool,
@@ -94,7 +94,7 @@ class Runner:
 
     def _start(self, found: RunningQuery) -> None:
         name = name_of(self._app, found.function, found.index)
-        location = str(self._checkpoints / name)
+        location = f"{self._checkpoints}/{name}"
         made = self._made(found.function)
         sink: Any = made.sinks.get(found.index)
         if hasattr(sink, "prepare"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
 _DEFAULTS: Final = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
 _RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
@@ -24,7 +24,7 @@ _RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
 def read_topic(
     spark: SparkSession,
     topic: str,
-    schema: str | StructType | AvroRegistry | None = None,
+    schema: str | StructType | SchemasOf | None = None,
     *,
     bad_rows: str | None = None,
     record: str | None = None,
@@ -34,8 +34,9 @@ def read_topic(
     """A stream of the topic's committed records (topics with commas between them), from the earliest one on.
 
     With a ``schema`` (``"id string, amount double"``) the values are JSON objects, and its columns are those of the stream; a record
-    without a value has nulls. With ``avro(...)`` they are Avro, of a schema registry. ``record`` names a column more, a struct of key,
-    topic, partition, offset, timestamp and headers. Without a schema the columns are those of ``format("ottla")`` with headers.
+    without a value has nulls. With ``avro(...)`` or ``protobuf(...)`` their schema is a registry's. ``record`` names a column more, a
+    struct of key, topic, partition, offset, timestamp and headers. Without a schema the columns are those of ``format("ottla")`` with
+    headers.
 
     A value that does not fit fails the query, with its place. With ``bad_rows`` such records go to the topic of that name, in the
     transaction of the rows of their batch, with the headers topic, partition, offset and error. It is ``to_topic`` and ``sink``

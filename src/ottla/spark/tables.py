@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
 _COLUMNS: Final = "key binary, value binary, partition int, offset long"
 _DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": "follow"}
@@ -22,7 +22,7 @@ _DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": 
 def read_table(
     spark: SparkSession,
     topic: str,
-    schema: str | StructType | AvroRegistry,
+    schema: str | StructType | SchemasOf,
     *,
     key: str | None = None,
     bootstrap: str | None = None,
@@ -30,7 +30,7 @@ def read_table(
 ) -> DataFrame:
     """A batch of the newest committed value of each key of the topic; keys whose newest record has no value are not in it.
 
-    The columns are those of the ``schema``, of JSON values or of ``avro(...)``; ``key`` names one more, the record's key as text. Joined to
+    The columns are those of the ``schema``, of JSON values or of a registry; ``key`` names one more, the record's key as text. Joined to
     a stream the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables
     that are read in a moment. A record without a key fails the query, and so does a value that does not fit.
     """

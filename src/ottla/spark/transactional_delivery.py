@@ -8,15 +8,18 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from ottla.client.accumulator import RecordMetadata
+from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, RecordMetadata
 from ottla.client.outgoing import Outgoing
 from ottla.client.producer import Producer
+from ottla.records.batch import HEADER_SIZE
 from ottla.spark.delivery import partition_counts
 from ottla.spark.link import Link
 from ottla.spark.row_slice import RowSlice
 from ottla.types import Headers
 
 ROWS_AT_ONCE: Final = 2_000
+ROWS_TOGETHER_MIN: Final = 4
+"""Of neighbours of one partition and one time: so many are encoded by column."""
 
 
 class _Unasked:
@@ -78,12 +81,30 @@ class TransactionalDelivery:
     async def _send(self, waiting: list[RowSlice]) -> None:
         producer: Any = self._producer
         for rows in waiting:
-            topic, partition = rows.target.topic, rows.target.partition
-            for row in range(rows.start, rows.end):
-                key, value = rows.keys[row], rows.values[row]
-                of_row: Headers = rows.headers[row] if rows.headers is not None else ()
-                size = len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in of_row)
-                record = Outgoing(topic, partition, key, value, of_row, rows.timestamp_ms, size)
+            longest = _longest_of(rows)
+            row = rows.start
+            while row < rows.end:
+                record = _record_of(rows, row)
                 if not producer._is_admitted(record):
                     await producer._admit(record)
-                producer._add(record, _UNASKED)
+                if longest is not None and 2 * (longest + RECORD_OVERHEAD_BYTES) + HEADER_SIZE < self._batch_bytes:
+                    given = {"start": row, "end": rows.end, "size_bytes_max": longest, "timestamp_ms": rows.timestamp_ms}
+                    row = producer._extend(rows.target, rows.keys, rows.values, _UNASKED, **given)
+                else:
+                    producer._add(record, _UNASKED)
+                    row += 1
+
+
+def _longest_of(rows: RowSlice) -> int | None:
+    """At most so many bytes has a row; None where rows have headers, or are so few that each is added alone."""
+    if rows.headers is not None or rows.end - rows.start < ROWS_TOGETHER_MIN:
+        return None
+    columns = (rows.keys, rows.values)
+    return sum(max(len(content or b"") for content in column[rows.start : rows.end]) for column in columns)
+
+
+def _record_of(rows: RowSlice, row: int) -> Outgoing:
+    key, value = rows.keys[row], rows.values[row]
+    of_row: Headers = rows.headers[row] if rows.headers is not None else ()
+    size = len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in of_row)
+    return Outgoing(rows.target.topic, rows.target.partition, key, value, of_row, rows.timestamp_ms, size)

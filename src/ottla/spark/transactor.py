@@ -17,7 +17,7 @@ from ottla.client.producer import Producer, ProducerSettings
 from ottla.client.transaction_errors import ProducerFencedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import partition_counts
-from ottla.spark.exactly_once import Ask, Seal, Step
+from ottla.spark.exactly_once import Ask, Seal, Step, TransactionExpiredError
 from ottla.spark.marker import Committed, committed_of
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import invalid
@@ -34,6 +34,7 @@ class Transactor:
         self._app = app
         self._settings = settings
         self._producer: Producer | None = None
+        self._begun_ms: int | None = None  # of the transaction that is open, by the monotonic clock
 
     @property
     def producer(self) -> Producer:
@@ -46,12 +47,14 @@ class Transactor:
             await self.producer.send_offsets_to_transaction(asked.offsets, GroupMetadata(self._app))
         elif asked is Step.FENCE:
             await self.close()
+            self._begun_ms = None
             self._producer = Producer(self._connect(), self._settings)
             await self._producer.init_transactions()
         elif asked is Step.READ:
             return await self._read()
         elif asked is Step.BEGIN:
             await self.producer.begin_transaction()
+            self._begun_ms = self._cluster.world.clock.monotonic_ms()
         elif asked is Step.COMMIT:
             await self.producer.commit_transaction()
         elif asked is Step.ABORT:
@@ -62,6 +65,16 @@ class Transactor:
             except KafkaError:
                 return None  # the next FENCE does it, or the coordinator when its time is over
         return None
+
+    def judged(self, error: BaseException) -> BaseException:
+        """What a step has failed with; a fence that came when the transaction's time was over is its own error."""
+        timeout_ms = self._settings.transaction_timeout_ms
+        if not isinstance(error, ProducerFencedError) or self._begun_ms is None:
+            return error
+        if self._cluster.world.clock.monotonic_ms() - self._begun_ms < timeout_ms:
+            return error
+        text = f"the transaction was open for longer than kafka.transaction.timeout.ms={timeout_ms}, and its coordinator has ended it"
+        return TransactionExpiredError(error.code, f"{text}: {error.message}")
 
     async def _read(self) -> Committed:
         """The newest marker. Offsets of a transaction whose end is decided may not count yet; none begins, for the producer is fenced."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-    from ottla.spark.avro_values import AvroRegistry, AvroValues
+    from ottla.spark.registry_values import RegistryValues, SchemasOf
 
 _CORRUPT: Final = "__ottla_corrupt"
 
@@ -59,16 +59,16 @@ class Json:
         return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
 
 
-def values_of(schema: str | StructType | AvroRegistry, topic: str) -> Json | AvroValues:
+def values_of(schema: str | StructType | SchemasOf, topic: str) -> Json | RegistryValues:
     """The form of the topic's values: JSON of a schema that is DDL (``id string, amount double``) or a StructType, or what a registry has.
 
     KafkaError INVALID_CONFIG for another one.
     """
     from pyspark.sql.types import StructType
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
-    if isinstance(schema, AvroRegistry):
+    if isinstance(schema, SchemasOf):
         return schema.of_topic(topic)
     found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(found, StructType):

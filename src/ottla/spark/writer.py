@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from ottla.spark.avro_values import AvroRegistry
+    from ottla.spark.registry_values import SchemasOf
 
 
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
@@ -85,7 +85,7 @@ def to_topic(
     *,
     key: str | None = None,
     value: str | None = None,
-    values: AvroRegistry | None = None,
+    values: SchemasOf | None = None,
     bootstrap: str | None = None,
     app: str | None = None,
     delivery: str | None = None,
@@ -95,8 +95,8 @@ def to_topic(
 ) -> DataStreamWriter:
     """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
-    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns, or with ``values=avro(...)`` a
-    record of Avro; a key has to be a plain value.
+    ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns, or with ``values=avro(...)``
+    a record of Avro, with ``protobuf(...)`` a message; a key has to be a plain value.
     Without a topic the columns are those of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,

@@ -1,0 +1,163 @@
+"""Values whose schemas are in a registry, as columns, whatever their form: Avro or Protobuf.
+
+A value is bad when it does not have the form, or its schema is unknown or does not fit. That the registry cannot be reached is no fault of
+a value: it fails the query.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.spark.options import invalid
+from ottla.spark.registry import Registry, RegistryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+CORRUPT: Final = "__ottla_corrupt"
+HEAD: Final = struct.Struct(">bi")
+"""What Confluent's wire format begins with: a zero, and the schema's id."""
+_NOT_FOUND: Final = 404
+
+
+class BadValueError(ValueError):
+    """A value that is no record of a schema that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemasOf:
+    """A registry's schemas, for the values of topics."""
+
+    address: str
+    subject: str | None  # None: that of the topic, TOPIC-value
+
+    def of_topic(self, topic: str) -> RegistryValues:
+        """The form of the topic's values, as the newest schema has it. RegistryError where there is none."""
+        raise NotImplementedError
+
+    def written(self, columns: Column, schema: StructType, topic: str) -> Column:
+        """The columns, a struct of them, as values of the topic; their schema is registered."""
+        raise NotImplementedError
+
+    def subject_of(self, topic: str) -> str:
+        """KafkaError INVALID_CONFIG for several topics, which have a subject each."""
+        if self.subject is None and "," in topic:
+            raise invalid(f"topics {topic} have a subject each in the registry; name one with subject=")
+        return self.subject or f"{topic}-value"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryValues:
+    """Values that are read by this schema: the last text, with those that it refers to before it."""
+
+    address: str
+    texts: tuple[str, ...]
+    schema: StructType
+
+    @property
+    def is_fixed(self) -> bool:
+        """A registry may lose a schema, or get one, between two looks at the same value."""
+        return False
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def decoder(self) -> Decoder:
+        """The process's one: it keeps the schemas that it has seen."""
+        raise NotImplementedError
+
+    def parsed(self, value: Column) -> Column:
+        """A struct of the columns, and of what ``is_bad`` looks at."""
+        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        made = StructType([*self.schema.fields, StructField(CORRUPT, StringType())])
+
+        def decode(values: Any) -> Any:
+            return self.decoder().column(values.to_pylist(), to_arrow_type(made, timezone="UTC"))
+
+        # So Spark computes it once, and not for each column and each filter again.
+        decoded: Column = arrow_udf(decode, made).asNondeterministic()(value)
+        return decoded
+
+    def is_bad(self, value: Column, parsed: Column) -> Column:
+        """Whether the value does not fit."""
+        return value.isNotNull() & parsed[CORRUPT].isNotNull()
+
+    def problem(self, value: bytes) -> str:
+        """In words, of a value that is bad."""
+        try:
+            self.decoder().row(value)
+        except BadValueError as error:
+            return str(error)
+        return "it does not fit the schema's types"
+
+
+class Decoder:
+    """Values of the wire format to records of one schema."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def row(self, value: bytes) -> dict[str, Any]:
+        """The record. BadValueError where it is none; RegistryError where the registry does not say."""
+        raise NotImplementedError
+
+    def column(self, values: list[bytes | None], kind: Any) -> Any:
+        """Arrow's array of the records, and of what is wrong with those that are none."""
+        import pyarrow as pa
+
+        rows = [None if value is None else self._row_or_problem(value) for value in values]
+        try:
+            return pa.array(rows, kind)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return pa.array([_fitting(row, kind) for row in rows], kind)
+
+    def _row_or_problem(self, value: bytes) -> dict[str, Any]:
+        try:
+            return self.row(value)
+        except BadValueError as error:
+            return {CORRUPT: str(error)}
+
+    def _texts(self, schema_id: int) -> tuple[str, ...]:
+        try:
+            return self._registry.texts(schema_id)
+        except RegistryError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise BadValueError(f"the registry has no schema {schema_id}") from None
+
+
+def id_of(value: bytes, form: str) -> int:
+    """The schema's. BadValueError for a value that has none."""
+    if len(value) < HEAD.size or value[0] != 0:
+        raise BadValueError(f"no {form} of a schema registry: it does not begin with a zero and a schema's id")
+    number: int = HEAD.unpack_from(value)[1]
+    return number
+
+
+def arrow_udf(function: Callable[[Any], Any], kind: Any) -> Any:
+    """A function of one Arrow array as PySpark's own, which reads its annotations."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.functions import arrow_udf as of_arrow
+
+    made: Any = of_arrow
+    name = function.__code__.co_varnames[0]
+    function.__annotations__ = {name: pa.Array, "return": pa.Array}
+    return made(function, kind)
+
+
+def _fitting(row: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        pa.array([row], kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        return {CORRUPT: f"it does not fit the schema's types: {error}"}
+    return row
