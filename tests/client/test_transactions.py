@@ -557,6 +557,30 @@ def test_a_level_that_is_finalized_later_is_used_from_some_transaction_on() -> N
     with_broker(main)
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_the_first_transaction_at_level_2_has_an_epoch_of_its_own(is_commit: bool) -> None:
+    """A marker of the one before, at level 1, has its epoch, and may come after its batches: what was aborted was seen, or the reverse."""
+
+    async def main(broker: SimBroker) -> None:
+        cluster = broker.client("p", metadata_max_age_ms=1000)
+        model = TransactionalBroker(Interference(cluster), level=1)
+        model.is_new = True
+        producer = Producer(cluster, settings())
+        await producer.init_transactions()
+        for level in (1, 1, 2, 2):
+            model.finalize(level)
+            model.level = level
+            await asyncio.sleep(2)
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"x", partition=0)
+            await (producer.commit_transaction() if is_commit else producer.abort_transaction())
+        assert [batch.epoch for batch in model.logs[KEY]] == [0, 0, 1, 2]
+        assert [request.producer_epoch for request in model.of(InitProducerIdRequest)] == [-1, 0]
+        await producer.close()
+
+    with_broker(main)
+
+
 @LEVELS
 def test_a_block_commits_or_aborts(level: int) -> None:
     async def body(world: World) -> None:

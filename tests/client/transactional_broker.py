@@ -85,6 +85,7 @@ class TransactionalBroker:
         self.address = address
         self.level = level  # that clients use: a broker goes by the versions of their requests
         self.finalized = level  # that the broker reports
+        self.is_new = False  # it has the versions of level 2 before that is finalized
         self.features_epoch = 1
         self.known: dict[str, Known] = {}
         self.logs: dict[TopicPartition, list[Batch]] = {}
@@ -179,7 +180,9 @@ class TransactionalBroker:
 
     def _versions(self, request: ApiVersionsRequest) -> Response:
         keys = [
-            ApiVersion(key, api.version_min, api.version_max if self.finalized >= 2 else LEVEL_1_VERSIONS.get(key, api.version_max))
+            ApiVersion(
+                key, api.version_min, api.version_max if self.is_new or self.finalized >= 2 else LEVEL_1_VERSIONS.get(key, api.version_max)
+            )
             for key, api in APIS.items()
         ]
         features = [FinalizedFeatureKey("transaction.version", self.finalized, self.finalized)]

@@ -29,6 +29,7 @@ class Enlistment:
         self.was_asked = False  # the transaction may have begun at the coordinator
         self.is_confirmed = False  # it has
         self.needs_epoch = False  # at level 1: something of this epoch may still be on its way
+        self.ended_at_level_1 = False  # a transaction of this epoch: its markers may come after batches of a later one at level 2
         self.on_wanted: Callable[[], None] = lambda: None  # called when ``wanted`` has a partition more
 
     def begin(self, level: int) -> None:

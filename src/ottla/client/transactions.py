@@ -87,9 +87,9 @@ class Transactions:
         """A transaction is open. The coordinator learns of it with its first partition, or is asked for a new epoch now."""
         self._states.call(Call.BEGIN)
         try:
-            if self._enlistment.needs_epoch:
-                await self._take_epoch()
             level = await self._level()
+            if self._enlistment.needs_epoch or (level >= 2 and self._enlistment.ended_at_level_1):
+                await self._take_epoch()
         except BaseException:
             self._states.on(Event.NOT_BEGUN)
             raise
@@ -180,7 +180,7 @@ class Transactions:
 
     def _take_identity(self, producer_id: int, producer_epoch: int) -> None:
         self._enlistment.producer_id, self._enlistment.producer_epoch = producer_id, producer_epoch
-        self._enlistment.needs_epoch = False
+        self._enlistment.needs_epoch = self._enlistment.ended_at_level_1 = False
         self._outbox.take_identity(producer_id)
 
     async def _level(self) -> int:
@@ -326,7 +326,9 @@ class Transactions:
             self._fail(KafkaError(code, f"the end of the transaction of {enlistment.transactional_id!r}"))
         elif response.producer_id >= 0:
             self._take_identity(response.producer_id, response.producer_epoch)
-        elif enlistment.level >= 2:
+        elif enlistment.level < 2:
+            enlistment.ended_at_level_1 = True
+        else:
             enlistment.needs_epoch = True  # the coordinator has moved to a broker that is older, and ends transactions as at level 1
 
     def _fail(self, error: KafkaError) -> NoReturn:
