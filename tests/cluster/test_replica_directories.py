@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
+from tests.simulation.quorum_nodes import QuorumNode
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
@@ -47,6 +48,14 @@ async def holds(nodes: SimNodes, node: int, *values: bytes) -> None:
     await nodes.until(lambda: nodes.has(node, "t") and nodes.partition(node, "t").high_watermark == len(values))
     assert (await nodes.nodes[node].logs())[KEY] == list(enumerate(values))
     assert files_of(nodes.nodes[node].machine.disk)
+
+
+async def leave_behind(nodes: SimNodes, node: QuorumNode) -> None:
+    """The node is away. A topic of which it has a replica is gone."""
+    await nodes.create("t", [1, node.node])
+    await nodes.send("t", b"earlier")
+    await node.stop()
+    await nodes.act(lambda cluster: Admin(cluster).delete_topics(["t"]))
 
 
 def files_of(disk: SimDisk) -> list[str]:
@@ -175,10 +184,7 @@ def test_a_replica_that_is_set_aside_at_the_start_while_it_comes_back_is_made_ag
 def test_a_stray_that_a_full_disk_keeps_where_it_is_stops_no_start_and_is_in_nobodys_way() -> None:
     async def body(nodes: SimNodes) -> None:
         node = nodes.nodes[3]
-        await nodes.create("t", [1, 3])
-        await nodes.send("t", b"earlier")
-        await node.stop()
-        await nodes.act(lambda cluster: Admin(cluster).delete_topics(["t"]))
+        await leave_behind(nodes, node)
         node.machine.disk.faults.append(REFUSALS[RENAME])
         node.begin()
         assert node.starting is not None
@@ -218,10 +224,7 @@ def test_checkpoints_that_cannot_be_written_keep_a_topic_offline_no_longer_than_
 
     async def body(nodes: SimNodes) -> None:
         node = nodes.nodes[3]
-        await nodes.create("t", [1, 3])
-        await nodes.send("t", b"earlier")
-        await node.stop()
-        await nodes.act(lambda cluster: Admin(cluster).delete_topics(["t"]))
+        await leave_behind(nodes, node)
         node.begin()
         assert node.starting is not None
         await node.starting
