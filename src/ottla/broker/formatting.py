@@ -102,17 +102,16 @@ async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadat
             raise StorageError(f"{first} is of a cluster with a quorum: it has a metadata log; zookeeper.connect names another home")
         return
     try:
-        is_there, is_first_used = await has_metadata(disk, first), await is_used(disk, first)
+        if not others or await has_metadata(disk, first):
+            return
     except OSError as error:
         raise StorageError(f"{first}, {what}, cannot be read: {error}") from error
-    if not others or is_there:
-        return
     for path in others:
         if await _is_seen(has_metadata(disk, path)):
             where = f"{first}, {what}, has no metadata log, and {path} has one"
             raise StorageError(f"{where}: list {path} first, or set metadata.log.dir; nothing was changed")
     used = [path for path in others if await _is_seen(is_used(disk, path))]
-    if used and not is_first_used:
+    if used and not await is_used(disk, first):
         raise StorageError(
             f"{first}, {what}, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
             f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"

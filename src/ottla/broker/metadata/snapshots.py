@@ -67,7 +67,10 @@ class Snapshots:
         for name in await self._disk.list_dir(self._folder):
             offset, _, epoch = name.removesuffix(_SUFFIX).partition("-")
             if name.endswith(_SUFFIX) and offset.isdigit() and epoch.isdigit():
-                file = await self._disk.open(f"{self._folder}/{name}")
+                try:
+                    file = await self._disk.open(f"{self._folder}/{name}")
+                except FileNotFoundError:  # a newer one has taken its place meanwhile
+                    continue
                 found.append(SnapshotFile(int(offset), int(epoch), file.size))
                 await file.close()
         return sorted(found)
