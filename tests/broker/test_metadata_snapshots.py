@@ -120,3 +120,18 @@ def test_snapshots_are_found_oldest_first_in_whatever_order_their_directory_list
     instantly(snapshots.remove_older())
     assert [(found.end_offset, found.epoch) for found in instantly(snapshots.all())] == [(100, 2), (100, 3)]
     assert listed != sorted(listed), "the directory lists them in an order that would mislead"
+
+
+def test_a_snapshot_that_is_removed_while_they_are_listed_is_left_out() -> None:
+    disk = InstantDisk(["/meta"])
+    for end_offset in (10, 20):
+        instantly(disk.write_file_atomic(f"/meta/{end_offset:020d}-0000000001.checkpoint", b"x"))
+    list_dir = disk.list_dir
+
+    async def listing(path: str) -> list[str]:
+        found = await list_dir(path)
+        await disk.remove(f"/meta/{10:020d}-0000000001.checkpoint")
+        return found
+
+    disk.list_dir = listing  # type: ignore[method-assign]
+    assert [found.end_offset for found in instantly(Snapshots(disk, "/meta", disk).all())] == [20]

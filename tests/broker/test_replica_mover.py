@@ -197,7 +197,10 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
             while again in disk.slow:
                 await asyncio.sleep(0.01)
         assert await move(broker, f"/{source}") == ErrorCode.NONE
-        await asyncio.sleep(30)
+        assert broker.broker is not None
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while broker.broker.partitions.departures.has_some:
+                await asyncio.sleep(0.1)
         await settled(broker)
         assert await folders_on_disk(broker) == [f"/{source}"]
         await send(broker, "t", [(None, b"b")])

@@ -570,7 +570,7 @@ def test_the_first_transaction_at_level_2_has_an_epoch_of_its_own(is_commit: boo
         for level in (1, 1, 2, 2):
             model.finalize(level)
             model.level = level
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # simulated: what is known of the features is too old then
             await producer.begin_transaction()
             await producer.send_and_wait("t", b"x", partition=0)
             await (producer.commit_transaction() if is_commit else producer.abort_transaction())

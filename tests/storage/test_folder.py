@@ -152,11 +152,13 @@ def test_a_deleted_partition_is_renamed_at_once_and_removed_later(topic: str) ->
     run(folder.create_partition(TopicPartition(topic, 0), "one"))
     run(folder.create_partition(TopicPartition("kept", 0), "two"))
     renamed = run(folder.delete_partition(TopicPartition(topic, 0), "0123456789abcdef0123456789abcdef"))
+    assert renamed is not None
     assert len(renamed.rsplit("/", 1)[1]) <= 255
     after_power_cut = disk.power_cut(lambda path, durable, written: durable)
     assert not [path for path in after_power_cut.files if path.startswith(f"/data/{topic}-0/")]
     assert [path for path in after_power_cut.files if path.startswith(renamed)]
     assert run(folder.partitions()) == {TopicPartition("kept", 0): "two"}
+    assert run(folder.delete_partition(TopicPartition(topic, 0), "another")) is None, "nothing has that name any more"
     run(folder.create_partition(TopicPartition(topic, 0), "three"))
     assert run(folder.remove_deleted()) == 1
     assert not [path for path in disk.files if path.startswith(renamed)]

@@ -50,17 +50,15 @@ class DamagedReplicas:
             return False
         try:
             path = await folder.set_aside(key, self._unique())
-        except FileNotFoundError:  # it was renamed before, and the disk refused what comes after that
-            del self._folders[key]
-            return True
         except OSError as error:
             log.error("damaged_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
             if is_disk_at_fault(error):
                 self._fail_folder(folder)
             return False
         del self._folders[key]
-        log.warning(
-            "damaged_replica_set_aside", partition=str(key), path=path,
-            hint="it is fetched again from its leader; ottla storage strays --delete removes what is not needed",
-        )  # fmt: skip
+        if path is not None:
+            log.warning(
+                "damaged_replica_set_aside", partition=str(key), path=path,
+                hint="it is fetched again from its leader; ottla storage strays --delete removes what is not needed",
+            )  # fmt: skip
         return True

@@ -23,12 +23,16 @@ class Departures:
         self._fail_folder = fail_folder
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
         self._turn = asyncio.Lock()  # of renaming those: whoever has the name by then must not be renamed
-        self.has_some = False
-        """Whether something may be left of them: ``remove_deleted`` is to be called."""
+        self._departed, self._removed = 1, 0  # so many have gone, what a start finds as one, and so many of them are off the disks
+
+    @property
+    def has_some(self) -> bool:
+        """Whether something may be left of them on a disk: ``remove_deleted`` is to be called."""
+        return self._removed < self._departed
 
     async def delete(self, folder: LogDirectory, key: TopicPartition) -> None:
         """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
-        self.has_some = True
+        self._departed += 1
         problem = await self._rename(folder, key)
         if problem is not None and not is_disk_at_fault(problem):
             self._undeleted.append((folder, key))
@@ -46,27 +50,27 @@ class Departures:
 
     async def remove_deleted(self, folders: Iterable[LogDirectory]) -> None:
         """What was renamed for deletion is removed from the disk, and what could not be renamed is; else ``has_some`` is True."""
-        self.has_some = False
+        departed = self._departed
         async with self._turn:
             for place in list(self._undeleted):
                 if place[0].is_failed or await self._rename(*place) is None:
                     self._undeleted.remove(place)
-        self.has_some |= bool(self._undeleted)
+        is_done = not self._undeleted
         for folder in folders:
             try:
                 await folder.remove_deleted()
             except OSError as error:
                 log.error("deleted_replica_not_removed", folder=folder.path, reason=str(error))
-                self.has_some = True
+                is_done = False
                 if is_disk_at_fault(error):
                     self._fail_folder(folder)
+        if is_done:
+            self._removed = departed
 
     async def _rename(self, folder: LogDirectory, key: TopicPartition) -> OSError | None:
         """None when the directory no longer has the partition's name, or the disk's error."""
         try:
             await folder.delete_partition(key, self._unique())
-        except FileNotFoundError:
-            return None
         except OSError as error:
             log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
             if is_disk_at_fault(error):

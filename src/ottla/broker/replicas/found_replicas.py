@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from ottla.loggers import get_logger
 from ottla.storage.directory.directory import LogDirectory
@@ -76,8 +75,7 @@ class FoundReplicas:
             log.warning("replica_found_twice", partition=str(key), kept=own[ranks.index(best)].path)
             for folder, rank in zip(own, ranks):
                 if rank[0] < best[0]:  # it was moved away from there: all that it has came along
-                    with suppress(FileNotFoundError):  # it was renamed before, and the disk refused what comes after that
-                        await folder.delete_partition(key, self._unique())
+                    await folder.delete_partition(key, self._unique())
                     places.remove((folder, topic_id))
             own = [own[ranks.index(best)]]
         for folder, found_id in list(places):
@@ -112,14 +110,10 @@ class FoundReplicas:
 
     async def set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
         """Nothing there has the partition's name: what is of that topic is kept under another one."""
-        try:
-            if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
-                await folder.delete_partition(key, self._unique())
-                return
-            path = await folder.set_aside(key, self._unique())
-        except FileNotFoundError:  # it was renamed before, and the disk refused what comes after that
-            return
-        log.warning(
-            "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
-            hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",
-        )  # fmt: skip
+        if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
+            await folder.delete_partition(key, self._unique())
+        elif (path := await folder.set_aside(key, self._unique())) is not None:
+            log.warning(
+                "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
+                hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",
+            )  # fmt: skip

@@ -164,7 +164,7 @@ class PartitionStore(Part):
         """Directories that no topic of the image claimed are kept under other names."""
         await self._found.set_aside_unclaimed()
         self._must_be_found = False
-        await self.departures.remove_deleted(self._live_folders())
+        await self.remove_departed()
 
     async def remove_departed(self) -> None:
         """Of replicas that are no longer this broker's nothing is left on its disks, unless one refuses to remove it: call it again."""

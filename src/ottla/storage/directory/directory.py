@@ -210,9 +210,9 @@ class LogDirectory:
         return [TopicPartition(match[1], int(match[2])) for _, match in found]
 
     async def log_bytes(self, key: TopicPartition) -> int:
-        """How much the partition's log files hold."""
+        """How much the partition's log files hold; 0 where it has no directory."""
         path, total = self.partition_path(key), 0
-        for name in await self._disk.list_dir(path):
+        for name in await self._disk.list_dir(path) if await self._disk.exists(path) else ():
             if name.endswith(".log"):
                 file = await self._disk.open(f"{path}/{name}")
                 total += file.size
@@ -223,17 +223,23 @@ class LogDirectory:
         suffix = f"-{key.partition}.{unique}-{kind}"
         return f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
 
-    async def delete_partition(self, key: TopicPartition, unique: str) -> str:
-        """The partition no longer exists; its renamed directory, which ``remove_deleted`` removes, is returned."""
+    async def delete_partition(self, key: TopicPartition, unique: str) -> str | None:
+        """The partition no longer exists; its renamed directory, which ``remove_deleted`` removes, is returned.
+
+        None where there was none: an earlier call may have renamed it, and the disk have refused what comes after that.
+        """
         return await self._rename(key, unique, "delete")
 
-    async def set_aside(self, key: TopicPartition, unique: str) -> str:
-        """The replica is kept under the name that is returned, and is no longer a partition."""
+    async def set_aside(self, key: TopicPartition, unique: str) -> str | None:
+        """The replica is kept under the name that is returned, and is no longer a partition. None as with ``delete_partition``."""
         return await self._rename(key, unique, "stray")
 
-    async def _rename(self, key: TopicPartition, unique: str, kind: str) -> str:
+    async def _rename(self, key: TopicPartition, unique: str, kind: str) -> str | None:
         renamed = self._renamed(key, unique, kind)
-        await self._disk.rename(self.partition_path(key), renamed)
+        try:
+            await self._disk.rename(self.partition_path(key), renamed)
+        except FileNotFoundError:
+            return None
         await self._disk.sync_dir(self.path)
         return renamed
 
