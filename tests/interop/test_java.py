@@ -2,9 +2,11 @@
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, RECORDS, TOPIC, UNSTABLE, refusing_broker
 from tests.foreign_clients.workload import (
     CODECS,
     KEY_COUNT,
@@ -18,6 +20,8 @@ from tests.foreign_clients.workload import (
     value_of,
 )
 from tests.interop.tools import run
+
+from ottla.errors import ErrorCode
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +70,11 @@ def test_10000_records_survive_restarts_of_broker_and_consumer(java_client: list
 
     assert_received(sent, first, rest, committed)
     assert_stored_as(codec, broker.data, topic)
+
+
+@pytest.mark.parametrize("code", [*PASSING, UNSTABLE])
+def test_a_refused_question_for_the_committed_offset_is_asked_again(java_client: list[str], tmp_path: Path, code: ErrorCode) -> None:
+    with refusing_broker(tmp_path) as (thread, refusing):
+        refusing.refuse(code)
+        lines = run(*java_client, "consume", thread.bootstrap, TOPIC, GROUP, str(RECORDS - COMMITTED)).splitlines()
+    assert [int(line.split("\t")[1]) for line in lines if not line.startswith("committed")] == list(range(COMMITTED, RECORDS))

@@ -1,6 +1,11 @@
 """OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed.
 
 v2 null topics mean all, and a top-level error; v7 require_stable; v8 many groups; v10 topic ids.
+
+A group that is refused as a whole has its code at the top, and Kafka lists no partitions then. Two clients go wrong by that: aiokafka reads
+the codes of partitions alone, and takes a group that is being loaded for one without offsets; librdkafka waits for ever for the partitions
+of a group that has moved (its issue 5586). So what was asked for is listed, with a code by which each of them asks again; other clients
+look at the top first.
 """
 
 from __future__ import annotations
@@ -30,8 +35,12 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 
-ERROR_SINCE = 2
-GROUPS_SINCE = 8
+ERROR_SINCE: Final = 2
+STABLE_SINCE: Final = 7
+GROUPS_SINCE: Final = 8
+MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+ASK_AGAIN: Final = -1000
+"""What librdkafka calls OFFSET_STORED: it keeps the offset of a refused partition that was assigned once more meanwhile."""
 TOGETHER_MAX: Final = 1000
 """Partitions that one question to a group's coordinator is about."""
 WantedTopics = list[tuple[str, list[int]]]
@@ -52,24 +61,29 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
                     wanted.append((topic.name, topic.partition_indexes))
                 else:
                     denied.append(_failed(topic.name, topic.partition_indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        found = await _fetch(parts, context, request.group_id, wanted, slices, require_stable=request.require_stable)
-        code = 0
+        fetched = await _fetch(parts, context, request.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
-        code, found = error.code, {}
+        code = _code_of_partitions(error.code, context.version)
+        topics = [_failed(topic.name, topic.partition_indexes, code) async for topic in slices.over(request.topics or [] if code else [])]
+        return OffsetFetchResponse(error_code=error.code if context.version >= ERROR_SINCE else 0, topics=topics)
     topics = [
         OffsetFetchResponseTopic(
             topic,
             [
-                OffsetFetchResponsePartition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error_code)
-                async for offset in slices.over(offsets)
+                OffsetFetchResponsePartition(found.partition, _offset(found), found.leader_epoch, found.metadata, found.error_code)
+                async for found in slices.over(offsets)
             ],
         )
-        async for topic, offsets in slices.over(found.items())
+        async for topic, offsets in slices.over(fetched.items())
     ]
-    if code and context.version < ERROR_SINCE:  # the error has its place beside each partition only
-        topics = [_failed(topic.name, topic.partition_indexes, code) async for topic in slices.over(request.topics or [])]
-        return OffsetFetchResponse(topics=topics)
-    return OffsetFetchResponse(error_code=code, topics=topics + ([] if code else denied))
+    return OffsetFetchResponse(topics=topics + denied)
+
+
+def _code_of_partitions(code: int, version: int) -> int:
+    """What stands beside each partition of a group that is refused with the code; 0: they are not listed."""
+    if version >= STABLE_SINCE:
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT if code in MOVED else ErrorCode.NONE
+    return ErrorCode.NOT_COORDINATOR if code in MOVED else code
 
 
 def _check_group(context: RequestContext, group_id: str) -> None:
@@ -78,7 +92,16 @@ def _check_group(context: RequestContext, group_id: str) -> None:
 
 
 def _failed(name: str, indexes: list[int], code: int) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(index, -1, -1, "", code) for index in indexes])
+    return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(index, _no_offset(code), -1, "", code) for index in indexes])
+
+
+def _offset(found: CommittedOffset) -> int:
+    return _no_offset(found.error_code) if found.error_code else found.offset
+
+
+def _no_offset(code: int) -> int:
+    """What a partition that is refused has for its offset."""
+    return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else -1
 
 
 async def _group(
@@ -100,16 +123,18 @@ async def _group(
                     refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 else:
                     wanted.append((name, topic.partition_indexes))
-        found = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable)
+        fetched = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
-    async for name, offsets in slices.over(found.items()):
+        code = _code_of_partitions(error.code, context.version)
+        topics = [_refused(topic, code) async for topic in slices.over(group.topics or [] if code else [])]
+        return OffsetFetchResponseGroup(group.group_id, topics, error.code)
+    async for name, offsets in slices.over(fetched.items()):
         image = parts.image.topics.get(name)
         if by_id and image is None:
             continue
         answers = [
-            OffsetFetchResponsePartitions(offset.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error_code)
-            async for offset in slices.over(offsets)
+            OffsetFetchResponsePartitions(found.partition, _offset(found), found.leader_epoch, found.metadata, found.error_code)
+            async for found in slices.over(offsets)
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)
         answer.topics.append(OffsetFetchResponseTopics(name, topic_id, answers))
@@ -117,9 +142,9 @@ async def _group(
     return answer
 
 
-def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+def _refused(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
     """As it was asked for: an id is not answered with a name."""
-    answers = [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in topic.partition_indexes]
+    answers = [OffsetFetchResponsePartitions(index, _no_offset(code), -1, "", code) for index in topic.partition_indexes]
     return OffsetFetchResponseTopics(topic.name, topic.topic_id, answers)
 
 

@@ -1,0 +1,72 @@
+"""A broker that refuses the first question for a group's committed offsets, as one does whose coordinator has moved or loads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import CommittedOffset, FetchOffsets, FetchResult
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin, NewTopic, Producer, TopicPartition
+
+TOPIC: Final = "t"
+GROUP: Final = "g"
+RECORDS: Final = 10
+COMMITTED: Final = 4
+PASSING: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class Refusing:
+    """The broker's coordinators; the first question for offsets is refused, once it may be."""
+
+    def __init__(self, thread: BrokerThread) -> None:
+        assert thread._loop is not None
+        assert thread._broker is not None
+        self._loop = thread._loop
+        self._groups = thread._broker.groups
+        self._ask = self._groups.ask
+        self._may_refuse = asyncio.Event()
+        self._code: ErrorCode | None = None
+        self.asked = 0
+
+    def refuse(self, code: ErrorCode, *, at_once: bool = True) -> None:
+        """The next question is refused: at once, or when ``go_on`` says so."""
+        self._code = code
+        self.asked = 0
+        self._groups.ask = self._answer  # type: ignore[method-assign]
+        if at_once:
+            self.go_on()
+
+    def go_on(self) -> None:
+        self._loop.call_soon_threadsafe(self._may_refuse.set)
+
+    async def _answer(self, key: str, make_command: Callable[[int], Any]) -> Any:
+        if not isinstance(make_command(0), FetchOffsets):
+            return await self._ask(key, make_command)
+        self.asked += 1
+        if self.asked == 1:
+            await self._may_refuse.wait()
+            assert self._code is not None
+            if self._code == UNSTABLE:
+                return FetchResult(ErrorCode.NONE, (CommittedOffset(TOPIC, 0, error_code=self._code),))
+            raise KafkaError(self._code)
+        return await self._ask(key, make_command)
+
+
+@contextmanager
+def refusing_broker(folder: Path) -> Iterator[tuple[BrokerThread, Refusing]]:
+    """The topic has so many records, and the group has committed an offset of it."""
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "group.initial.rebalance.delay.ms": "0"}
+    with BrokerThread(properties) as thread:
+        with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:
+            assert admin.create_topics([NewTopic(TOPIC, 1)]) == {TOPIC: None}
+            for number in range(RECORDS):
+                producer.send(TOPIC, b"%d" % number, key=b"%d" % number)
+            producer.flush()
+            admin.set_offsets(GROUP, {TopicPartition(TOPIC, 0): COMMITTED})
+        yield thread, Refusing(thread)

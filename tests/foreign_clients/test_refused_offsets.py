@@ -1,0 +1,131 @@
+"""Unmodified clients whose question for committed offsets is refused, since the coordinator has moved or loads: they begin at the offset.
+
+``auto.offset.reset`` is "latest" everywhere: a client that takes the refusal for "nothing is committed" reads none of what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, TOPIC, UNSTABLE, Refusing, refusing_broker
+from tests.foreign_clients.wire import RawClient
+from tests.waiting import eventually
+
+from ottla.errors import ErrorCode
+from ottla.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Admin
+
+WAIT_SECONDS_MAX = 60
+Broker = tuple[BrokerThread, Refusing]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with refusing_broker(tmp_path) as made:
+        yield made
+
+
+def settings(thread: BrokerThread) -> dict[str, Any]:
+    return {"bootstrap.servers": thread.bootstrap, "group.id": GROUP, "auto.offset.reset": "latest", "retry.backoff.ms": 10}
+
+
+def first_offset(consumer: confluent_kafka.Consumer) -> int | None:
+    message = consumer.poll(WAIT_SECONDS_MAX)
+    assert message is not None, "it reads nothing"
+    if message.error() is not None:
+        return first_offset(consumer)  # librdkafka tells the application of the refusal, too
+    return message.offset()
+
+
+@pytest.mark.parametrize("code", [*PASSING, UNSTABLE])
+def test_a_member_of_librdkafka_asks_again(broker: Broker, code: ErrorCode) -> None:
+    """Its issue 5586: where the answer names no partitions, it waits for an answer to come for ever."""
+    thread, refusing = broker
+    refusing.refuse(code)
+    consumer = confluent_kafka.Consumer(settings(thread))
+    consumer.subscribe([TOPIC])
+    assert first_offset(consumer) == COMMITTED
+    consumer.close()
+
+
+@pytest.mark.parametrize("code", [*PASSING, UNSTABLE])
+def test_librdkafka_asks_again_for_a_partition_that_was_assigned_once_more_meanwhile(broker: Broker, code: ErrorCode) -> None:
+    """It takes the refusal of its first question for the answer to its second one."""
+    thread, refusing = broker
+    refusing.refuse(code, at_once=False)
+    consumer = confluent_kafka.Consumer(settings(thread))
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0)])
+    eventually(lambda: (consumer.poll(0), refusing.asked)[1], bool)
+    consumer.unassign()
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0)])
+    refusing.go_on()
+    assert first_offset(consumer) == COMMITTED
+    consumer.close()
+
+
+@pytest.mark.parametrize("code", [*PASSING, UNSTABLE])
+def test_kafka_python_asks_again(broker: Broker, code: ErrorCode) -> None:
+    thread, refusing = broker
+    refusing.refuse(code)
+    consumer = kafka.KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=thread.bootstrap,
+        group_id=GROUP,
+        auto_offset_reset="latest",
+        retry_backoff_ms=10,
+        consumer_timeout_ms=WAIT_SECONDS_MAX * 1000,
+    )
+    assert next(consumer).offset == COMMITTED
+    consumer.close()
+
+
+@pytest.mark.parametrize("code", PASSING)
+def test_aiokafka_asks_again(broker: Broker, code: ErrorCode) -> None:
+    """It reads the codes of partitions alone: where the answer names none, nothing is committed to it."""
+    thread, refusing = broker
+    refusing.refuse(code)
+
+    async def main() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            TOPIC, bootstrap_servers=thread.bootstrap, group_id=GROUP, auto_offset_reset="latest", retry_backoff_ms=10
+        )
+        await consumer.start()
+        found = await asyncio.wait_for(consumer.getone(), WAIT_SECONDS_MAX)
+        assert found.offset == COMMITTED
+        await consumer.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", [*PASSING, ErrorCode.GROUP_ID_NOT_FOUND])
+def test_beside_each_partition_is_what_has_clients_of_that_version_ask_again(broker: Broker, code: ErrorCode) -> None:
+    thread, refusing = broker
+    with Admin(thread.bootstrap) as admin:
+        topic_id = admin.describe_topic(TOPIC).topic_id
+    old = OffsetFetchRequest(GROUP, [OffsetFetchRequestTopic(TOPIC, [0])])
+    new = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, topic_id, [0])])])
+    with RawClient(thread.addresses["PLAINTEXT"][1]) as client:
+        for version in range(1, 11):
+            refusing.refuse(code)
+            answer = client.ask(new if version >= 8 else old, version)
+            group = answer.groups[0] if version >= 8 else answer
+            listed = [(partition.error_code, partition.committed_offset) for topic in group.topics for partition in topic.partitions]
+            assert group.error_code == (code if version > 1 else 0)
+            has_moved = code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if version < 7:
+                assert listed == [(ErrorCode.NOT_COORDINATOR if has_moved else code, -1)]
+            else:
+                assert listed == ([(UNSTABLE, -1000)] if has_moved else [])
