@@ -7,6 +7,7 @@ from tests.broker.test_transactions import BOTH, begun, settled
 from tests.client.simulated import KEY, create, with_broker
 from tests.simulation.hunt import silence
 
+from ottla.broker.handlers.offset_fetch import ASK_AGAIN
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker
@@ -29,7 +30,7 @@ def test_offsets_count_when_their_transaction_is_committed(level: int, is_commit
         assert await producer.write(KEY, b"a") == 0
         assert await producer.commit_offsets("g", {KEY: 5}) == 0
         assert await producer.committed("g", KEY) == (-1, 0)
-        assert await producer.committed("g", KEY, require_stable=True) == (-1, UNSTABLE)
+        assert await producer.committed("g", KEY, require_stable=True) == (ASK_AGAIN, UNSTABLE)
         assert await producer.end(is_commit=is_commit) == 0
         await settled(producer)
         assert await producer.committed("g", KEY, require_stable=True) == ((5, 0) if is_commit else (-1, 0))
@@ -55,7 +56,7 @@ def test_a_coordinator_that_loads_knows_what_is_pending_and_what_was_aborted(lev
         await broker.start()
         if when == "open":
             assert await producer.committed("g", KEY) == (3, 0)
-            assert await producer.committed("g", KEY, require_stable=True) == (-1, UNSTABLE)
+            assert await producer.committed("g", KEY, require_stable=True) == (ASK_AGAIN, UNSTABLE)
             assert await producer.end(is_commit=is_commit) == 0
             await settled(producer)
         assert await producer.committed("g", KEY, require_stable=True) == ((5, 0) if is_commit else (3, 0))
