@@ -1,15 +1,18 @@
-"""A broker that refuses the first question for a group's committed offsets, as one does whose coordinator has moved or loads."""
+"""A broker that refuses what a member asks its coordinator, once, as one does whose coordinator has moved or loads."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.cluster.members import SESSION_MS
+
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import CommittedOffset, FetchOffsets, FetchResult
+from ottla.groups.commands import CommitOffsets, CommittedOffset, FetchOffsets, FetchResult, Heartbeat, JoinGroup, SyncGroup
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 
@@ -21,8 +24,12 @@ PASSING: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
 UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
+QUESTIONS: Final[tuple[type, ...]] = (JoinGroup, SyncGroup, Heartbeat, CommitOffsets, FetchOffsets)
+"""What a member asks its coordinator."""
+
+
 class Refusing:
-    """The broker's coordinators; the first question for offsets is refused, once it may be."""
+    """The broker's coordinators. ``asked`` are the questions since ``refuse`` that it was about."""
 
     def __init__(self, thread: BrokerThread) -> None:
         assert thread._loop is not None
@@ -31,13 +38,14 @@ class Refusing:
         self._groups = thread._broker.groups
         self._ask = self._groups.ask
         self._may_refuse = asyncio.Event()
-        self._code: ErrorCode | None = None
-        self.asked = 0
+        self._code = ErrorCode.NONE
+        self._kinds: tuple[type, ...] = ()
+        self.asked = Counter[type]()
 
-    def refuse(self, code: ErrorCode, *, at_once: bool = True) -> None:
-        """The next question is refused: at once, or when ``go_on`` says so."""
-        self._code = code
-        self.asked = 0
+    def refuse(self, code: ErrorCode, *kinds: type, at_once: bool = True) -> None:
+        """The next question of each kind is refused: at once, or when ``go_on`` says so. Without kinds: that for offsets."""
+        self._code, self._kinds = code, kinds or (FetchOffsets,)
+        self.asked.clear()
         self._groups.ask = self._answer  # type: ignore[method-assign]
         if at_once:
             self.go_on()
@@ -46,22 +54,27 @@ class Refusing:
         self._loop.call_soon_threadsafe(self._may_refuse.set)
 
     async def _answer(self, key: str, make_command: Callable[[int], Any]) -> Any:
-        if not isinstance(make_command(0), FetchOffsets):
+        kind = type(make_command(0))
+        if kind not in self._kinds:
             return await self._ask(key, make_command)
-        self.asked += 1
-        if self.asked == 1:
-            await self._may_refuse.wait()
-            assert self._code is not None
-            if self._code == UNSTABLE:
-                return FetchResult(ErrorCode.NONE, (CommittedOffset(TOPIC, 0, error_code=self._code),))
-            raise KafkaError(self._code)
-        return await self._ask(key, make_command)
+        self.asked[kind] += 1
+        if self.asked[kind] > 1:
+            return await self._ask(key, make_command)
+        await self._may_refuse.wait()
+        if self._code == UNSTABLE:
+            return FetchResult(ErrorCode.NONE, (CommittedOffset(TOPIC, 0, error_code=self._code),))
+        raise KafkaError(self._code)
 
 
 @contextmanager
 def refusing_broker(folder: Path) -> Iterator[tuple[BrokerThread, Refusing]]:
     """The topic has so many records, and the group has committed an offset of it."""
-    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "group.initial.rebalance.delay.ms": "0"}
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(folder),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": str(SESSION_MS),
+    }
     with BrokerThread(properties) as thread:
         with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:
             assert admin.create_topics([NewTopic(TOPIC, 1)]) == {TOPIC: None}

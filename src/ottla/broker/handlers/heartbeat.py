@@ -1,4 +1,7 @@
-"""Heartbeat, versions 0-4: the member is alive, and the answer says whether a rebalance is in progress. v3 static members."""
+"""Heartbeat, versions 0-4: the member is alive, and the answer says whether a rebalance is in progress. v3 static members.
+
+While the group is being loaded the answer is "no error", as Kafka's: each member gets a new session when that is done.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import Heartbeat
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -22,7 +25,8 @@ async def handle(parts: Parts, context: RequestContext, request: HeartbeatReques
     try:
         result = await parts.groups.ask(request.group_id, command)
     except KafkaError as error:
-        return HeartbeatResponse(error_code=error.code)
+        is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
     return HeartbeatResponse(error_code=result.error_code)
 
 

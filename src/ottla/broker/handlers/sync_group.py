@@ -1,4 +1,8 @@
-"""SyncGroup, versions 0-5: the leader brings the assignment, the others wait for theirs. v3 static members."""
+"""SyncGroup, versions 0-5: the leader brings the assignment, the others wait for theirs. v3 static members.
+
+While the group is being loaded the answer is REBALANCE_IN_PROGRESS, as that of Kafka's first coordinator: the rebalance is lost with the
+old one, and a client that does not expect COORDINATOR_LOAD_IN_PROGRESS here gives up (aiokafka).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import SyncGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -35,7 +39,8 @@ async def handle(parts: Parts, context: RequestContext, request: SyncGroupReques
     try:
         result = await parts.groups.ask(request.group_id, command)
     except KafkaError as error:
-        return SyncGroupResponse(error_code=error.code)
+        is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code)
     return SyncGroupResponse(
         error_code=result.error_code,
         protocol_type=result.protocol_type,

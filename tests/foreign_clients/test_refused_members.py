@@ -14,19 +14,22 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, TOPIC, UNSTABLE, Refusing, refusing_broker
+from tests.cluster.members import CLIENTS, Member, Readings
+from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, QUESTIONS, TOPIC, UNSTABLE, Refusing, refusing_broker
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
+from ottla.messages.heartbeat import HeartbeatRequest
 from ottla.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.messages.sync_group import SyncGroupRequest
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin
+from ottla.sync import Admin, Producer, TopicPartition
 
 WAIT_SECONDS_MAX = 60
 Broker = tuple[BrokerThread, Refusing]
@@ -110,6 +113,28 @@ def test_aiokafka_asks_again(broker: Broker, code: ErrorCode) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("code", PASSING)
+def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_once(
+    broker: Broker, code: ErrorCode, client: type[Member]
+) -> None:
+    thread, refusing = broker
+    readings = Readings()
+    member = client(thread.bootstrap, TOPIC, readings)
+    with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:
+        admin.set_offsets(member.group, {TopicPartition(TOPIC, 0): COMMITTED})
+        refusing.refuse(code, *QUESTIONS)
+        member.start()
+        eventually(lambda: (set(refusing.asked), readings.problems), lambda found: found[0] == set(QUESTIONS) or bool(found[1]))
+        last = producer.send_and_wait(TOPIC, b"last").offset
+        wanted = {(0, offset) for offset in range(COMMITTED, last + 1)}
+        eventually(lambda: (set(readings.counts), readings.problems), lambda found: found[0] >= wanted or bool(found[1]))
+        assert not readings.problems
+        assert set(readings.counts) == wanted
+        member.stop()
+        assert admin.committed_offsets(member.group)[TopicPartition(TOPIC, 0)].offset == last + 1
+
+
 @pytest.mark.parametrize("code", [*PASSING, ErrorCode.GROUP_ID_NOT_FOUND])
 def test_beside_each_partition_is_what_has_clients_of_that_version_ask_again(broker: Broker, code: ErrorCode) -> None:
     thread, refusing = broker
@@ -129,3 +154,11 @@ def test_beside_each_partition_is_what_has_clients_of_that_version_ask_again(bro
                 assert listed == [(ErrorCode.NOT_COORDINATOR if has_moved else code, -1)]
             else:
                 assert listed == ([(UNSTABLE, -1000)] if has_moved else [])
+
+
+def test_while_a_group_is_loaded_a_heartbeat_is_taken_and_an_assignment_has_to_be_made_again(broker: Broker) -> None:
+    thread, refusing = broker
+    refusing.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *QUESTIONS)
+    with RawClient(thread.addresses["PLAINTEXT"][1]) as client:
+        assert client.ask(HeartbeatRequest(GROUP, 1, "member"), 4).error_code == ErrorCode.NONE
+        assert client.ask(SyncGroupRequest(GROUP, 1, "member"), 5).error_code == ErrorCode.REBALANCE_IN_PROGRESS
