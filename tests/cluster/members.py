@@ -18,6 +18,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 from kafka.errors import KafkaError as KafkaPythonError
+from kafka.errors import KafkaTimeoutError
 
 from ottla import sync
 from ottla.errors import KafkaError
@@ -112,16 +113,7 @@ class OfKafkaPython(Member):
     """kafka-python."""
 
     def read(self) -> None:
-        consumer = kafka.KafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap.split(","),
-            group_id=self.group,
-            auto_offset_reset="latest",
-            auto_commit_interval_ms=COMMIT_MS,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            reconnect_backoff_max_ms=100,
-        )
+        consumer = self._begun()
         while not self.stopping.is_set():
             try:
                 found = consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
@@ -131,6 +123,27 @@ class OfKafkaPython(Member):
                 continue
             self.readings.add((record.partition, record.offset) for records in found.values() for record in records)
         consumer.close()
+
+    def _begun(self) -> Any:
+        """It gives up at once where the broker that it asks first stands still."""
+        while not self.stopping.is_set():
+            try:
+                return self._new()
+            except KafkaTimeoutError:
+                continue
+        raise KafkaTimeoutError
+
+    def _new(self) -> Any:
+        return kafka.KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap.split(","),
+            group_id=self.group,
+            auto_offset_reset="latest",
+            auto_commit_interval_ms=COMMIT_MS,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            reconnect_backoff_max_ms=100,
+        )
 
 
 class OfAiokafka(Member):
