@@ -20,6 +20,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.faults import Fault, Slow
 from ottla.sim.loop import run
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
 
 SMALL = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "500"}
@@ -47,6 +48,12 @@ async def delete(broker: SimBroker, *topics: str) -> None:
     admin = Admin(broker.client("admin"))
     assert set((await admin.delete_topics(topics)).values()) == {None}
     await admin.close()
+
+
+def is_opened_again(broker: SimBroker, log: PartitionLog) -> bool:
+    assert broker.broker is not None
+    partition = broker.broker.partitions.find("t", 0)
+    return partition is not None and partition.log is not log
 
 
 def failure_of(broker: SimBroker) -> str | None:
@@ -119,6 +126,58 @@ def test_a_cleaning_that_a_full_disk_refuses_leaves_it_no_fuller(file: str) -> N
         async with asyncio.timeout(WAIT_SECONDS_MAX):  # the partition is left alone for longer
             while fault in broker.machine.disk.faults or await files_of(broker, "t-0", ".cleaned"):
                 await asyncio.sleep(0.1)
+
+    play(act)
+
+
+@pytest.mark.parametrize("end", [".swap", ".deleted", ".index", ".log"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_log_whose_segments_could_not_be_replaced_for_want_of_room_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch, end: str, code: int
+) -> None:
+    """It has one replica: nobody else could serve it until the next start."""
+    open_log, are_clean = PartitionLog.open, list[bool]()
+
+    async def opening(*arguments: Any, clean: bool, **more: Any) -> PartitionLog:
+        are_clean.append(clean)
+        return await open_log(*arguments, clean=clean, **more)
+
+    monkeypatch.setattr(PartitionLog, "open", opening)
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01", file_delete_delay_ms="1000")
+        await broker.stop()
+        await broker.start()
+        disk, log, refused = broker.machine.disk, log_of(broker, "t"), list[str]()
+        rename = disk.rename
+
+        async def renaming(source: str, target: str) -> None:
+            counts = source.endswith(".log.cleaned") or any(path.endswith(".swap") and ".log." in path for path in disk.files)
+            if "/t-0/" in source and target.endswith(end) and counts and not refused:
+                refused.append(target)
+                raise OSError(code, "refused", target)
+            await rename(source, target)
+
+        await send(broker, "t", [(b"early", b"x" * 300)] * 12)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({TopicPartition("t", 0): 5})
+        await admin.close()
+        disk.rename = renaming  # type: ignore[method-assign]
+        await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number * 100) for number in range(40)])
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not is_opened_again(broker, log) or await files_of(broker, "t-0", ".swap"):
+                await asyncio.sleep(0.1)
+        assert refused
+        assert log.is_failed
+        opened = log_of(broker, "t")
+        assert not opened.is_failed
+        assert opened.log_start_offset >= 5, "what was deleted does not come back"
+        assert {record.key: record.value for record in await records_of(opened) if record.key != b"early"} == {
+            b"%d" % (number % 3): b"%d" % number * 100 for number in range(40)
+        }
+        assert opened.log_end_offset == 52
+        assert are_clean[-2:] == [True, False], "the start found it closed in order, which it is no longer"
+        await send(broker, "t", [(b"0", b"after")])
 
     play(act)
 

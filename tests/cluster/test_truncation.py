@@ -10,6 +10,7 @@ import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.broker.replicas.following import Cut, append, truncate, truncate_each
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
@@ -191,6 +192,14 @@ def test_a_cut_that_could_not_be_prepared_is_prepared_again() -> None:
     play(body)
 
 
+def _opened_since(nodes: SimNodes, partition: Partition) -> Partition | None:
+    """The replica that node 2 has in its place."""
+    broker = nodes.nodes[2].broker
+    assert broker is not None
+    found = broker.partitions.find(partition.topic, partition.index)
+    return None if found is partition else found
+
+
 @pytest.mark.parametrize(("code", "is_directory_lost"), [(errno.EIO, True), (errno.EMFILE, False)])
 def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_the_disk_is_at_fault(
     code: int, is_directory_lost: bool
@@ -211,6 +220,11 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
         assert partition.log.is_failed
         assert nodes.partition(2, "other").log.is_failed == is_directory_lost
         assert partition.role.cutting is None
+        if not is_directory_lost:  # it is opened again, and follows
+            await nodes.until(lambda: _opened_since(nodes, partition) is not None)
+            await nodes.send("t", b"c")
+            await nodes.until(lambda: (opened := _opened_since(nodes, partition)) is not None and opened.high_watermark == 3)
+            assert not [path for path in machine.disk.folders if "-stray" in path], "it is not fetched anew"
 
     play(body)
 

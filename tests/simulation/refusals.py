@@ -62,8 +62,6 @@ SLOW_SECONDS: Final = 15
 DESCRIPTORS: Final = ("open", "create", "read_file", "list_dir", "sync_dir", "remove_tree")
 DO_SECONDS_MAX: Final = 120
 HEAL_SECONDS_MAX: Final = 180
-NEW: Final = "meta.properties"
-"""A directory that is new, and has no room for this, is left out until the next start."""
 LEFTOVER: Final = re.compile(r"-(delete|future|stray)(/|$)|\.(deleted|swap|cleaned|tmp)$")
 Operation = tuple[str, str]
 """The operation, and the kind of its path."""
@@ -84,6 +82,12 @@ class Refusal:
     nth: int
     code: int
     lasts: bool = False
+
+    @property
+    def is_of_new(self) -> bool:
+        """Whether a directory is being made: for want of room it is left out until the next start, as by Kafka."""
+        name, path = self.operation
+        return "meta.properties" in path or (name in ("make_dirs", "sync_dir") and path in ("/", "/D") and self.nth <= len(DIRECTORIES))
 
     def __str__(self) -> str:
         what = errno.errorcode[self.code] if self.code != SLOW else "slow"
@@ -119,7 +123,8 @@ def kind_of(path: str) -> str:
 def live(refusal: Refusal | None, seed: int = 1, *, place: Place = "broker") -> Life:
     """A life of a cluster with all that makes a broker use its disk; the one in that place meets the refusal."""
     code = None if refusal is None else refusal.code
-    is_lost = refusal is not None and (code == errno.EIO or (code == errno.ENOSPC and NEW in refusal.operation[1]))
+    makes_directories = place == "zookeeper"  # nobody has formatted them
+    is_lost = refusal is not None and (code == errno.EIO or (code == errno.ENOSPC and makes_directories and refusal.is_of_new))
     result = Life(may_end=is_lost, needs_descriptors=code == errno.EMFILE)
 
     async def main() -> None:

@@ -16,10 +16,11 @@ from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 class LogHealth:
     """The health of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
 
-    __slots__ = ("drop_staged", "is_failed", "is_retired", "on_disk_failed", "on_failed", "room")
+    __slots__ = ("drop_staged", "is_failed", "is_interrupted", "is_retired", "on_disk_failed", "on_failed", "room")
 
     def __init__(self) -> None:
         self.is_failed = False
+        self.is_interrupted = False  # it has failed only until it is opened again
         self.room: Room | None = None  # of its directory, where the owner has set it
         self.is_retired = False  # the partition was deleted; a retired log counts as failed
         self.drop_staged: Callable[[], None] = _nothing  # the tail's: what is staged will never be written
@@ -47,6 +48,12 @@ class LogHealth:
             self.is_failed = True
             self.drop_staged()
             self.on_failed()
+
+    def broken_off(self, error: OSError) -> None:
+        """As ``fail``: something was done by half. Opening the log again finishes it, which may be tried where the error passes."""
+        self.on_disk_error(error)
+        self.is_interrupted = error.errno in PASSING
+        self.fail()
 
     def fail_with_disk(self) -> None:
         """As ``fail``; it is the disk that failed."""

@@ -62,6 +62,10 @@ class Checkpoints:
         found = self._read.get(key, {})
         return _largest(found) if was_moved else found.get(folder.path, LogOffsets())
 
+    def keep(self, key: TopicPartition, folder: LogDirectory, log: PartitionLog) -> None:
+        """The log, in that directory, is open no longer, and what is known of it stays known."""
+        self._read[key] = {folder.path: _offsets_of(log)}
+
     def __contains__(self, key: TopicPartition) -> bool:
         """Whether something is known of it."""
         return key in self._read
@@ -77,12 +81,7 @@ class Checkpoints:
         """
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
         async for key, log in sliced(logs.items(), SLICE_LOGS):
-            dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
-            committed = 0
-            if log.tail.committed_end is not None:
-                committed = log.tail.committed_end()
-                log.tail.remember_producers()  # what is cut is after what is committed
-            offsets[key] = LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
+            offsets[key] = _offsets_of(log)
         for column, name in enumerate(FILES):
             listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}
             path = f"{folder.path}/{name}"
@@ -91,6 +90,15 @@ class Checkpoints:
             if name == LOG_START_OFFSET:
                 async for key, log in sliced(logs.items(), SLICE_LOGS):
                     log.durability.start_is_kept(min(offsets[key].log_start_offset, log.log_start_offset))
+
+
+def _offsets_of(log: PartitionLog) -> LogOffsets:
+    dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
+    committed = 0
+    if log.tail.committed_end is not None:
+        committed = log.tail.committed_end()
+        log.tail.remember_producers()  # what is cut is after what is committed
+    return LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
 
 
 def _largest(found: Mapping[str, LogOffsets]) -> LogOffsets:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.unopened import Unopened
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import read_header
 from ottla.replication.follower import Followed
@@ -30,6 +31,11 @@ class Cut(NamedTuple):
 
 class Checkpointing(Protocol):
     """The partitions of this broker."""
+
+    @property
+    def unopened(self) -> Unopened:
+        """Those that are offline, and may be opened again."""
+        ...
 
     async def write_checkpoints(self) -> None:
         """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
@@ -128,6 +134,8 @@ async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Parti
                     await partition.stand_still(_work(cut, is_durable=not is_many))
                 except Exception as error:  # noqa: BLE001 - of this log alone: its owner gets the error
                     failed[partition] = error
+                    if partition.log.health.is_interrupted:
+                        store.unopened.interrupted(partition)
         finally:
             if is_many:  # though some of them have failed
                 await store.make_durable(begun)
@@ -148,9 +156,8 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
         if partition.followed is followed:
             try:
                 await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
-            except OSError as error:  # it may be cut in part: the next start finds what it is
-                log.health.on_disk_error(error)
-                log.health.fail()
+            except OSError as error:
+                log.health.broken_off(error)  # it may be cut in part: the next opening finds what it is
                 raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
             partition.committed.cut_to(log.log_end_offset)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ottla.broker.replicas.throttles import Throttles
 from ottla.config import TOPIC_KEYS, BrokerConfig
+from ottla.metadata.image import ClusterImage
 from ottla.storage.config import LogConfig
 
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
@@ -25,3 +27,35 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     if INTERNAL_SEGMENT_BYTES in overrides:
         values["segment_bytes"] = TOPIC_KEYS[INTERNAL_SEGMENT_BYTES].parse(overrides[INTERNAL_SEGMENT_BYTES])
     return LogConfig(**values)
+
+
+class TopicConfigs:
+    """The settings of the topics of which logs are open, as these have them."""
+
+    def __init__(self, config: BrokerConfig, throttles: Throttles) -> None:
+        self._config = config
+        self._throttles = throttles
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._has_broker_changed = False
+
+    def broker_changed(self) -> None:
+        """The broker's own values may differ: ``changed`` has all topics the next time."""
+        self._has_broker_changed = True
+
+    def for_log(self, topic: str, image: ClusterImage) -> LogConfig:
+        """For a log of the topic that is opened now."""
+        overrides = self._overrides[topic] = image.topic_configs(topic)
+        self._throttles.configure(topic, overrides)
+        return log_config(self._config, overrides)
+
+    def changed(self, image: ClusterImage) -> Iterator[tuple[str, LogConfig]]:
+        """What the open logs of each topic are to have from now on, where that is not what they have."""
+        has_broker_changed, self._has_broker_changed = self._has_broker_changed, False
+        for topic, known in list(self._overrides.items()):
+            if has_broker_changed or image.topic_configs(topic) != known:
+                yield topic, self.for_log(topic, image)
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._overrides.pop(topic, None)
+        self._throttles.forget(topic)

@@ -10,7 +10,7 @@ of room or of descriptors is tried again (``unopened.py``), one that is damaged 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -19,7 +19,7 @@ from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
 from ottla.broker.replicas.found_replicas import FoundReplicas
-from ottla.broker.replicas.log_configs import log_config
+from ottla.broker.replicas.log_configs import TopicConfigs
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.placement import Placement
 from ottla.broker.replicas.replica_log import open_replica_log
@@ -65,7 +65,7 @@ class PartitionStore(Part):
         self.departures: Final = Departures(self._unique, self.fail_folder)
         self._damaged = DamagedReplicas(node_id, self._unique, self.fail_folder)
         self.role_changes = 0  # how often a partition was led differently, at most
-        self._overrides: dict[str, Mapping[str, str]] = {}  # of open topics, as their logs have them
+        self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = Turns(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
@@ -75,7 +75,6 @@ class PartitionStore(Part):
         self.unopened: Final = Unopened()
         self.offline: Final = self.unopened.offline
         self._is_closed = False
-        self._has_broker_changed = False  # its dynamic configuration, since logs were configured by it
         self.closed: list[LogDirectory] = []  # in which ``stop`` has synced and closed every log
 
     async def scan(self) -> None:
@@ -91,7 +90,9 @@ class PartitionStore(Part):
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
         slices, image, changes = Slices(self._world.clock), delta.new, delta.changes_at(self._node_id)
-        self._reconfigure(image)
+        for name, config in self._configs.changed(image):
+            for partition in self.by_name.get(name, {}).values():
+                partition.configure(config)
         await self._take_roles(changes, slices)
         gone = [topic.name for topic in delta.deleted_topics]
         for topic in gone:
@@ -105,6 +106,9 @@ class PartitionStore(Part):
             await self._forget_unopened(key)
         if gone or moved or unopened:  # or a later topic of the same name would inherit where recovery starts
             await self._try_to_write_checkpoints()
+        for partition in (interrupted := self.unopened.take_interrupted()):
+            if self.find(partition.topic, partition.index) is partition:
+                await self._give_up(partition, is_opened_again=True)
         changes = self.unopened.with_retried(changes, image, self._node_id)
         is_many = sum(len(numbers) for _, numbers in changes) > SINGLY_MAX
         opened = []
@@ -115,6 +119,8 @@ class PartitionStore(Part):
                 await slices.next()
         if is_many and opened:
             await self.make_durable(opened)
+        if interrupted:
+            self._node.on_offline()  # the controller has them as lost
 
     async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
         """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
@@ -146,19 +152,7 @@ class PartitionStore(Part):
             await slices.next()
 
     def configure(self) -> None:
-        self._has_broker_changed = True
-
-    def _reconfigure(self, image: ClusterImage) -> None:
-        """Open logs have the configuration that the image and the broker's values give their topics."""
-        has_broker_changed, self._has_broker_changed = self._has_broker_changed, False
-        for topic, partitions in self.by_name.items():
-            overrides = image.topic_configs(topic)
-            if has_broker_changed or overrides != self._overrides[topic]:
-                self._overrides[topic] = overrides
-                self.replication.throttles.configure(topic, overrides)
-                config = log_config(self._config, overrides)
-                for partition in partitions.values():
-                    partition.configure(config)
+        self._configs.broker_changed()
 
     async def set_strays_aside(self) -> None:
         """Directories that no topic of the image claimed are kept under other names."""
@@ -325,12 +319,14 @@ class PartitionStore(Part):
     async def _open(
         self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: LogDirectory, *, is_durable: bool
     ) -> Partition:
-        config = log_config(self._config, image.topic_configs(topic.name))
-        opened, committed = await open_replica_log(self._world, self._offsets, key, folder, config, is_durable=is_durable)
+        config = self._configs.for_log(topic.name, image)
+        is_clean = folder.was_clean and not self.unopened.was_open(key)
+        opened, committed = await open_replica_log(
+            self._world, self._offsets, key, folder, config, is_clean=is_clean, is_durable=is_durable
+        )  # fmt: skip
         self.unopened.opened(key)
         opened.health.on_disk_failed, opened.health.room = partial(self.fail_folder, folder), folder.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
-        self.replication.throttles.configure(topic.name, image.topic_configs(topic.name))
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=self.replication, high_watermark=committed,
             on_failed=self._node.on_offline,
@@ -340,7 +336,6 @@ class PartitionStore(Part):
         self.role_changes += 1
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[key.partition] = partition
-        self._overrides[topic.name] = image.topic_configs(topic.name)
         self.by_id[topic.topic_id] = partitions
         self.folder_of[partition] = folder
         return partition
@@ -363,8 +358,7 @@ class PartitionStore(Part):
             await self._forget_unopened(key)
         partitions = self.by_name.pop(topic, {})
         self.meters.pop(topic, None)
-        self._overrides.pop(topic, None)
-        self.replication.throttles.forget(topic)
+        self._configs.forget(topic)
         for partition in partitions.values():
             self.by_id.pop(partition.topic_id, None)
             partition.retire()
@@ -378,18 +372,23 @@ class PartitionStore(Part):
         if folder is not None and not folder.is_failed:
             await self.departures.delete(folder, key)
 
-    async def _give_up(self, partition: Partition, *, is_damaged: bool = False) -> None:
+    async def _give_up(self, partition: Partition, *, is_damaged: bool = False, is_opened_again: bool = False) -> None:
         del self.by_name[partition.topic][partition.index]
+        if is_opened_again:
+            partition.fail()  # who waits is to ask again
         partition.retire()
-        await partition.stand_still(partial(self._discard, partition, is_damaged=is_damaged))
+        await partition.stand_still(partial(self._discard, partition, is_damaged=is_damaged, is_opened_again=is_opened_again))
 
-    async def _discard(self, partition: Partition, *, is_damaged: bool = False) -> None:
+    async def _discard(self, partition: Partition, *, is_damaged: bool = False, is_opened_again: bool = False) -> None:
         self._left.pop(partition, None)
         partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if is_damaged:  # until it is out of the way nothing is put in its place
             self._damaged.note(partition.key, folder)
             self.unopened.add(partition.key, folder, may_pass=False)
+        elif is_opened_again:
+            self._offsets.keep(partition.key, folder, partition.log)
+            self.unopened.closed(partition.key, folder)
         elif not folder.is_failed:
             await self.departures.delete(folder, partition.key)
 

@@ -1,9 +1,13 @@
-"""Replicas of this broker that could not be opened: they are offline, and those that lacked room or descriptors are tried again."""
+"""Replicas of this broker that could not be opened: they are offline, and those that lacked room or descriptors are tried again.
+
+So are those that were open, and were interrupted by such a lack in the middle of what opening them again finishes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla.broker.replicas.partition import Partition
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.storage.directory.directory import LogDirectory
 from ottla.types import TopicPartition
@@ -17,6 +21,8 @@ class Unopened:
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # that are about to be opened again
         self._retried_topics: set[str] = set()
+        self._interrupted: list[Partition] = []
+        self._were_open: set[TopicPartition] = set()  # since the start: how that one found their logs says nothing of them now
 
     def add(self, key: TopicPartition, folder: LogDirectory | None, *, may_pass: bool) -> None:
         self.offline[key] = folder
@@ -30,9 +36,29 @@ class Unopened:
             if folder is not None:
                 self._retried[key] = folder
             self._retried_topics.add(key.topic)
-        found = bool(self._to_retry)
+        found = bool(self._to_retry or self._interrupted)
         self._to_retry.clear()
         return found
+
+    def interrupted(self, partition: Partition) -> None:
+        """Its log is to be opened again."""
+        self._interrupted.append(partition)
+
+    def take_interrupted(self) -> list[Partition]:
+        found, self._interrupted = self._interrupted, []
+        return found
+
+    def closed(self, key: TopicPartition, folder: LogDirectory) -> None:
+        """It was open, and is opened again by the ``follow`` that runs, unless its directory has failed meanwhile."""
+        if folder.is_failed:
+            self.offline[key] = folder
+            return
+        self._retried[key] = folder
+        self._retried_topics.add(key.topic)
+        self._were_open.add(key)
+
+    def was_open(self, key: TopicPartition) -> bool:
+        return key in self._were_open
 
     def look_again(self, topic: str) -> None:
         """The next ``follow`` of the partitions looks at all of that topic."""
@@ -56,6 +82,7 @@ class Unopened:
 
     def opened(self, key: TopicPartition) -> None:
         self._retried.pop(key, None)
+        self._were_open.discard(key)
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
         return [key for key in {**self.offline, **self._retried} if key.topic == topic]
@@ -71,6 +98,7 @@ class Unopened:
     def forget(self, key: TopicPartition) -> LogDirectory | None:
         """It is no longer this broker's; returns where a replica of it remains."""
         self._to_retry.discard(key)
+        self._were_open.discard(key)
         offline, retried = self.offline.pop(key, None), self._retried.pop(key, None)
         return offline or retried
 

@@ -115,7 +115,8 @@ class Compaction:
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
         """The cleaned segment replaces those that it came from; False, with its files removed, when they changed meanwhile.
 
-        OSError, and the log is as it was, when a disk refuses the preparation; when it refuses the replacement the log has failed.
+        OSError, and the log is as it was, when a disk refuses the preparation; when it refuses the replacement the log has failed, and
+        is to be opened again where what it lacked may come.
 
         The owner has checkpointed the recovery point before: only below it may a log lack offsets.
         """
@@ -148,8 +149,7 @@ class Compaction:
                 await segments.retire(segment, now_ms)
             await swap.finish(self._disk, folder, cleaned.base_offset, cleaned.end_offset)
         except OSError as error:
-            self._health.on_disk_error(error)
-            self._health.fail()  # which files have which names is for the next start to find out
+            self._health.broken_off(error)  # which files have which names is for the next opening to find out
             raise
         fresh.has_arrived()
         return True
