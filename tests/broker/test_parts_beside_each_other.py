@@ -11,6 +11,7 @@ import pytest
 import structlog
 from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
+from tests.waiting import eventually_is
 
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.upkeep.scrubber import Scrubber
@@ -48,12 +49,6 @@ async def delete(broker: SimBroker, *topics: str) -> None:
     admin = Admin(broker.client("admin"))
     assert set((await admin.delete_topics(topics)).values()) == {None}
     await admin.close()
-
-
-def is_opened_again(broker: SimBroker, log: PartitionLog) -> bool:
-    assert broker.broker is not None
-    partition = broker.broker.partitions.find("t", 0)
-    return partition is not None and partition.log is not log
 
 
 def failure_of(broker: SimBroker) -> str | None:
@@ -123,9 +118,11 @@ def test_a_cleaning_that_a_full_disk_refuses_leaves_it_no_fuller(file: str) -> N
         fault = Fault("append", file, errno.ENOSPC)
         broker.machine.disk.faults.append(fault)
         await send(broker, "t", [(b"%d" % (number % 3), b"x" * 300) for number in range(40)])
-        async with asyncio.timeout(WAIT_SECONDS_MAX):  # the partition is left alone for longer
-            while fault in broker.machine.disk.faults or await files_of(broker, "t-0", ".cleaned"):
-                await asyncio.sleep(0.1)
+
+        async def is_over() -> bool:
+            return fault not in broker.machine.disk.faults and not await files_of(broker, "t-0", ".cleaned")
+
+        await eventually_is(is_over, True)
 
     play(act)
 
@@ -164,9 +161,12 @@ def test_a_log_whose_segments_could_not_be_replaced_for_want_of_room_is_opened_a
         await admin.close()
         disk.rename = renaming  # type: ignore[method-assign]
         await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number * 100) for number in range(40)])
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while not is_opened_again(broker, log) or await files_of(broker, "t-0", ".swap"):
-                await asyncio.sleep(0.1)
+
+        async def is_opened_again() -> bool:
+            partition = broker.broker.partitions.find("t", 0) if broker.broker is not None else None
+            return partition is not None and partition.log is not log and not await files_of(broker, "t-0", ".swap")
+
+        await eventually_is(is_opened_again, True)
         assert refused
         assert log.is_failed
         opened = log_of(broker, "t")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
 from tests.simulation.hunt import silence
+from tests.waiting import eventually_is
 
 from ottla.admin_http.kafka_names import broker_families
 from ottla.client.admin import Admin
@@ -197,11 +198,13 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
             while again in disk.slow:
                 await asyncio.sleep(0.01)
         assert await move(broker, f"/{source}") == ErrorCode.NONE
-        assert broker.broker is not None
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while broker.broker.partitions.departures.has_some:
-                await asyncio.sleep(0.1)
         await settled(broker)
+
+        async def has_some() -> bool:
+            assert broker.broker is not None
+            return broker.broker.partitions.departures.has_some
+
+        await eventually_is(has_some, False)
         assert await folders_on_disk(broker) == [f"/{source}"]
         await send(broker, "t", [(None, b"b")])
         assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"a", b"b"]

@@ -31,10 +31,10 @@ from tests.durability.load import (
     TOPIC,
     ConfluentProducer,
     History,
+    HistoryThread,
     Member,
     OwnProducer,
     Place,
-    WorkerThread,
     begin_at_the_beginning,
     check,
     key_and_value,
@@ -78,7 +78,7 @@ def by_producer(sent: Counter[str]) -> str:
     return ", ".join(f"{count} of {producer}" for producer, count in sent.items())
 
 
-class AiokafkaProducer(WorkerThread):
+class AiokafkaProducer(HistoryThread):
     """aiokafka, idempotent, acks=all."""
 
     def __init__(self, history: History, name: str, bootstrap: str) -> None:
@@ -126,7 +126,7 @@ class AiokafkaProducer(WorkerThread):
         self.history.acknowledge(self._name, number, Place(metadata.partition, metadata.offset))
 
 
-class Reader(WorkerThread):
+class Reader(HistoryThread):
     """Our own consumer, without a group, at the end of the log: what it has seen must be there for ever, and each offset comes once."""
 
     def __init__(self, history: History, bootstrap: str) -> None:
@@ -147,7 +147,7 @@ class Reader(WorkerThread):
                     self.seen[Place(record.partition, record.offset)] = record.value
 
 
-class JavaProducer(WorkerThread):
+class JavaProducer(HistoryThread):
     """Kafka's Java client, with its defaults: idempotent, acks=all. ``command`` runs interop.Client."""
 
     def __init__(self, history: History, name: str, bootstrap: str, command: Sequence[str]) -> None:
@@ -274,7 +274,7 @@ def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -
     return Outcome(Counter({"whole cluster": cut_count}), history.sent_count, history.resumed_count, time.monotonic() - began)
 
 
-def read_to_the_end(cluster: Any, history: History, producers: Sequence[WorkerThread], reader: Reader) -> dict[Place, tuple[bytes, bytes]]:
+def read_to_the_end(cluster: Any, history: History, producers: Sequence[HistoryThread], reader: Reader) -> dict[Place, tuple[bytes, bytes]]:
     """What lies in the topic once nobody sends any more, and the group and the reader have had all of it."""
     for producer in producers:
         producer.join()
@@ -296,8 +296,8 @@ def judge(cluster: Any, admin: Admin, history: History, reader: Reader, log: dic
 @contextmanager
 def working(
     history: History, bootstrap: str, java: Sequence[str] = (), *, librdkafka_outstanding_max: int = OUTSTANDING_MAX
-) -> Iterator[tuple[list[WorkerThread], list[Member], Reader]]:
-    producers: list[WorkerThread] = [
+) -> Iterator[tuple[list[HistoryThread], list[Member], Reader]]:
+    producers: list[HistoryThread] = [
         ConfluentProducer(history, "confluent", bootstrap, outstanding_max=librdkafka_outstanding_max),
         AiokafkaProducer(history, "aiokafka", bootstrap),
         OwnProducer(history, "own", bootstrap),

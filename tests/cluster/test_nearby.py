@@ -180,9 +180,8 @@ def test_a_leader_names_a_replica_of_the_rack_that_is_in_sync_and_has_the_offset
         assert await named("rack-2", 1) == FOLLOWER, "it may wait there"
         controller = nodes.broker(OTHER)
         assert controller is not None
-        behind, follower = (
-            (FOLLOWER, OTHER) if controller.controller.is_active else (OTHER, FOLLOWER)
-        )  # the leader has to reach the controller
+        is_active = controller.controller.is_active  # the leader has to reach the controller
+        behind, follower = (FOLLOWER, OTHER) if is_active else (OTHER, FOLLOWER)
         nodes.simulation.fabric.clog_link(nodes.nodes[LEADER].machine.name, nodes.nodes[behind].machine.name, LONG_MS)
         await nodes.send("t", b"b")
         await nodes.until(lambda: behind not in nodes.in_sync(LEADER, "t"))

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from tests.durability.load import (
     GROUP,
-    JOIN_SECONDS_MAX,
     PARTITION_COUNT,
     PAUSE_SECONDS,
     SESSION_TIMEOUT_MS,
     TOPIC,
     ConfluentProducer,
     History,
+    HistoryThread,
     Member,
     OwnProducer,
-    WorkerThread,
     begin_at_the_beginning,
     check,
     read_all,
@@ -25,6 +24,7 @@ from tests.durability.load import (
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 from tests.foreign_clients.proxy import Proxy
 from tests.foreign_clients.wire import RawClient, end_offsets
+from tests.worker_thread import JOIN_SECONDS_MAX
 
 from ottla import sync
 
@@ -51,7 +51,7 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
         with sync.Admin(proxy.bootstrap) as admin:
             assert admin.create_topics([sync.NewTopic(TOPIC, PARTITION_COUNT)]) == {TOPIC: None}
             begin_at_the_beginning(admin)
-        producers: list[WorkerThread] = [
+        producers: list[HistoryThread] = [
             ConfluentProducer(history, "confluent-a", proxy.bootstrap),
             ConfluentProducer(history, "confluent-b", proxy.bootstrap),
             OwnProducer(history, "own", proxy.bootstrap),

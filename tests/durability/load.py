@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from typing import Literal, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from tests.worker_thread import JOIN_SECONDS_MAX, WorkerThread
 
 from ottla import sync
 from ottla.history.judge import judge
@@ -36,7 +36,6 @@ QUIET = {
     "retry.backoff.ms": 10,
     "metadata.recovery.strategy": "none",
 }
-JOIN_SECONDS_MAX = 60.0
 PAUSE_SECONDS = 0.01
 SESSION_TIMEOUT_MS = 2_000  # a member whose answer was lost with the broker is a ghost for so long
 
@@ -135,44 +134,19 @@ class History:
             assert not self.problems, self.problems
 
 
-class WorkerThread:
-    """Runs until it is asked to stop; what went wrong in it is raised by ``join``."""
+class HistoryThread(WorkerThread):
+    """Notes what it does in the history."""
 
     def __init__(self, history: History) -> None:
+        super().__init__(history.complain)
         self.history = history
-        self.stopping = threading.Event()
-        self._problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._guarded, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self) -> None:
-        self.stopping.set()
-        self._thread.join(JOIN_SECONDS_MAX)
-        assert not self._thread.is_alive(), f"{self!r} does not end"
-        if self._problem is not None:
-            raise self._problem
-
-    def abandon(self) -> None:
-        """The test has failed: nothing of it goes on once the test is over."""
-
-    def run(self) -> None:
-        raise NotImplementedError
-
-    def _guarded(self) -> None:
-        try:
-            self.run()
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: join() raises it
-            self._problem = error
-            self.history.complain("".join(traceback.format_exception(error)))
 
 
 def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
     return b"%s-%d" % (producer.encode(), number % KEYS_PER_PRODUCER), b"%s %d" % (producer.encode(), number)
 
 
-class ConfluentProducer(WorkerThread):
+class ConfluentProducer(HistoryThread):
     """librdkafka, idempotent, acks=all."""
 
     def __init__(self, history: History, name: str, bootstrap: str, *, outstanding_max: int = OUTSTANDING_MAX) -> None:
@@ -206,7 +180,7 @@ class ConfluentProducer(WorkerThread):
         return on_delivery
 
 
-class OwnProducer(WorkerThread):
+class OwnProducer(HistoryThread):
     """ottla's client, with its defaults: idempotent, acks=all."""
 
     def __init__(self, history: History, name: str, bootstrap: str) -> None:
@@ -235,7 +209,7 @@ class OwnProducer(WorkerThread):
 _member_numbers = itertools.count(1)
 
 
-class Member(WorkerThread):
+class Member(HistoryThread):
     """librdkafka in the group. It commits what it has handled, and stops without a last commit."""
 
     def __init__(self, history: History, bootstrap: str) -> None:

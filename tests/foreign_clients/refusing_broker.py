@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.members import SESSION_MS
+from tests.foreign_clients.group_members import SESSION_MS
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, CommittedOffset, FetchOffsets, FetchResult, Heartbeat, JoinGroup, SyncGroup

@@ -14,7 +14,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from tests.cluster.members import CLIENTS, Member, Readings
+from tests.foreign_clients.group_members import CLIENTS, Member, Readings
 from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, QUESTIONS, TOPIC, UNSTABLE, Refusing, refusing_broker
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
@@ -128,10 +128,10 @@ def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_onc
         eventually(lambda: (set(refusing.asked), readings.problems), lambda found: found[0] == set(QUESTIONS) or bool(found[1]))
         last = producer.send_and_wait(TOPIC, b"last").offset
         wanted = {(0, offset) for offset in range(COMMITTED, last + 1)}
-        eventually(lambda: (set(readings.counts), readings.problems), lambda found: found[0] >= wanted or bool(found[1]))
+        eventually(lambda: (readings.places, readings.problems), lambda found: found[0] >= wanted or bool(found[1]))
         assert not readings.problems
-        assert set(readings.counts) == wanted
-        member.stop()
+        assert readings.places == wanted
+        member.join()
         assert admin.committed_offsets(member.group)[TopicPartition(TOPIC, 0)].offset == last + 1
 
 

@@ -23,7 +23,7 @@ from tests.cluster.replicas import create, wait_for_in_sync
 from tests.cluster.replicated_killing import ALL, HISTORY, PROPERTIES, REPLICAS, are_kept, by_producer, judge, read_to_the_end, working
 from tests.cluster.troubled import TroubledCluster, TroubledZookeeperCluster
 from tests.durability.killing import wait_for_group
-from tests.durability.load import PARTITION_COUNT, TOPIC, History, Place, WorkerThread, begin_at_the_beginning
+from tests.durability.load import PARTITION_COUNT, TOPIC, History, HistoryThread, Place, begin_at_the_beginning
 from tests.torture.test_cut_links import CUTS
 from tests.waiting import eventually
 
@@ -39,7 +39,7 @@ TIMEOUTS: Final = {"broker_session_timeout_ms": "2000", "broker_heartbeat_interv
 Mend = Callable[[], None]
 
 
-class Allowing(WorkerThread):
+class Allowing(HistoryThread):
     """The producers send at a steady rate, so that a trouble of seconds meets records all the while."""
 
     def run(self) -> None:

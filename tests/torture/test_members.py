@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.members import CLIENTS, SESSION_MS, Member, Readings
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import create, wait_for_in_sync
+from tests.foreign_clients.group_members import CLIENTS, SESSION_MS, Member, Readings
 from tests.waiting import eventually
+from tests.worker_thread import WorkerThread
 
 from ottla.sync import Admin, Producer, TopicPartition
 
@@ -32,34 +32,29 @@ PROPERTIES: Final = {
 }
 
 
-class Writer:
+class Writer(WorkerThread):
     """Writes all the while; ``count`` records are acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer(bootstrap)
+        self.problems: list[str] = []
+        super().__init__(self.problems.append)
+        self._bootstrap = bootstrap
         self.ends = [0] * PARTITIONS
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
 
     @property
     def count(self) -> int:
         return sum(self.ends)
 
-    def _write(self) -> None:
-        while not self._stopping.is_set():
-            for partition in range(PARTITIONS):
-                found = self._producer.send_and_wait(TOPIC, b"x" * 100, partition=partition)
-                self.ends[partition] = found.offset + 1
+    def run(self) -> None:
+        with Producer(self._bootstrap) as producer:
+            while not self.stopping.is_set():
+                for partition in range(PARTITIONS):
+                    self.ends[partition] = producer.send_and_wait(TOPIC, b"x" * 100, partition=partition).offset + 1
 
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(120)
-        self._producer.close()
-
-    def wait_for_more(self, count: int = PER_ROUND) -> None:
-        wanted = self.count + count
-        eventually(lambda: self.count, lambda found: found >= wanted)
+    def wait_for_more(self) -> None:
+        wanted = self.count + PER_ROUND
+        eventually(lambda: self.count, lambda found: found >= wanted or bool(self.problems))
+        assert not self.problems, self.problems
 
 
 @contextmanager
@@ -95,6 +90,7 @@ def run(folder: Path, *, rounds: int) -> str:
             admin.set_offsets(members[0].group, {TopicPartition(TOPIC, index): 0 for index in range(PARTITIONS)})
             groups[client] = (readings, members)
         writer = Writer(cluster.bootstrap)
+        writer.start()
         for _, members in groups.values():
             for member in members:
                 member.start()
@@ -109,20 +105,20 @@ def run(folder: Path, *, rounds: int) -> str:
                 writer.wait_for_more()
                 if number % 2:
                     for _, members in groups.values():
-                        members.pop(0).stop()
+                        members.pop(0).join()
             for index in range(PARTITIONS):
                 wait_for_in_sync(admin, TOPIC, set(ALL), index)
             admin.elect_leaders()
-        writer.stop()
+        writer.join()
         report = [judge(client, readings, members, writer.ends) for client, (readings, members) in groups.items()]
     return f"{rounds} rounds, {writer.count} records; read more than once: {', '.join(report)}"
 
 
 def judge(client: type[Member], readings: Readings, members: list[Member], ends: list[int]) -> str:
     wanted = {(partition, offset) for partition, end in enumerate(ends) for offset in range(end)}
-    eventually(lambda: wanted - readings.counts.keys(), lambda missing: not missing or bool(readings.problems))
-    assert not readings.problems, readings.problems
+    eventually(lambda: wanted - readings.places, lambda missing: not missing or bool(readings.problems))
     for member in members:
-        member.stop()
-    doubled = sum(count - 1 for count in readings.counts.values())
-    return f"{client.__name__} {doubled}"
+        member.join()
+    assert not readings.problems, readings.problems
+    assert readings.places == wanted, "nothing was read that was not written"
+    return f"{client.__name__} {readings.doubled}"

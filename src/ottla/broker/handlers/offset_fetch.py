@@ -64,13 +64,16 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
         fetched = await _fetch(parts, context, request.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
         code = _code_of_partitions(error.code, context.version)
-        topics = [_failed(topic.name, topic.partition_indexes, code) async for topic in slices.over(request.topics or [] if code else [])]
+        listed = (request.topics or []) if code else []
+        topics = [_failed(topic.name, topic.partition_indexes, code) async for topic in slices.over(listed)]
         return OffsetFetchResponse(error_code=error.code if context.version >= ERROR_SINCE else 0, topics=topics)
     topics = [
         OffsetFetchResponseTopic(
             topic,
             [
-                OffsetFetchResponsePartition(found.partition, _offset(found), found.leader_epoch, found.metadata, found.error_code)
+                OffsetFetchResponsePartition(
+                    found.partition, _offset(found.error_code, found.offset), found.leader_epoch, found.metadata, found.error_code
+                )
                 async for found in slices.over(offsets)
             ],
         )
@@ -92,16 +95,12 @@ def _check_group(context: RequestContext, group_id: str) -> None:
 
 
 def _failed(name: str, indexes: list[int], code: int) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(index, _no_offset(code), -1, "", code) for index in indexes])
+    return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(index, _offset(code), -1, "", code) for index in indexes])
 
 
-def _offset(found: CommittedOffset) -> int:
-    return _no_offset(found.error_code) if found.error_code else found.offset
-
-
-def _no_offset(code: int) -> int:
-    """What a partition that is refused has for its offset."""
-    return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else -1
+def _offset(code: int, committed: int = -1) -> int:
+    """What a partition with that code has for its offset."""
+    return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else committed
 
 
 async def _group(
@@ -126,14 +125,16 @@ async def _group(
         fetched = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable)
     except KafkaError as error:
         code = _code_of_partitions(error.code, context.version)
-        topics = [_refused(topic, code) async for topic in slices.over(group.topics or [] if code else [])]
-        return OffsetFetchResponseGroup(group.group_id, topics, error.code)
+        listed = (group.topics or []) if code else []
+        return OffsetFetchResponseGroup(group.group_id, [_refused(topic, code) async for topic in slices.over(listed)], error.code)
     async for name, offsets in slices.over(fetched.items()):
         image = parts.image.topics.get(name)
         if by_id and image is None:
             continue
         answers = [
-            OffsetFetchResponsePartitions(found.partition, _offset(found), found.leader_epoch, found.metadata, found.error_code)
+            OffsetFetchResponsePartitions(
+                found.partition, _offset(found.error_code, found.offset), found.leader_epoch, found.metadata, found.error_code
+            )
             async for found in slices.over(offsets)
         ]
         topic_id = image.topic_id if by_id and image else bytes(16)
@@ -144,7 +145,7 @@ async def _group(
 
 def _refused(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
     """As it was asked for: an id is not answered with a name."""
-    answers = [OffsetFetchResponsePartitions(index, _no_offset(code), -1, "", code) for index in topic.partition_indexes]
+    answers = [OffsetFetchResponsePartitions(index, _offset(code), -1, "", code) for index in topic.partition_indexes]
     return OffsetFetchResponseTopics(topic.name, topic.topic_id, answers)
 
 

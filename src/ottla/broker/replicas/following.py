@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.replicas.unopened import Unopened
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import read_header
 from ottla.replication.follower import Followed
@@ -31,11 +30,6 @@ class Cut(NamedTuple):
 
 class Checkpointing(Protocol):
     """The partitions of this broker."""
-
-    @property
-    def unopened(self) -> Unopened:
-        """Those that are offline, and may be opened again."""
-        ...
 
     async def write_checkpoints(self) -> None:
         """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
@@ -134,8 +128,6 @@ async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Parti
                     await partition.stand_still(_work(cut, is_durable=not is_many))
                 except Exception as error:  # noqa: BLE001 - of this log alone: its owner gets the error
                     failed[partition] = error
-                    if partition.log.health.is_interrupted:
-                        store.unopened.interrupted(partition)
         finally:
             if is_many:  # though some of them have failed
                 await store.make_durable(begun)

@@ -51,7 +51,7 @@ class TopicConfigs:
     def changed(self, image: ClusterImage) -> Iterator[tuple[str, LogConfig]]:
         """What the open logs of each topic are to have from now on, where that is not what they have."""
         has_broker_changed, self._has_broker_changed = self._has_broker_changed, False
-        for topic, known in list(self._overrides.items()):
+        for topic, known in self._overrides.items():
             if has_broker_changed or image.topic_configs(topic) != known:
                 yield topic, self.for_log(topic, image)
 

@@ -57,7 +57,7 @@ class Partition:
         meters: TopicMeters,
         replication: Replication,
         high_watermark: int = 0,
-        on_failed: Callable[[], None] = lambda: None,
+        on_failed: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
         """A replica that leads nothing, and follows no broker, until ``take_role``."""
         self.topic = topic
@@ -274,7 +274,7 @@ class Partition:
 
     def _log_failed(self) -> None:
         self.wake(0)
-        self._on_failed()
+        self._on_failed(self)
 
     def wake(self, size_bytes: int) -> None:
         """Each waiter learns that so much more can be read; with 0, that the next fetch has something else to report."""

@@ -10,7 +10,7 @@ of room or of descriptors is tried again (``unopened.py``), one that is damaged 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -36,10 +36,10 @@ from ottla.metrics import TopicMeters
 from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import PASSING, is_disk_at_fault
-from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition, uuid_text
 
 log = get_logger(__name__)
+Keep = Callable[[Partition, LogDirectory], None]
 
 SINGLY_MAX: Final = 32
 """Above so many partitions one sync of the file system is cheaper than theirs one by one."""
@@ -72,7 +72,7 @@ class PartitionStore(Part):
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
-        self.unopened: Final = Unopened()
+        self.unopened: Final = Unopened(node.on_offline)
         self.offline: Final = self.unopened.offline
         self._is_closed = False
         self.closed: list[LogDirectory] = []  # in which ``stop`` has synced and closed every log
@@ -108,7 +108,8 @@ class PartitionStore(Part):
             await self._try_to_write_checkpoints()
         for partition in (interrupted := self.unopened.take_interrupted()):
             if self.find(partition.topic, partition.index) is partition:
-                await self._give_up(partition, is_opened_again=True)
+                partition.fail()  # who waits is to ask again
+                await self._give_up(partition, self._open_again)
         changes = self.unopened.with_retried(changes, image, self._node_id)
         is_many = sum(len(numbers) for _, numbers in changes) > SINGLY_MAX
         opened = []
@@ -217,7 +218,8 @@ class PartitionStore(Part):
         for folder in self._live_folders():
             try:
                 unopened = [*self.unopened.lying_in(folder), *self._found.in_folder(folder)]
-                await self._offsets.write(folder, self._logs_in(folder), unopened)
+                logs = {found.key: found.log for found in self.all() if folder in (self.folder_of[found], self._left.get(found))}
+                await self._offsets.write(folder, logs, unopened)
             except OSError as error:
                 problem = error
                 if is_disk_at_fault(error):
@@ -226,9 +228,6 @@ class PartitionStore(Part):
             self._left = {partition: folder for partition, folder in self._left.items() if left.get(partition) is not folder}
         else:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
-
-    def _logs_in(self, folder: LogDirectory) -> dict[TopicPartition, PartitionLog]:
-        return {found.key: found.log for found in self.all() if folder in (self.folder_of[found], self._left.get(found))}
 
     async def stop(self) -> None:
         """Every log is synced and closed, the checkpoints are written. In ``closed`` are the directories in which that is true."""
@@ -280,7 +279,7 @@ class PartitionStore(Part):
         """Whether the replica was damaged, and its place is free now."""
         partition = self.find(key.topic, key.partition)
         if partition is not None and partition.log.is_failed and not self.folder_of[partition].is_failed:
-            await self._give_up(partition, is_damaged=True)
+            await self._give_up(partition, self._keep_damaged)
         if key not in self.offline:
             return False
         if not await self._damaged.make_way(key):
@@ -312,7 +311,6 @@ class PartitionStore(Part):
                 if folder is not None:
                     self._damaged.note(key, folder)
         self.unopened.add(key, folder, may_pass=may_pass)
-        self._node.on_offline()
         log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
         return None
 
@@ -329,7 +327,7 @@ class PartitionStore(Part):
         meters = self.meters.setdefault(topic.name, TopicMeters())
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=self.replication, high_watermark=committed,
-            on_failed=self._node.on_offline,
+            on_failed=self.unopened.log_failed,
         )  # fmt: skip
         partition.role.on_change = self._node.on_role
         partition.take_role(topic.partitions[key.partition])
@@ -372,25 +370,29 @@ class PartitionStore(Part):
         if folder is not None and not folder.is_failed:
             await self.departures.delete(folder, key)
 
-    async def _give_up(self, partition: Partition, *, is_damaged: bool = False, is_opened_again: bool = False) -> None:
+    async def _give_up(self, partition: Partition, keep: Keep | None = None) -> None:
+        """It is open no longer, and deleted, unless it is to ``keep``."""
         del self.by_name[partition.topic][partition.index]
-        if is_opened_again:
-            partition.fail()  # who waits is to ask again
         partition.retire()
-        await partition.stand_still(partial(self._discard, partition, is_damaged=is_damaged, is_opened_again=is_opened_again))
+        await partition.stand_still(partial(self._discard, partition, keep))
 
-    async def _discard(self, partition: Partition, *, is_damaged: bool = False, is_opened_again: bool = False) -> None:
+    async def _discard(self, partition: Partition, keep: Keep | None = None) -> None:
         self._left.pop(partition, None)
         partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
         folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
-        if is_damaged:  # until it is out of the way nothing is put in its place
-            self._damaged.note(partition.key, folder)
-            self.unopened.add(partition.key, folder, may_pass=False)
-        elif is_opened_again:
-            self._offsets.keep(partition.key, folder, partition.log)
-            self.unopened.closed(partition.key, folder)
+        if keep is not None:
+            keep(partition, folder)
         elif not folder.is_failed:
             await self.departures.delete(folder, partition.key)
+
+    def _keep_damaged(self, partition: Partition, folder: LogDirectory) -> None:
+        """Until it is out of the way nothing is put in its place."""
+        self._damaged.note(partition.key, folder)
+        self.unopened.add(partition.key, folder, may_pass=False)
+
+    def _open_again(self, partition: Partition, folder: LogDirectory) -> None:
+        self._offsets.keep(partition.key, folder, partition.log)
+        self.unopened.closed(partition.key, folder)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"

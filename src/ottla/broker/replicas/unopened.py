@@ -5,7 +5,7 @@ So are those that were open, and were interrupted by such a lack in the middle o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ottla.broker.replicas.partition import Partition
 from ottla.metadata.image import ClusterImage, TopicImage
@@ -14,9 +14,10 @@ from ottla.types import TopicPartition
 
 
 class Unopened:
-    """``offline`` has them, with the directory that they are in where that is known."""
+    """``offline`` has them, with the directory that they are in where that is known; ``on_offline`` is called when there is one more."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_offline: Callable[[], None]) -> None:
+        self._on_offline = on_offline
         self.offline: dict[TopicPartition, LogDirectory | None] = {}
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # that are about to be opened again
@@ -28,6 +29,7 @@ class Unopened:
         self.offline[key] = folder
         if may_pass:
             self._to_retry.add(key)
+        self._on_offline()
 
     def retry(self) -> bool:
         """Whether there are some that the next ``follow`` of the partitions may open; ``retried`` has them."""
@@ -40,11 +42,14 @@ class Unopened:
         self._to_retry.clear()
         return found
 
-    def interrupted(self, partition: Partition) -> None:
-        """Its log is to be opened again."""
-        self._interrupted.append(partition)
+    def log_failed(self, partition: Partition) -> None:
+        """The log of an open replica is not served from now on, or not before it is opened again."""
+        if partition.log.health.is_interrupted:
+            self._interrupted.append(partition)
+        self._on_offline()
 
     def take_interrupted(self) -> list[Partition]:
+        """Open replicas whose logs are to be opened again, and that nobody has taken yet."""
         found, self._interrupted = self._interrupted, []
         return found
 

@@ -112,11 +112,7 @@ class LogCleaner(Part):
             if opened.is_failed or [segment.cut_count for segment in sources] != cuts:
                 await opened.compaction.drop_all_cleaned(result.cleaned)
                 return
-            try:
-                await self._install(partition, result)
-            finally:
-                if opened.health.is_interrupted:
-                    self._partitions.unopened.interrupted(partition)
+            await self._install(partition, result)
         await self._partitions.write_checkpoints()
 
     async def _install(self, partition: Partition, result: CleanResult) -> None:

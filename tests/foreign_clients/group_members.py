@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,6 +17,7 @@ import confluent_kafka
 import kafka
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.errors import KafkaTimeoutError
+from tests.worker_thread import WorkerThread
 
 from ottla import sync
 from ottla.errors import KafkaError
@@ -27,65 +26,56 @@ SESSION_MS: Final = 2_000
 HEARTBEAT_MS: Final = 200
 COMMIT_MS: Final = 100
 POLL_SECONDS: Final = 0.1
-JOIN_SECONDS_MAX: Final = 60.0
 Place = tuple[int, int]
 
 
 class Readings:
-    """What the members of one group have read: partition and offset, and how often."""
+    """What the members of one group have read, by partition and offset."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.counts: Counter[Place] = Counter()
+        self._counts: Counter[Place] = Counter()
         self.problems: list[str] = []
+
+    @property
+    def places(self) -> set[Place]:
+        """All that was read."""
+        with self._lock:
+            return set(self._counts)
+
+    @property
+    def doubled(self) -> int:
+        """Readings of what had been read before."""
+        with self._lock:
+            return self._counts.total() - len(self._counts)
 
     def add(self, places: Iterable[Place]) -> None:
         with self._lock:
-            self.counts.update(places)
+            self._counts.update(places)
 
     def complain(self, problem: str) -> None:
         with self._lock:
             self.problems.append(problem)
 
 
-class Member(ABC):
-    """Reads in a thread of its own until it is asked to stop, and commits by itself."""
+class Member(WorkerThread):
+    """Reads until it is asked to stop, commits by itself, and leaves the group then."""
 
     def __init__(self, bootstrap: str, topic: str, readings: Readings) -> None:
+        super().__init__(readings.complain)
         self.bootstrap = bootstrap
         self.topic = topic
         self.readings = readings
-        self.stopping = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, daemon=True)
 
     @property
     def group(self) -> str:
         return f"readers-{type(self).__name__}"
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """It leaves the group."""
-        self.stopping.set()
-        self._thread.join(JOIN_SECONDS_MAX)
-        assert not self._thread.is_alive(), f"{self.group} has a member that does not end"
-
-    def _guarded(self) -> None:
-        try:
-            self.read()
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: the judge looks at it
-            self.readings.complain("".join(traceback.format_exception(error)))
-
-    @abstractmethod
-    def read(self) -> None:
-        """Reads until ``stopping``."""
-
 
 class OfConfluent(Member):
     """librdkafka."""
 
-    def read(self) -> None:
+    def run(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -112,8 +102,10 @@ def _place(message: Any) -> Place:
 class OfKafkaPython(Member):
     """kafka-python."""
 
-    def read(self) -> None:
+    def run(self) -> None:
         consumer = self._begun()
+        if consumer is None:
+            return
         while not self.stopping.is_set():
             try:
                 found = consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
@@ -125,13 +117,13 @@ class OfKafkaPython(Member):
         consumer.close()
 
     def _begun(self) -> Any:
-        """It gives up at once where the broker that it asks first stands still."""
+        """None when it is asked to stop before. It gives up at once where the broker that it asks first stands still."""
         while not self.stopping.is_set():
             try:
                 return self._new()
             except KafkaTimeoutError:
                 continue
-        raise KafkaTimeoutError
+        return None
 
     def _new(self) -> Any:
         return kafka.KafkaConsumer(
@@ -149,7 +141,7 @@ class OfKafkaPython(Member):
 class OfAiokafka(Member):
     """aiokafka."""
 
-    def read(self) -> None:
+    def run(self) -> None:
         asyncio.run(self._read())
 
     async def _read(self) -> None:
@@ -174,7 +166,7 @@ class OfAiokafka(Member):
 class OfOurs(Member):
     """ottla's client."""
 
-    def read(self) -> None:
+    def run(self) -> None:
         options: dict[str, Any] = {
             "auto_offset_reset": "latest",
             "auto_commit_interval_ms": COMMIT_MS,
