@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
@@ -14,7 +15,8 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer, ProducerSettings
-from ottla.errors import KafkaError, StorageError
+from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.metadata.delta import ImageDelta
 from ottla.sim.faults import Fault
 from ottla.storage.log.partition_log import PartitionLog
 
@@ -225,6 +227,27 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
             await nodes.send("t", b"c")
             await nodes.until(lambda: (opened := _opened_since(nodes, partition)) is not None and opened.high_watermark == 3)
             assert not [path for path in machine.disk.folders if "-stray" in path], "it is not fetched anew"
+
+    play(body)
+
+
+def test_who_waits_for_a_log_that_is_opened_again_is_not_answered_that_its_topic_was_deleted() -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+        await nodes.send("t", b"a")
+        broker, partition, machine = nodes.nodes[1].broker, nodes.partition(1, "t"), nodes.nodes[1].machine
+        assert broker is not None
+        answers: list[KafkaError | None] = []
+
+        class Waiter:
+            def on_commit(self, what: Any, error: KafkaError | None) -> None:
+                answers.append(error)
+
+        partition.wait_for_commit(partition.log.log_end_offset + 1, Waiter(), None)
+        assert answers == [], "it waits"
+        partition.log.health.broken_off(OSError(errno.EMFILE, "too many open files"))
+        await machine.run(broker.partitions.on_image(ImageDelta(broker.image, broker.image)))
+        assert [error and error.code for error in answers] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
     play(body)
 
