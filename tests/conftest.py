@@ -1,6 +1,7 @@
 """What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
 import dataclasses
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("torture", deadline=None, max_examples=5_000, print_blob=True)
 hypothesis.settings.load_profile("default")
 
@@ -58,6 +59,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     is_named = any(Path(config.invocation_params.dir, argument.split("::")[0]).is_relative_to(collection_path) for argument in config.args)
     return None if is_named else True
+
+
+def pytest_sessionstart() -> None:
+    """What is collected stays to the end: nothing is gained by looking through it for garbage, now or later."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -168,6 +169,57 @@ def test_a_replica_that_was_made_halfway_keeps_no_later_topic_of_its_name_offlin
         assert await Admin(cluster).create_topics([NewTopic("t", assignments={0: [1, 3]})]) == {"t": None}
 
     play(body)
+
+
+async def made_halfway(nodes: SimNodes) -> None:
+    """Node 3 has a directory for its replica, with the topic's id and without a log, and was refused when it synced that."""
+    disk = nodes.nodes[3].machine.disk
+    disk.faults.append(Fault("sync_dir", "/t-0", errno.ENOSPC, lasts=True))
+
+    async def make(cluster: Cluster) -> None:
+        assert await Admin(cluster).create_topics([NewTopic("t", assignments={0: [1, 3]})]) == {"t": None}
+
+    await nodes.act(make)
+    await nodes.until(lambda: (broker := nodes.broker(3)) is not None and KEY in broker.partitions.offline)
+    assert "/data/t-0/partition.metadata" in disk.files
+
+
+def places_of(disk: SimDisk) -> list[str]:
+    """The directories of the partition, whatever they are called."""
+    return [path for path in disk.folders if re.fullmatch(r"/(data|more)/t-0[^/]*", path)]
+
+
+def test_a_replica_that_was_made_halfway_is_made_in_the_same_log_directory() -> None:
+    """The other one has fewer partitions when there is room again."""
+
+    async def body(nodes: SimNodes) -> None:
+        disk = nodes.nodes[3].machine.disk
+        await made_halfway(nodes)
+        await nodes.create("first", [3])
+        disk.faults.clear()
+        await nodes.until(lambda: nodes.has(3, "t"))
+        await nodes.send("t", b"a")
+        await holds(nodes, 3, b"a")
+        assert places_of(disk) == ["/data/t-0"]
+
+    play(body, log_dirs="/data,/more")
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["runs", "is killed meanwhile"])
+def test_of_a_replica_that_was_made_halfway_nothing_stays_when_its_topic_goes(ends: bool) -> None:
+    async def body(nodes: SimNodes) -> None:
+        node = nodes.nodes[3]
+        await made_halfway(nodes)
+        if ends:
+            node.kill(power_cut=False)
+        await nodes.act(lambda cluster: Admin(cluster).delete_topics(["t"]))
+        if ends:
+            node.begin()
+        await nodes.until(lambda: (broker := nodes.broker(3)) is not None and "t" not in broker.image.topics)
+        node.machine.disk.faults.clear()
+        await nodes.until(lambda: not places_of(node.machine.disk))
+
+    play(body, log_dirs="/data,/more")
 
 
 def test_a_replica_that_is_set_aside_at_the_start_while_it_comes_back_is_made_again() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import structlog
 from tests.simulation.exchanges import Moment, Watched
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, with_time
-from tests.simulation.replicated_nodes import REPLICATION, _not_yet, all_errors
+from tests.simulation.replicated_nodes import REPLICATION, STATE_PARTITIONS, _not_yet, all_errors
 from tests.simulation.transactional_application import Application
 from tests.simulation.transactional_client import Transactor
 from tests.simulation.transactional_nodes import ATOMIC, KEYS, TransactionalWork
@@ -35,8 +35,6 @@ from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.loop import run
 from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
-STATE_PARTITIONS: Final = 3
-PROPERTIES: Final = REPLICATION | {"transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
 ALONE: Final = "alone"
 WORK_SECONDS: Final = 4.0
 AFTER_SECONDS: Final = 12.0
@@ -114,7 +112,7 @@ class Trap:
 
 class WatchedNode(QuorumNode):
     def __init__(self, simulation: Simulation, node: int, trap: Trap) -> None:
-        super().__init__(simulation, node, PROPERTIES)
+        super().__init__(simulation, node, REPLICATION)
         self._trap = trap
 
     def boot(self) -> World:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, slow_stops, trouble, with_time
@@ -33,7 +33,9 @@ from ottla.sim.workload import History
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
+STATE_PARTITIONS: Final = 3
 REPLICATION = {
+    "transaction.state.log.num.partitions": str(STATE_PARTITIONS),  # so few, as the watch looks at all of them all the time
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",

@@ -110,7 +110,7 @@ class FoundReplicas:
 
     async def set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
         """Nothing there has the partition's name: what is of that topic is kept under another one."""
-        if topic_id is None and await folder.log_bytes(key) == 0:  # its creation was cut short
+        if await folder.log_bytes(key) < (1 if topic_id is None else 0):  # its creation was cut short
             await folder.delete_partition(key, self._unique())
         elif (path := await folder.set_aside(key, self._unique())) is not None:
             log.warning(

@@ -18,6 +18,7 @@ class Placement:
 
     def __init__(self) -> None:
         self._wanted: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet
+        self._begun: dict[TopicPartition, LogDirectory] = {}  # that lack room or a descriptor: something of them may be there
 
     def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
         """The partition, which is not here, will be made there if it is made before the broker stops."""
@@ -50,15 +51,21 @@ class Placement:
                     await folder.create_partition(key, topic_id, is_durable=is_durable)
             except OSError as error:
                 if not is_disk_at_fault(error):
+                    self._begun[key] = folder
                     raise
                 on_failed(folder)
             else:
+                self._begun.pop(key, None)
                 return folder
         raise StorageError("every log directory is offline")
 
+    def forget(self, key: TopicPartition) -> LogDirectory | None:
+        """The partition is not to be made; the directory in which a part of it may be."""
+        return self._begun.pop(key, None)
+
     def choose(self, key: TopicPartition, folders: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
         """One of ``folders``; ``used`` has the directory of every partition."""
-        wanted = self._wanted.pop(key, None)
+        wanted = self._begun.get(key, self._wanted.pop(key, None))
         if len(folders) == 1:
             return folders[0]
         lying = list(used)

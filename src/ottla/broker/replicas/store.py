@@ -365,7 +365,7 @@ class PartitionStore(Part):
 
     async def _forget_unopened(self, key: TopicPartition) -> None:
         """What could not be opened is there all the same."""
-        folder = self.unopened.forget(key)
+        folder = self.unopened.forget(key) or self.placement.forget(key)
         self._damaged.forget(key)
         if folder is not None and not folder.is_failed:
             await self.departures.delete(folder, key)

@@ -210,14 +210,14 @@ class LogDirectory:
         return [TopicPartition(match[1], int(match[2])) for _, match in found]
 
     async def log_bytes(self, key: TopicPartition) -> int:
-        """How much the partition's log files hold; 0 where it has no directory."""
-        path, total = self.partition_path(key), 0
+        """How much the partition's log files hold; -1 where it has none, because it was never opened."""
+        path, sizes = self.partition_path(key), []
         for name in await self._disk.list_dir(path) if await self._disk.exists(path) else ():
             if name.endswith(".log"):
                 file = await self._disk.open(f"{path}/{name}")
-                total += file.size
+                sizes.append(file.size)
                 await file.close()
-        return total
+        return sum(sizes) if sizes else -1
 
     def _renamed(self, key: TopicPartition, unique: str, kind: str) -> str:
         suffix = f"-{key.partition}.{unique}-{kind}"
