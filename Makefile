@@ -5,12 +5,13 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-paths check format interop sim torture bench bench-client bench-security bench-steps bench-spark kernel wheels docs reference lock clean
+.PHONY: help setup run test test-slow test-paths check format interop sim torture bench bench-client bench-security bench-steps bench-spark kernel wheels docs reference lock clean
 
 help:
 	@echo "make setup        .venv from the lock (Python 3.11 or later)"
 	@echo "make run          the demonstration: real flights through three brokers and PySpark (ARGS=--keep, ARGS=--kill)"
 	@echo "make test         the tests; needs Python and the package index only"
+	@echo "make test-slow    those that take longer than some seconds each: clusters of processes, PySpark over kills, explorations"
 	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
 	@echo "make check        ruff, mypy --strict, import contract"
 	@echo "make format       lets ruff put imports and layout in order"
@@ -41,9 +42,15 @@ run: setup
 # Three workers, on two cores: tests wait a third of their time. Spark's tests share one of them, and so one JVM (tests/conftest.py). The
 # kernel is the plain one, which is there always;
 # make kernel ARGS=tests is all of it with the compiled one.
-test: export OTTLA_KERNEL ?= plain
+test test-slow: export OTTLA_KERNEL ?= plain
 test: setup
-	$(PYTEST) -n 3 --dist loadscope --durations=10 $(ARGS)
+	$(PYTEST) -n 3 --dist loadscope --durations=10 -m "not slow" $(ARGS)
+
+# What a change may break at last, where the quick ones passed; before a change is taken, .ci/run has both.
+SLOW_TESTS = $(filter-out $(addprefix tests/,interop/% kernel/% torture/%),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
+
+test-slow: setup
+	$(PYTEST) -n 3 --dist loadscope --durations=10 -m slow $(SLOW_TESTS) $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)

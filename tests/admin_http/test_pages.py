@@ -159,6 +159,7 @@ def test_what_is_not_there_and_what_is_not_allowed(broker: BrokerProcess) -> Non
     assert get(broker, "/metrics", "HEAD")[2] == b""
 
 
+@pytest.mark.slow
 def test_a_peer_that_talks_nonsense_or_not_at_all_costs_other_clients_nothing(broker: BrokerProcess) -> None:
     address = ("127.0.0.1", int(broker.properties["ottla.admin.listener"]))
     with socket.create_connection(address, WAIT_SECONDS_MAX) as silent, socket.create_connection(address, WAIT_SECONDS_MAX) as loud:

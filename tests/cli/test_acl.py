@@ -47,6 +47,7 @@ def test_what_a_producer_and_a_consumer_need_is_a_word(bootstrap: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_acls_are_listed_by_what_they_cover_and_deleted_by_principal(bootstrap: str) -> None:
     for arguments in (
         ["allow", "User:a", "-o", "read", "--topic", "logs-", "--prefix"],

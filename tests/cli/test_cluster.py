@@ -37,6 +37,7 @@ def leaders(bootstrap: str, topic: str) -> list[int]:
         return sorted(partition.leader for partition in admin.describe_topic(topic).partitions.values())
 
 
+@pytest.mark.slow
 def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster_says(cluster: ClusterCommand) -> None:
     first = cluster.port
     assert cluster.line["bootstrap"].split(",")[:3] == [f"127.0.0.1:{first + index}" for index in range(3)]
@@ -67,6 +68,7 @@ def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
     assert ottla("cluster", "status", "-B", "host:port").returncode == 2
 
 
+@pytest.mark.slow
 def test_what_was_written_below_the_place_is_there_to_be_read(cluster: ClusterCommand) -> None:
     state = json.loads((cluster.place / "state.json").read_text())
     assert state["supervisor_pid"] == cluster.supervisor.pid
@@ -84,6 +86,7 @@ def test_a_second_start_is_refused_with_the_way_out(cluster: ClusterCommand) -> 
     assert cluster.pids == before
 
 
+@pytest.mark.slow
 def test_the_active_controller_is_killed_and_another_one_is_active(cluster: ClusterCommand) -> None:
     active = cluster.status()["active_controller"]
     pid = cluster.pids[active]
@@ -106,6 +109,7 @@ def test_the_active_controller_is_killed_and_another_one_is_active(cluster: Clus
     assert cluster.pids[active] != pid
 
 
+@pytest.mark.slow
 def test_a_node_is_stopped_in_order_and_started_again(cluster: ClusterCommand) -> None:
     cluster.call("stop", "3")
     assert cluster.node(3)["process"] == "stopped"
@@ -116,6 +120,7 @@ def test_a_node_is_stopped_in_order_and_started_again(cluster: ClusterCommand) -
     eventually(lambda: cluster.node(3)["broker"], lambda state: state == "alive")
 
 
+@pytest.mark.slow
 def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) -> None:
     """Mechanism 8."""
     with Admin(cluster.bootstrap) as admin:
@@ -133,6 +138,7 @@ def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
     assert "there is no node 77; the nodes are 1, 2, 3" in cluster.refused("kill", "77")
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_nodes_and_the_next_start_resumes_them(tmp_path: Path) -> None:
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", port=port).started("-n", "2", "--port", str(port)) as cluster:
@@ -161,6 +167,7 @@ def test_ctrl_c_stops_all_nodes_and_the_next_start_resumes_them(tmp_path: Path) 
         assert cluster.wait() == 0
 
 
+@pytest.mark.slow
 def test_nodes_end_with_a_supervisor_that_was_killed_and_the_next_start_waits_for_them(tmp_path: Path) -> None:
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", "-X", "num.partitions=3", port=port).started("-n", "2", "--port", str(port)) as cluster:
@@ -181,6 +188,7 @@ def test_nodes_end_with_a_supervisor_that_was_killed_and_the_next_start_waits_fo
         cluster.wait_for_nodes()
 
 
+@pytest.mark.slow
 def test_a_killed_node_is_started_again_where_that_is_asked_for_and_a_second_ctrl_c_kills(tmp_path: Path) -> None:
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", "--restart", port=port).started("-n", "1", "--port", str(port)) as cluster:
@@ -199,6 +207,7 @@ def test_a_killed_node_is_started_again_where_that_is_asked_for_and_a_second_ctr
         assert "killing the nodes that still run" in cluster.errors.read_text()
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_start_ends_the_others_and_has_the_last_word(tmp_path: Path) -> None:
     port = consecutive_ports(4)
     with ClusterCommand(tmp_path / "place", port=port).started("-n", "2", "--port", str(port)) as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.cluster_command import ClusterCommand, consecutive_ports, ottla
 from tests.waiting import eventually
 
@@ -11,6 +12,7 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer, four_letters
 from ottla.sync import Admin, NewTopic
 
 
+@pytest.mark.slow
 def test_a_cluster_with_a_zookeeper_of_its_own_is_killed_in_parts_and_resumed(tmp_path: Path) -> None:
     port = consecutive_ports(10)
     command = ClusterCommand(tmp_path / "place", "--port", str(port), port=port)

@@ -59,6 +59,7 @@ def test_asking_for_help_imports_neither_broker_nor_client() -> None:
     assert not {name for name in loaded if re.match(r"ottla\.(broker|client|runtime|spark)|pyspark|asyncio|pandas|pyarrow", name)}
 
 
+@pytest.mark.slow
 def test_a_topic_is_created_listed_described_and_deleted(bootstrap: str) -> None:
     assert items(ottla(bootstrap, "topic", "create", "life", "-p", "2", "--format", "json")) == [
         {"name": "life", "result": "created", "error": None}
@@ -76,6 +77,7 @@ def test_a_topic_is_created_listed_described_and_deleted(bootstrap: str) -> None
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr
 
 
+@pytest.mark.slow
 def test_a_topic_is_altered_grows_and_loses_its_oldest_records(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "changing", "-p", "1")
     assert ottla(bootstrap, "topic", "alter", "changing", "-c", "retention.ms=1000", "-d", "flush.ms").returncode == 0
@@ -91,6 +93,7 @@ def test_a_topic_is_altered_grows_and_loses_its_oldest_records(bootstrap: str) -
     assert ottla(bootstrap, "topic", "delete-records", "changing", "-o", "99", "--yes").returncode == 1
 
 
+@pytest.mark.slow
 def test_configuration_is_shown_changed_and_compared(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "configured", "-p", "1")
     topic = ("--topic", "configured")
@@ -134,6 +137,7 @@ def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -
     assert "did you mean num.partitions?" in wrong.stdout
 
 
+@pytest.mark.slow
 def test_records_go_in_and_come_out(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "records", "-p", "1")
     produced = ottla(bootstrap, "produce", "records", "-f", "%k %v\\n", "-H", "source=test", "-z", "lz4", stdin="a 1\nb 2\nc 3\n")
@@ -148,6 +152,7 @@ def test_records_go_in_and_come_out(bootstrap: str) -> None:
     assert (last["offset"], last["key"], last["value"]) == (2, "c", "3")
 
 
+@pytest.mark.slow
 def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "grouped", "-p", "1")
     ottla(bootstrap, "produce", "grouped", stdin="1\n2\n3\n4\n")

@@ -120,6 +120,7 @@ def test_the_data_of_a_single_broker_is_not_divided(tmp_path: Path) -> None:
     assert "has the data of a single broker, which cannot be divided" in refused.stderr
 
 
+@pytest.mark.slow
 def test_two_brokers_serve_as_one_service_and_one_that_dies_comes_back(tmp_path: Path) -> None:
     port, ready, data = consecutive_ports(4), tmp_path / "ready", tmp_path / "data"
     arguments = ["broker", "start", "--cores", "2", "--ready-file", str(ready), "-X", f"log.dirs={data}"]

@@ -30,6 +30,7 @@ def started(place: Path, *options: str) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_a_detached_cluster_gives_the_shell_back_survives_a_kill_and_is_stopped(place: Path) -> None:
     line = started(place, "--port", str(consecutive_ports(6)))
     again = ottla("cluster", "start", "--detach", "--data", str(place))

@@ -10,6 +10,7 @@ import asyncio
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.simulated import consumer_of, create, with_broker
@@ -178,6 +179,7 @@ class World:
 
 @settings(max_examples=max(100, settings().max_examples))
 @given(st.integers(0, 2**32))
+@pytest.mark.slow
 def test_the_laws_of_a_group_hold_under_any_faults(seed: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)

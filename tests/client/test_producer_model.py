@@ -11,6 +11,7 @@ import random
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.client.simulated import consumer_of, create, end_of, produce_answer, take, with_broker
@@ -180,6 +181,7 @@ class World:
 @settings(max_examples=max(200, settings().max_examples))
 @given(st.integers(0, 2**32))
 @example(125)
+@pytest.mark.slow
 def test_the_producers_laws_hold_under_any_faults(seed: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)

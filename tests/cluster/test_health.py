@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.foreign_clients.broker_process import lasting_port
@@ -39,6 +40,7 @@ async def seen(cluster: LoopCluster) -> tuple[int | None, Any]:
     return code, json.loads(shown)["items"][0]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:
@@ -212,6 +214,7 @@ def test_every_advice_names_a_command_that_exists() -> None:
             check_command(command)
 
 
+@pytest.mark.slow
 def test_a_partition_that_a_late_transaction_holds_is_a_problem_and_one_that_is_open_is_none(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
@@ -40,6 +41,7 @@ async def send(cluster: LoopCluster, topic: str, partition: int, value: bytes) -
         await (await producer.send(topic, value, partition=partition))
 
 
+@pytest.mark.slow
 def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, create, leaders, produce, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.wire import RawClient
@@ -22,6 +23,7 @@ def standings(cluster: ClusterProcesses, *, include_fenced_brokers: bool) -> dic
     return {broker.broker_id: broker.is_fenced for broker in answer.brokers}
 
 
+@pytest.mark.slow
 def test_a_broker_that_died_while_its_only_controller_was_down_is_fenced_after_that_is_back(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, count=1, broker_session_timeout_ms="1500") as cluster:
         joined = cluster.add(4)
@@ -35,6 +37,7 @@ def test_a_broker_that_died_while_its_only_controller_was_down_is_fenced_after_t
         eventually(lambda: standings(cluster, include_fenced_brokers=False), lambda found: found == {1: False, 4: False})
 
 
+@pytest.mark.slow
 def test_its_partitions_are_replicated_as_any_others(tmp_path: Path) -> None:
     """Leaders and followers on both sides; the only controller dies, too, and everything goes on when it is back."""
     with ClusterProcesses(tmp_path, count=1, offsets_topic_replication_factor="1") as cluster, Admin(cluster.nodes[1].bootstrap) as admin:

@@ -43,6 +43,7 @@ async def after_broker_2_was_away(folder: Path, **properties: Any) -> AsyncItera
 
 
 @pytest.mark.parametrize("asks_for_all", [True, False])
+@pytest.mark.slow
 def test_a_preferred_leader_returns_when_it_is_asked_for_through_any_node(tmp_path: Path, asks_for_all: bool) -> None:
     async def body() -> None:
         async with after_broker_2_was_away(tmp_path, auto_leader_rebalance_enable="false") as cluster:
@@ -59,6 +60,7 @@ def test_a_preferred_leader_returns_when_it_is_asked_for_through_any_node(tmp_pa
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_preferred_leaders_return_by_themselves(tmp_path: Path) -> None:
     async def body() -> None:
         async with after_broker_2_was_away(tmp_path, leader_imbalance_check_interval_seconds="1") as cluster:
@@ -93,6 +95,7 @@ def test_the_last_leader_is_told_while_nobody_leads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False])
+@pytest.mark.slow
 def test_a_leader_that_may_lack_records_is_elected_when_that_is_allowed(tmp_path: Path, is_asked_for: bool) -> None:
     """Broker 1 had all of it; once it is back, it has what broker 2 has."""
 

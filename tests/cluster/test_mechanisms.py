@@ -19,6 +19,7 @@ WAIT_SECONDS_MAX = 60
 
 
 @quorum_only
+@pytest.mark.slow
 def test_mechanism_05_brokers_have_ids_of_their_own_and_host_partitions_of_many_topics(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         assert {node.node_id for node in admin.describe_cluster().nodes} == {1, 2, 3}
@@ -62,6 +63,7 @@ def test_mechanism_15_any_broker_tells_the_metadata_and_a_new_leader_is_seen_aft
                 eventually(lambda: admin.describe_topic("t").partitions[0].leader, lambda leader: leader not in (-1, seen[0][0]))
 
 
+@pytest.mark.slow
 def test_mechanism_33_one_controller_is_active_and_one_that_was_deposed_decides_nothing(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         old = cluster.quorum(1)
@@ -99,6 +101,7 @@ def test_mechanism_70_all_brokers_behind_one_address_serve_for_the_bootstrap(tmp
                     read += len(consumer.poll(10_000))
 
 
+@pytest.mark.slow
 def test_mechanism_71_producers_notice_brokers_that_come_and_go(tmp_path: Path) -> None:
     """The partition moves to a broker that was added, which then dies: producers that were there before go on."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:

@@ -79,6 +79,7 @@ def test_the_active_controller_stops_and_comes_back_with_what_was_decided_meanwh
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:

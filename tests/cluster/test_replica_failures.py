@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import pytest
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import (
     assert_replicas_are_equal,
@@ -109,6 +110,7 @@ class Stream(threading.Thread):
             assert read == acknowledged
 
 
+@pytest.mark.slow
 def test_the_drill_three_brokers_three_partitions_two_replicas_and_broker_1_dies(tmp_path: Path) -> None:
     """Mechanisms 19, 31, 34, 37, 38, 39: under load, and with one broker left of two."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
@@ -153,6 +155,7 @@ def stand_still(stream: Stream, leader: BrokerProcess, followers: Sequence[Broke
     raise AssertionError("the followers never lack anything")
 
 
+@pytest.mark.slow
 def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
     """Mechanisms 19, 30, 35: RF 3, min ISR 2; the second leader dies when the first one is in sync again.
 
@@ -181,6 +184,7 @@ def test_two_leaders_in_turn_die_under_load_and_none_acknowledged_is_lost_double
             assert_replicas_are_equal(cluster, admin, "t")
 
 
+@pytest.mark.slow
 def test_a_consumer_never_sees_a_record_that_a_later_failover_removes(tmp_path: Path) -> None:
     """Mechanism 20: the leader has it, its follower stands still, the leader dies, and the follower leads without it."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
@@ -210,6 +214,7 @@ def test_a_consumer_never_sees_a_record_that_a_later_failover_removes(tmp_path: 
         assert (cut["was"], cut["end_offset"]) in ((3, 1), (3, 2))
 
 
+@pytest.mark.slow
 def test_only_a_replica_that_was_in_sync_leads_unless_an_unclean_election_is_asked_for(tmp_path: Path) -> None:
     """Mechanisms 29 and 32: all replicas die; the one that returns first lacks records."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
@@ -247,6 +252,7 @@ def test_only_a_replica_that_was_in_sync_leads_unless_an_unclean_election_is_ask
         assert stored_end(full.data / "t-0") == 2
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_stopped_in_order_hands_over_first_and_no_producer_gets_an_error(tmp_path: Path) -> None:
     """Each of three in turn, by SIGTERM."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
@@ -268,6 +274,7 @@ def test_a_leader_that_is_stopped_in_order_hands_over_first_and_no_producer_gets
             assert_replicas_are_equal(cluster, admin, "t")
 
 
+@pytest.mark.slow
 def test_committed_offsets_survive_the_death_of_their_coordinator(tmp_path: Path) -> None:
     """Mechanism 58 with ``offsets.topic.replication.factor=3``: another broker coordinates, and the consumer goes on by itself."""
     cluster = ClusterProcesses(tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1")

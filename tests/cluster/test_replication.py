@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import (
     assert_replicas_are_equal,
@@ -74,6 +75,7 @@ def test_a_follower_refuses_producers_and_consumers_and_says_who_leads(tmp_path:
         assert_replicas_are_equal(cluster, admin, "t")
 
 
+@pytest.mark.slow
 def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_is_not_visible_until_the_isr_is_back(tmp_path: Path) -> None:
     """Mechanism 21, KIP-966. Two of three replicas are killed; the controllers live on."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
@@ -105,6 +107,7 @@ def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_is_not_visible
         assert_replicas_are_equal(cluster, admin, "t")
 
 
+@pytest.mark.slow
 def test_a_follower_that_is_stopped_leaves_the_isr_and_returns_when_it_goes_on(tmp_path: Path) -> None:
     """Mechanisms 26 and 27: by lag, while its session lives: ``replica.lag.time.max.ms`` is 2 s here, a session a minute.
 

@@ -6,6 +6,7 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from tests.cluster.processes import ClusterProcesses, quorum_only
 from tests.waiting import eventually
 
@@ -20,6 +21,7 @@ ENOUGH = 100
 
 
 @quorum_only
+@pytest.mark.slow
 def test_nodes_that_were_killed_together_are_taken_back_by_proof(tmp_path: Path) -> None:
     """No controller has seen anything of the earlier processes: who listens at their addresses is the proof."""
     with ClusterProcesses(tmp_path, broker_session_timeout_ms=FOREVER_MS) as cluster:
@@ -47,6 +49,7 @@ def test_nodes_that_were_killed_together_are_taken_back_by_proof(tmp_path: Path)
         assert [event for event in events if event["event"] == "broker_fenced"] == []
 
 
+@pytest.mark.slow
 def test_what_acks_all_has_acknowledged_is_kept_when_all_nodes_are_killed_at_once_while_more_is_sent(tmp_path: Path) -> None:
     """A killed process has lost nothing, whoever of those in sync leads first; the commit of a group is a record, too."""
     with ClusterProcesses(tmp_path) as cluster:

@@ -51,6 +51,7 @@ def test_a_replication_factor_above_the_brokers_is_refused_in_words(tmp_path: Pa
         assert "larger than the 3 brokers" in refused.message
 
 
+@pytest.mark.slow
 def test_the_active_controller_dies_and_nothing_that_it_acknowledged_is_lost(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         leader = cluster.quorum(1).leader_id
@@ -109,6 +110,7 @@ def test_a_broker_that_is_gone_is_fenced_and_leads_again_when_it_is_back(tmp_pat
             assert producer.send("t", b"after", partition=index).result(30).offset == 1
 
 
+@pytest.mark.slow
 def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         with Admin(cluster.bootstrap) as admin:

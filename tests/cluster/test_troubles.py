@@ -85,6 +85,7 @@ def why_not(folder: Path) -> str | None:
 
 
 @quorum_only
+@pytest.mark.slow
 def test_a_pause_cut_links_and_a_power_cut_lose_and_double_nothing_and_the_replicas_are_equal(tmp_path: Path) -> None:
     """Mechanisms 26, 30, 38: on other timeouts than the defaults, so that a session ends soon."""
     session = {"broker_session_timeout_ms": str(SESSION_MS), "broker_heartbeat_interval_ms": str(SESSION_MS // 4)}
@@ -97,6 +98,7 @@ def test_a_pause_cut_links_and_a_power_cut_lose_and_double_nothing_and_the_repli
 
 
 @quorum_only
+@pytest.mark.slow
 def test_a_power_cut_of_all_nodes_at_once_loses_nothing_that_was_synced_before_it_was_acknowledged(tmp_path: Path) -> None:
     """Mechanisms 19, 46, 50: with flush.messages=1."""
     reason = why_not(tmp_path / "disk")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cluster.in_zookeeper import ZookeeperCluster
 from tests.cluster.processes import ClusterProcesses, quorum_only
 from tests.foreign_clients.broker_process import BrokerProcess
@@ -20,6 +21,7 @@ def says(node: BrokerProcess, *words: str) -> None:
 
 
 @quorum_only
+@pytest.mark.slow
 def test_a_node_that_starts_alone_and_one_that_is_left_alone_wait_for_a_majority(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         for node in (2, 3):
@@ -37,6 +39,7 @@ def test_a_node_that_starts_alone_and_one_that_is_left_alone_wait_for_a_majority
         alone.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_a_node_in_zookeeper_mode_waits_for_zookeeper(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with ZookeeperCluster(tmp_path, zookeeper, count=1) as cluster:
         node = cluster.nodes[1]

@@ -101,6 +101,7 @@ def test_a_cluster_lives_in_zookeeper(cluster: ZookeeperCluster) -> None:
     assert "t" not in cluster.children("/config/topics")
 
 
+@pytest.mark.slow
 def test_the_controller_is_killed_and_another_goes_on_under_a_higher_epoch(cluster: ZookeeperCluster) -> None:
     """Its death is proved by its connection and its port: nobody waits for the session."""
     with Admin(cluster.bootstrap) as admin:
@@ -127,6 +128,7 @@ def test_the_controller_is_killed_and_another_goes_on_under_a_higher_epoch(clust
     everything(cluster.nodes[controller].bootstrap, "t", load.acknowledged)
 
 
+@pytest.mark.slow
 def test_a_broker_is_killed_and_comes_back(cluster: ZookeeperCluster) -> None:
     """Mechanisms 67, 71: the controller sees it go and come by a watch; a producer goes on without a restart."""
     with Admin(cluster.bootstrap) as admin:
@@ -151,6 +153,7 @@ def test_a_broker_is_killed_and_comes_back(cluster: ZookeeperCluster) -> None:
     everything(cluster.bootstrap, "t", load.acknowledged)
 
 
+@pytest.mark.slow
 def test_all_brokers_restart_and_find_what_they_had(cluster: ZookeeperCluster) -> None:
     with Admin(cluster.bootstrap) as admin:
         assert admin.create_topics([NewTopic("t", 3, 2)]) == {"t": None}
@@ -163,6 +166,7 @@ def test_all_brokers_restart_and_find_what_they_had(cluster: ZookeeperCluster) -
     everything(cluster.bootstrap, "t", load.acknowledged)
 
 
+@pytest.mark.slow
 def test_brokers_are_stopped_in_order_and_restarted_one_by_one(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     """Each leaves the cluster first; the next process of it does not wait for the session of the last one."""
     with ZookeeperCluster(tmp_path, zookeeper, broker_heartbeat_interval_ms="200") as cluster:
@@ -247,6 +251,7 @@ def test_tools_of_the_classic_kind_write_their_requests_into_admin(cluster: Zook
         eventually(lambda: cluster.state("t")["leader"], lambda leader: leader == 3)
 
 
+@pytest.mark.slow
 def test_a_broker_whose_session_expired_fences_itself_and_comes_back(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     timeouts = {"zookeeper_session_timeout_ms": "2000", "zookeeper_connection_timeout_ms": "30000"}
     with ZookeeperCluster(tmp_path, zookeeper, 3, **timeouts) as cluster:
@@ -272,6 +277,7 @@ def test_a_broker_whose_session_expired_fences_itself_and_comes_back(tmp_path: P
 
 
 @pytest.mark.parametrize("session_ms", [20_000, 1_500])
+@pytest.mark.slow
 def test_zookeeper_is_away_and_data_goes_on(tmp_path: Path, zookeeper: ZooKeeperServer, session_ms: int) -> None:
     """Changes wait until it is back; with short sessions all of them expire meanwhile, and the brokers find together again."""
     with (

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cluster.in_zookeeper import ZookeeperCluster
 from tests.foreign_clients.broker_process import BrokerProcess
 
@@ -23,6 +24,7 @@ class Nameless(ZookeeperCluster):
         return BrokerProcess(folder, port=port, **self._properties | properties)
 
 
+@pytest.mark.slow
 def test_ids_are_generated_once_and_kept(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with Nameless(tmp_path, zookeeper) as cluster:
         assert cluster.children("/brokers/ids") == ["1001", "1002", "1003"]

@@ -30,6 +30,7 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_mechanism_80_an_event_driven_service(broker: BrokerProcess) -> None:
     assert run("event_driven", broker.bootstrap) == "100 orders charged\n"
     with RawClient(broker.port) as client:
@@ -46,6 +47,7 @@ def test_mechanism_80_ingestion_of_a_file_into_parquet(broker: BrokerProcess, tm
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
     assert run("analytics", broker.bootstrap) == "10000 views in 240 windows\n"
     with RawClient(broker.port) as client:
@@ -53,6 +55,7 @@ def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("home", [(), ("--zookeeper", "own")], ids=["quorum", "zookeeper"])
+@pytest.mark.slow
 def test_mechanism_37_the_classic_drill_of_three_brokers_one_of_which_dies_and_returns(home: tuple[str, ...]) -> None:
     printed = run("failover", "--port", str(consecutive_ports(6)), *home)
     blocks = [block.splitlines() for block in printed.strip().split("\n\n")]

@@ -217,6 +217,7 @@ def test_mechanism_40_each_partition_has_a_directory(tmp_path: Path) -> None:
 # Order and partitions
 
 
+@pytest.mark.slow
 def test_mechanism_11_one_key_stays_in_order_while_answers_are_lost(tmp_path: Path) -> None:
     """100,000 records of one key through a proxy that silences its connections, so that the producer sends them again."""
     count = 100_000
@@ -260,6 +261,7 @@ def test_mechanism_12_the_key_decides_by_murmur2_and_the_broker_never_moves_a_re
 
 
 @pytest.mark.parametrize("which", ["own", "confluent", "kafka-python"])
+@pytest.mark.slow
 def test_mechanism_13_records_without_a_key_spread_over_all_partitions(broker: BrokerProcess, which: str) -> None:
     """100,000 of them in small batches; no partition has less than half of its fair share."""
     count, partition_count, batch_bytes = 100_000, 4, 1024

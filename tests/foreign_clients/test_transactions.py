@@ -201,6 +201,7 @@ def test_mechanism_77_a_transaction_is_atomic_over_topics_and_offsets_and_a_zomb
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "ours"])
+@pytest.mark.slow
 def test_mechanism_78_read_process_write_is_exactly_once_over_kills_of_the_broker_and_of_the_program(tmp_path: Path, client: str) -> None:
     """The program dies by being forgotten in the middle of a transaction; the next one has its transactional id, and its group."""
     rng, count = random.Random(78), 400

@@ -96,6 +96,7 @@ def frames_and_bodies() -> list[Case]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_every_bad_input_of_the_brokers_listener_at_the_controllers(judge: ClusterJudge) -> None:
     port = judge.controller_port(judge.asked)
     for case in frames_and_bodies()[:: STRIDE * 2 if STRIDE > 1 else 1]:
@@ -119,6 +120,7 @@ def test_one_hostile_value_in_each_request_between_brokers(judge: ClusterJudge) 
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_forged_words_of_the_quorum_end_nobody_and_the_cluster_starts_again(judge: ClusterJudge) -> None:
     first = judge.cluster.quorum(judge.asked)
     leader = judge.controller()

@@ -119,6 +119,7 @@ def _steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return steps
 
 
+@pytest.mark.slow
 def test_5000_partitions_in_one_request(steps: Steps) -> None:
     """Without followers; with one that is silent, fenced or fetches, and with a client that leaves."""
 

@@ -65,6 +65,7 @@ def grown(broker: BrokerProcess, before: int) -> int:
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "all but the end"])
+@pytest.mark.slow
 def test_100_frames_of_the_largest_size_cost_256_mib_at_most(broker: BrokerProcess, is_complete: bool) -> None:
     """What is not complete is held, and what is complete is no request: both are paid for by who sends them."""
     frame = FRAME_BYTES_MAX.to_bytes(4, "big") + bytes(FRAME_BYTES_MAX)

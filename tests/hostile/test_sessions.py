@@ -130,6 +130,7 @@ async def lead_with_a_follower(broker: Broker) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_session_of_10000_partitions_is_worked_off_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     silence()
     steps = Steps()

@@ -116,6 +116,7 @@ def test_without_any_java_the_error_names_what_was_found_and_the_ways_out(tmp_pa
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_pyspark_answers_a_query_on_a_machine_without_java(tmp_path: Path) -> None:
     """Everything of this machine's PATH is there, except a java."""
     programs = tmp_path / "programs"

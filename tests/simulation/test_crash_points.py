@@ -19,6 +19,7 @@ def _quiet() -> None:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.slow
 def test_whoever_dies_in_whatever_step_each_transaction_is_all_or_nothing_and_ends() -> None:
     findings, died = [], 0
     for seed in SEEDS:

@@ -29,6 +29,7 @@ def test_same_seed_same_trace() -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.slow
 def test_parts_beside_each_other_keep_their_promises(first: int) -> None:
     met = Counter[str]()
     for seed in range(first, min(first + CHUNK, SEEDS)):

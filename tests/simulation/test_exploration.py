@@ -48,6 +48,7 @@ def test_without_a_crash_everything_is_acknowledged() -> None:
 @pytest.mark.parametrize(
     ("power_cut", "is_flushed"), [(False, False), (True, True), (True, False)], ids=["kill", "power-cut-flushed", "power-cut-page-cache"]
 )
+@pytest.mark.slow
 def test_a_crash_before_any_disk_operation_breaks_no_promise(power_cut: bool, is_flushed: bool) -> None:
     steps = explore(Plan(1, is_flushed=is_flushed)).steps
     crashes = sum(check(Plan(1, step, power_cut, is_flushed)).crashes for step in range(1, steps + 1))
@@ -55,12 +56,14 @@ def test_a_crash_before_any_disk_operation_breaks_no_promise(power_cut: bool, is
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+@pytest.mark.slow
 def test_a_crash_at_any_operation_of_the_recovery_breaks_no_promise(power_cut: bool) -> None:
     crashes = [check(Plan(3, 100, power_cut, True, again)).crashes for again in range(1, 60)]
     assert sum(crashes) > 59 + 20, "many of the recoveries were crashed too"
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.slow
 def test_many_seeds_break_no_promise(first: int) -> None:
     outcomes = [check(plan) for plan in plans(first, min(CHUNK, SEEDS - first))]
     assert sum(outcome.crashes for outcome in outcomes) > len(outcomes) * 0.8

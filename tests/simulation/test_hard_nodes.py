@@ -20,6 +20,7 @@ MANY = 60
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("home", ["quorum", "zookeeper"])
+@pytest.mark.slow
 def test_slow_and_full_disks_changed_values_and_strangers_lose_double_and_reorder_nothing(home: str) -> None:
     states: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -31,5 +32,6 @@ def test_slow_and_full_disks_changed_values_and_strangers_lose_double_and_reorde
     assert states["runs"] < MANY or not never_reached(states, RARE if home == "zookeeper" else (*RARE, *RARE_IN_A_QUORUM)), states
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_hard(2).digest == explore_hard(2).digest

@@ -173,6 +173,7 @@ def kill_and_return(min_isr: int, kills: Order, returns: Order, met: Counter[str
 
 
 @pytest.mark.parametrize("min_isr", [1, 2, 3])
+@pytest.mark.slow
 def test_mechanism_30_whoever_dies_in_whatever_order_what_was_acknowledged_is_what_can_be_read(min_isr: int) -> None:
     met: Counter[str] = Counter()
     for victim in BROKERS:

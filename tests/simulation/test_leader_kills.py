@@ -126,6 +126,7 @@ def kill_again_and_again(seed: int, met: Counter[str]) -> None:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.slow
 def test_mechanism_19_what_acks_all_acknowledges_is_read_from_another_leader_after_each_kill(block: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(block, SEEDS, BLOCKS):

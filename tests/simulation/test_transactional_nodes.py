@@ -24,6 +24,7 @@ KINDS = {"killed": (explore_transactions, RARE, 2), "hard": (explore_hard_transa
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_of_each_transaction_readers_get_all_or_nothing(kind: str) -> None:
     explore, rare, share = KINDS[kind]
     states: Counter[str] = Counter()
@@ -38,5 +39,6 @@ def test_of_each_transaction_readers_get_all_or_nothing(kind: str) -> None:
     assert states["runs"] < MANY or not never_reached(states, rare), states
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_transactions(2).digest == explore_transactions(2).digest

@@ -29,6 +29,7 @@ MANY = 300
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.slow
 def test_what_acks_all_has_acknowledged_is_kept_and_no_living_broker_is_taken_for_dead() -> None:
     states: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -41,6 +42,7 @@ def test_what_acks_all_has_acknowledged_is_kept_and_no_living_broker_is_taken_fo
     assert SEEDS < MANY or not [name for name in RARE if not states[name]], states
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_zookeeper(7).digest == explore_zookeeper(7).digest
 

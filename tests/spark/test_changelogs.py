@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 RESULT = "k string, total long, kinds long"
 
 
+@pytest.mark.slow
 def test_the_state_of_a_processor_is_in_compacted_topics_as_it_is_in_spark(spark, topics: Topics, tmp_path: Path):
     events, target = topics.create(), topics.create()
     rows = [("a", 1), ("b", 2), ("a", 3), ("c", 3), ("a", 1), ("b", 9)]

@@ -26,6 +26,7 @@ CONF = {
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_declarative_pipeline_reads_a_topic_and_writes_one_exactly_once(topics: Topics, tmp_path: Path):
     source, target = topics.create(name="orders"), topics.create(name="large-orders")
     topics.produce(source, [(None, b'{"customer":"ada","amount":5}'), (None, b'{"customer":"ada","amount":5000}')])

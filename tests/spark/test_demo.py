@@ -42,6 +42,7 @@ def test_an_interrupted_run_ends_everything_and_a_kept_one_resumes_from_it(tmp_p
     assert expected_table(RECORDS) in demo.output
 
 
+@pytest.mark.slow
 def test_a_sender_that_was_stopped_leaves_the_rest_to_the_next_and_a_drill_takes_what_is_left(tmp_path: Path):
     with held(tmp_path, keep=False), Brokers(tmp_path, port=consecutive_ports(PORTS)) as brokers:
         create_topics(brokers.bootstrap)

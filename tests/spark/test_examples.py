@@ -51,6 +51,7 @@ def click(user: str, minute: int) -> dict[str, Any]:
     return {"user": user, "page": "home", "at": f"2026-01-01T{12 + minute // 60}:{minute % 60:02}:00Z"}
 
 
+@pytest.mark.slow
 def test_a_payment_after_a_login_from_another_country_is_an_alert(spark: Any, topics: Topics, tmp_path: Path):
     for name in ("logins", "payments", "alerts"):
         topics.create(name=name)
@@ -70,6 +71,7 @@ def test_a_payment_after_a_login_from_another_country_is_an_alert(spark: Any, to
     assert json.loads(alert.value) == {"id": "p1", "user": "ada", "amount": 900.0, "logged_in_from": "NO", "card_country": "AT"}
 
 
+@pytest.mark.slow
 def test_changes_of_a_table_are_the_newest_row_of_each_key(spark: Any, topics: Topics, tmp_path: Path):
     for name in ("shop.customers", "customers", "customers-bad"):
         topics.create(name=name)
@@ -83,6 +85,7 @@ def test_changes_of_a_table_are_the_newest_row_of_each_key(spark: Any, topics: T
     assert [record.value for record in written(topics, "customers-bad")] == [b"?"]
 
 
+@pytest.mark.slow
 def test_a_visit_is_written_when_it_has_ended(spark: Any, topics: Topics, tmp_path: Path):
     for name in ("clicks", "visits"):
         topics.create(name=name)

@@ -20,6 +20,7 @@ class LeftBeforeTheNote(Exception):
     """The batch is committed, and Spark does not note it."""
 
 
+@pytest.mark.slow
 def test_state_goes_on_over_a_lost_directory_also_of_a_batch_that_spark_has_not_noted(spark, topics: Topics, tmp_path: Path):
     topics.create(1, "events")
     for name in NAMES:

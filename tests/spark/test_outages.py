@@ -10,5 +10,6 @@ WITHIN = ("planning", "produced half, not answered")
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_query_outlives_a_broker_that_is_away_within_its_batches(spark: Any, tmp_path: Path):
     check_outages(spark, tmp_path, [phase for phase in PHASES if phase.name in WITHIN], 4)

@@ -28,6 +28,7 @@ def ottla(*arguments: str, expected: int = 0) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     source, target, bad = (topics.create(2, name) for name in ("orders", "totals", "orders-bad"))
     topics.create(name="orders-eu-totals-checkpoint")  # of an application whose name begins like this one's

@@ -82,6 +82,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_batches_and_streams_connect_as_their_options_say_and_show_no_password(spark, guarded: Guarded, tmp_path: Path) -> None:
     rows = spark.read.format("ottla").options(**guarded.options, subscribe="orders").load()
     shown = io.StringIO()

@@ -139,6 +139,7 @@ def test_a_stream_resumes_from_its_checkpoint_in_limited_batches(spark, topics: 
     assert sum(last_offsets[topic].values()) == 107
 
 
+@pytest.mark.slow
 def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"before")])
@@ -156,6 +157,7 @@ def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(sp
     assert values(collect_stream(frame, tmp_path / "second")) == []
 
 
+@pytest.mark.slow
 def test_lost_data_fails_a_query_unless_it_is_set_to_continue(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"old")] * 5)

@@ -63,6 +63,7 @@ def test_three_nodes_in_one_thread_replicate_and_come_back_one_by_one() -> None:
         assert served.bootstrap.split(",") == [served.bootstrap_of(node_id) for node_id in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_a_node_in_a_process_is_killed_paused_and_restarted() -> None:
     with cluster(3, broker_session_timeout_ms=2000, broker_heartbeat_interval_ms=200) as served:
         topic = served.topic("t")

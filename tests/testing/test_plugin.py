@@ -81,6 +81,7 @@ def run(folder: Path, source: str, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("options", [("-s", "-q"), ("-n", "2", "-q")])
+@pytest.mark.slow
 def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, ...]) -> None:
     code, output = run(tmp_path, USES_ALL, *options)
     assert code == 0, output
@@ -92,6 +93,7 @@ def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
     assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: Path) -> None:
     code, output = run(tmp_path, FAILS)
     assert code == 1
@@ -106,6 +108,7 @@ def test_a_project_has_broker_keys_of_its_own(tmp_path: Path) -> None:
     assert code == 0, output
 
 
+@pytest.mark.slow
 def test_the_test_of_the_documentation_passes(tmp_path: Path) -> None:
     source = next(text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "ottla_cluster.kill" in text)
     assert len(source.strip().splitlines()) <= 25
