@@ -1,8 +1,12 @@
-"""The page with the kill button, in a browser: a node is killed, others lead, it is started again, and all replicas are in sync."""
+"""The page with the kill button, in a browser: a node is killed, others lead, it is started again, and all replicas are in sync.
+
+And the page of the documentation on which a recorded run of it is played.
+"""
 
 from __future__ import annotations
 
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -15,6 +19,7 @@ from tests.interop.tools import program
 
 from ottla.sync import Admin, NewTopic, Producer
 
+ROOT = Path(__file__).parents[2]
 WAIT_MS_MAX = 60_000
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -106,3 +111,28 @@ def test_a_node_is_killed_and_started_by_its_buttons(console: tuple[str, str], p
         page.get_by_role("link", name=name, exact=True).click()
     expect(page.locator("#nodes button")).to_have_count(3)
     assert not errors
+
+
+def test_a_recorded_run_is_played_without_a_server(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    path.write_text(runpy.run_path(str(ROOT / "scripts" / "console_run.py"))["page"]())
+    errors: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{path.as_uri()}?speed=10")
+    killed = page.locator("#nodes tbody tr").filter(has_text="killed")
+    expect(killed).to_have_count(1)
+    victim = killed.get_attribute("data-node")
+    expect(page.locator("#events")).to_contain_text(f"process of node {victim}: killed")
+    page.get_by_role("button", name="kill").first.click()  # which does nothing: it is a recording
+    again = page.get_by_role("button", name="Play again")
+    expect(again).to_be_enabled()
+    expect(page.locator("#nodes tbody tr").filter(has_text="serving")).to_have_count(3)
+    expect(page.locator("#partitions tbody tr td.good")).to_have_count(6)
+    expect(page.locator("#slowest")).to_contain_text("ms")
+    again.click()
+    expect(again).to_be_disabled()
+    expect(page.locator("#nodes tbody tr").filter(has_text="killed")).to_have_count(1)
+    assert not errors
+    assert asked == [f"{path.as_uri()}?speed=10"]
