@@ -225,11 +225,11 @@ class Terminal:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def python(self, program: str) -> str:
+    def python(self, program: str, *, seconds: float = SECONDS_MAX) -> str:
         """What the program prints, errors too, whose broker is the terminal's."""
         path = self.folder / "program.py"
         path.write_text(self.moved(program))
-        return self.type(f"python {path}")
+        return self.type(f"python {path}", seconds=seconds)
 
 
 def _program(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from tests.cli.cluster_command import consecutive_ports
+from tests.cli.named_commands import fault_of, named_in
 from tests.cli.pages import DOCS, PORTS, ROOT, Terminal, Typed, blocks, is_shown, sessions
 
 from ottla.runtime.serve import BrokerThread
@@ -103,6 +104,35 @@ def test_a_secured_broker_and_tokens_of_the_page_of_security(tmp_path: Path) -> 
         token = printed.splitlines()[1].split()[0]
         terminal.environment["OTTLA_COMMAND_CONFIG"] = "broker-security/client.properties"
         terminal.run([each._replace(command=each.command.replace("TOKEN", token)) for each in others])
+
+
+def test_commands_that_texts_name_are_there() -> None:
+    """In pages, in docstrings and in what errors advise."""
+    sources = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    named = {command: path for path in sources if path.name != "CHANGELOG.md" for command in named_in(path.read_text(encoding="utf-8"))}
+    assert len(named) > 100
+    faults = {command: (fault, named[command]) for command in named if (fault := fault_of(command)) and not is_no_command(command)}
+    assert not faults
+
+
+def is_no_command(text: str) -> bool:
+    """A sentence that begins with the program's name, or a text that is filled in."""
+    return text.startswith("ottla does not ") or "{" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        ("ottla topic list", None),
+        ("ottla topic list -B host:port --format json", None),
+        ("ottla group describe NAME...", None),
+        ("ottla completion bash|zsh|fish", None),
+        ("ottla topic remove x", "there is no command 'remove'"),
+        ("ottla topic list --quickly", "there is no option --quickly"),
+    ],
+)
+def test_a_command_that_is_not_there_is_found(command: str, fault: str | None) -> None:
+    assert fault_of(command) == fault
 
 
 @pytest.mark.parametrize(

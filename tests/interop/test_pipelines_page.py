@@ -1,4 +1,4 @@
-"""What is typed in docs/pipelines.md, each pipeline and query with a JVM of its own: each command prints what is shown there."""
+"""What is typed in docs/pipelines.md, and the programs of README: each prints what is shown there, with a JVM of its own."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def test_pipelines_are_run_shown_and_reset_and_topics_are_queried(terminal: Term
     terminal.run(state, seconds=SECONDS_MAX)
     with terminal.serving(follow):
         pass
+
+
+def test_the_programs_of_the_readme(terminal: Terminal) -> None:
+    _, records, _ = sessions("README.md")
+    terminal.run(records)
+    producer, query = blocks("README.md", "python")
+    assert terminal.python(producer) == ""
+    [shown] = [block for block in blocks("README.md", "") if "Batch: 0" in block]
+    assert shown in terminal.python(query, seconds=SECONDS_MAX)
