@@ -136,7 +136,7 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
 
 
 def show(admin: Admin, title: str) -> None:
-    print(f"\n{title}\n  partition  replicas  leader  epoch  in sync")
+    print(f"{title}\n  partition  replicas  leader  epoch  in sync")
     for index, partition in sorted(admin.describe_topic(TOPIC).partitions.items()):
         replicas, in_sync = (",".join(map(str, found)) for found in (partition.replicas, partition.in_sync))
         print(f"  {index:<9}  {replicas:<8}  {partition.leader:<6}  {partition.leader_epoch:<5}  {in_sync}", flush=True)
@@ -157,19 +157,19 @@ def drill(bootstrap: str, directory: str) -> None:
             subprocess.run(ottla("cluster", "kill", "1", "--data", directory), check=True, capture_output=True)
             wait_for(lambda: state(admin) == WITHOUT_BROKER_1, "the leadership of partition 0 to move")
             clients.go_on()
-            show(admin, "Broker 1 was killed (SIGKILL):")
+            show(admin, "\nBroker 1 was killed (SIGKILL):")
             for index in ASSIGNMENT:
                 print(f"  the slowest record of partition {index} was acknowledged after {clients.slowest_ms(index, killed_at):,.0f} ms")
 
             subprocess.run(ottla("cluster", "restart", "1", "--data", directory), check=True, capture_output=True)
             in_sync = {index: isr for index, (_, isr) in BEFORE.items()}
             wait_for(lambda: {index: isr for index, (_, isr) in state(admin).items()} == in_sync, "Broker 1 to be in sync")
-            show(admin, "Broker 1 was started again, has caught up, and is in sync:")
+            show(admin, "\nBroker 1 was started again, has caught up, and is in sync:")
 
             admin.elect_leaders()  # as auto.leader.rebalance.enable does by itself, every five minutes
             wait_for(lambda: state(admin) == BEFORE, "the preferred leaders")
             clients.go_on()
-            show(admin, "The preferred leaders were elected:")
+            show(admin, "\nThe preferred leaders were elected:")
         finally:
             clients.stop()
     print(f"\n{clients.verdict()}")

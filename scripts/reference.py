@@ -23,7 +23,9 @@ import structlog
 from ottla import aio
 from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
+from ottla.cli.config import in_force
 from ottla.cli.main import cli
+from ottla.cli.record_format import LANGUAGE
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.producer import ProducerSettings
@@ -31,6 +33,7 @@ from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEY
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.errors import RETRIABLE, ErrorCode
 from ottla.runtime.world import real_world
+from ottla.spark import options as spark_options
 
 PAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WIDTH: Final = 100
@@ -79,6 +82,55 @@ def commands_page() -> str:
     return "\n".join([page("Commands", lead), *parts])
 
 
+def formats_page() -> str:
+    lead = "How records are written on lines (`-f` of `ottla consume` and `ottla produce`), and how commands answer to programs."
+    reporting = [
+        words
+        for words, command in leaves(cli, ("ottla",))
+        if any("--format" in parameter.opts and "json" in getattr(parameter.type, "choices", ()) for parameter in command.params)
+    ]
+    json_output = (
+        "`--format json` (and `--json`, which means the same) prints one document on standard output; all else is on standard error:\n\n"
+        '```\n{"_command": "topic list", "_version": 1, "items": [{"name": "orders", "partitions": 3, "replicas": 1}]}\n```\n\n'
+        "`items` is always a list, of one item where a command is about one thing. Where a command prints a table, the fields of an item\n"
+        "are its columns, in small letters with `_` for `-`; what is `-` there is null. `_version` counts up when a field goes, or means\n"
+        "another thing.\n"
+        "`ottla dev` and `ottla cluster start`, which go on, print a line of JSON once clients are served: an object with `bootstrap`.\n\n"
+        f"These commands have it: {', '.join(map(code, reporting))}.\n"
+    )
+    codes = table(
+        ["exit code", "meaning"],
+        [
+            ["0", "done"],
+            ["1", "something failed, also one item of many; a plan was shown and not applied; a check found something"],
+            ["2", "the call itself was wrong"],
+            ["130", "Ctrl-C"],
+        ],
+    )
+    parts = [f"## Records\n\n```\n{LANGUAGE}```\n", f"## JSON output\n\n{json_output}", f"## Exit codes\n\n{codes}"]
+    return "\n".join([page("Formats", lead), *parts])
+
+
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    """The words of each command that is no group."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None, "a group has the commands that it lists"
+            yield from leaves(found, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def spark_page() -> str:
+    lead = (
+        'Options of `format("ottla")`, of `to_topic` and of `sink`. One that is not in the table is refused, with the nearest known name.\n'
+        'Offsets are written `{"topic": {"partition": offset}}`.'
+    )
+    return f"{page('Spark options', lead)}\n{spark_options.markdown()}"
+
+
 # -- configuration
 
 
@@ -100,10 +152,10 @@ def effect(key: ConfigKey) -> str:
 
 def keys_of(title: str, keys: Mapping[str, ConfigKey], *, changes: bool) -> str:
     head = ["key", "type", "default", "values", *(["changes"] if changes else []), "what it says", "effect here"]
-    rows = []
+    rows, defaults = [], BrokerConfig({})
     for name, key in sorted(keys.items()):
         scope = [key.scope.value] if changes else []
-        shown = "hidden" if key.is_sensitive and key.default is not None else key.format(key.default)
+        shown = "hidden" if key.is_sensitive and key.default is not None else in_force(key, defaults)
         default = f"that of `{key.broker_key}`" if key.broker_key else code("" if shown is None else shown)
         rows.append([code(name), key.type.name.lower(), default, bounds(key), *scope, key.doc, effect(key)])
     return f"## {title}\n\n{table(head, rows)}"
@@ -112,7 +164,8 @@ def keys_of(title: str, keys: Mapping[str, ConfigKey], *, changes: bool) -> str:
 def configuration_page() -> str:
     lead = (
         "Every key of Kafka 4.3 is known, and those of ottla's own begin with `ottla.`. What has no effect here says so.\n"
-        "`changes` is the scope in which a broker's key changes while the broker runs."
+        "`changes` is the scope in which a broker's key changes while the broker runs; `default` is the value in force where nothing\n"
+        "is set, also where another key has it."
     )
     parts = [
         keys_of("Brokers and controllers", BROKER_KEYS, changes=True),
@@ -218,6 +271,8 @@ def library_page() -> str:
 
 PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page,
+    "formats.md": formats_page,
+    "spark.md": spark_page,
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,

@@ -17,6 +17,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
+sys.path.insert(0, str(Path(__file__).parent))
+import console_run
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / "build"
 PAGES: Final = BUILD / "pages"
@@ -30,6 +33,8 @@ LINK: Final = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s]+)\)")
 PICTURE: Final = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+\.png)\)")
 OUTSIDE: Final = ("http:", "https:", "mailto:")
 LOADS: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+RUN: Final = "console-run.html"
+RUN_IS_HERE: Final = "<!-- the recorded run -->"
 HARMLESS_LINKS: Final = frozenset({"canonical", "next", "prev", "alternate"})
 
 
@@ -60,6 +65,7 @@ def rewritten(path: Path, text: str, pages: dict[Path, Path]) -> str:
         place = (path.parent / match[2]).resolve().relative_to(ROOT / "docs")
         return f"{match[1]}({os.path.relpath(place, pages[path].parent)})"
 
+    text = text.replace(RUN_IS_HERE, f'<iframe src="{RUN}" title="a recorded run" width="100%" height="900"></iframe>')
     parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if at % 2 else PICTURE.sub(picture, LINK.sub(link, part)) for at, part in enumerate(parts))
 
@@ -74,6 +80,7 @@ def gather() -> None:
         target.write_text(rewritten(path, path.read_text(encoding="utf-8"), pages), encoding="utf-8")
     for picture in (ROOT / "docs").rglob("*.png"):
         shutil.copy(picture, PAGES / picture.relative_to(ROOT / "docs"))
+    (PAGES / RUN).write_text(console_run.page(), encoding="utf-8")
 
 
 class Page(HTMLParser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,12 @@ def test_a_built_page_without_faults_has_none(site: ModuleType, tmp_path: Path) 
     (tmp_path / "page.html").write_text('<h1 id="x"></h1><a href="#x">x</a><a href="https://example.com">e</a><img src="a.png">')
     (tmp_path / "a.png").write_bytes(b"")
     assert not list(site.faults(tmp_path))
+
+
+def test_the_page_of_the_recorded_run_needs_nothing_beside_itself() -> None:
+    page: str = runpy.run_path(str(ROOT / "scripts" / "console_run.py"))["page"]()
+    assert "src=" not in page
+    assert "href=" not in page
+    assert "fetch(`nodes/" in page, "it is the console's own script"
+    assert "EventSource" not in page
+    assert page.count("</script>") == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hmac
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -69,6 +70,16 @@ def uuid_bytes(text: str) -> bytes:
     if len(decoded) != 16:
         raise ValueError(f"{text!r} is not an id of 22 characters")
     return decoded
+
+
+class NamedInt(IntEnum):
+    """A number of the protocol that is its name wherever it is printed."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
 
 
 class Secret:

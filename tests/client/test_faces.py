@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 from concurrent.futures import Future
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,11 @@ def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: d
 
 def test_a_future_of_either_face_is_what_its_users_expect() -> None:
     assert issubclass(SentRecord, Future)
+
+
+def test_what_is_a_number_on_the_wire_is_printed_by_its_name() -> None:
+    kinds = [found for name in aio.__all__ if isinstance(found := getattr(aio, name), type) and issubclass(found, IntEnum)]
+    assert len(kinds) > 5
+    for one in (one for kind in kinds if kind is not ErrorCode for one in kind):
+        assert str(one) == f"{one}" == one.name
+        assert one == one.value

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.cluster_command import consecutive_ports
+from tests.cli.pages import is_shown, sessions
 from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient, end_offsets
 
@@ -58,6 +59,9 @@ def test_mechanism_80_analytics_with_pyspark(broker: BrokerProcess) -> None:
 @pytest.mark.slow
 def test_mechanism_37_the_classic_drill_of_three_brokers_one_of_which_dies_and_returns(home: tuple[str, ...]) -> None:
     printed = run("failover", "--port", str(consecutive_ports(6)), *home)
+    [typed] = sessions("failover.md")[bool(home)]
+    assert typed.command == " ".join(["python examples/failover.py", *home])
+    assert is_shown(typed.output, printed, {"in sync"}), printed
     blocks = [block.splitlines() for block in printed.strip().split("\n\n")]
     tables = {lines[0]: [line.split() for line in lines[2:5]] for lines in blocks[:-1]}
     began = [["0", "1,2", "1", "0", "1,2"], ["1", "2,3", "2", "0", "2,3"], ["2", "3,1", "3", "0", "3,1"]]

@@ -17,7 +17,7 @@ from ottla.spark.security import MEANINGS, SECRETS, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
 from ottla.types import Secret
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
 ROW = StructType([StructField("value", BinaryType())])
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
 SASL = {

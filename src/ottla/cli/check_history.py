@@ -35,14 +35,17 @@ def check_history(file: BinaryIO, allowed: tuple[str, ...], shown_max: int, outp
         events = {"sends": verdict.counts["send"], "polled_records": verdict.record_count, "commits": verdict.counts["commit"]}
         print_json("check-history", [{"verdict": word, "events": events, "counts": counts, "anomalies": found}])
     else:
-        click.echo(f"{verdict.counts['send']:,} sends, {verdict.record_count:,} polled records, {verdict.counts['commit']:,} commits")
+        counted = {"send": verdict.counts["send"], "polled record": verdict.record_count, "commit": verdict.counts["commit"]}
+        click.echo(", ".join(f"{count:,} {noun}{'s'[: count != 1]}" for noun, count in counted.items()))
         for kind in KINDS:
             if counts[kind]:
                 click.echo(f"{kind}: {counts[kind]:,}" + (" (allowed)" if kind in allowed else ""))
                 for anomaly in [anomaly for anomaly in found if anomaly.kind == kind][:shown_max]:
                     click.echo(f"  event {anomaly.event}  {anomaly.partition}  {anomaly.text}")
         click.echo(
-            {"valid": "valid", "unknown": "unknown: nothing was acknowledged, or nothing polled"}.get(word, f"{len(found):,} anomalies")
+            {"valid": "valid", "unknown": "unknown: nothing was acknowledged, or nothing polled"}.get(
+                word, "1 anomaly" if len(found) == 1 else f"{len(found):,} anomalies"
+            )
         )
     if word != "valid":
         sys.exit(1)

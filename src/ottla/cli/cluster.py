@@ -222,7 +222,9 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
             f"  bootstrap  {state.bootstrap}",
             f"  data       {place.path}  (logs in node-1/node.log and so on)",
             f"  topics     {replication_of(found)}",
-            f"  try        ottla cluster status{option}   |   ottla cluster kill 2{option}   |   ottla cluster add{option}",
+            f"  try        ottla cluster status{option}",
+            f"             ottla cluster kill 2{option}",
+            f"             ottla cluster add{option}",
             "Press Ctrl-C to stop it." if waiting is None else f"It runs on; `ottla cluster stop{option}` stops it.",
         ]
     if waiting is not None:

@@ -162,14 +162,14 @@ def explain(key: str, output: str) -> None:
             changed = "restart" if needs_restart else found.scope.value if resource == "broker" else "at once"
             bounds = ",".join(found.choices) if found.choices else _bounds(found.low, found.high)
             effect = "yes" if found.without_effect is None else f"no: it {found.without_effect}"
-            rows.append((resource, found.type.name.lower(), _in_force(found, defaults), bounds, changed, effect, found.doc))
+            rows.append((resource, found.type.name.lower(), in_force(found, defaults), bounds, changed, effect, found.doc))
     if not rows:
         hint = nearest(key, {name: known for _, keys in tables for name, known in keys.items()})
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown key {key}" + (f"; did you mean {hint}?" if hint else ""))
     print_rows(output, "config explain", ("resource", "type", "default", "bounds", "changed", "effect", "meaning"), rows)
 
 
-def _in_force(key: ConfigKey, defaults: BrokerConfig) -> str | None:
+def in_force(key: ConfigKey, defaults: BrokerConfig) -> str | None:
     """What holds where nothing is set: the default of another key, where the key has none of its own."""
     from ottla.config import BROKER_KEYS
 
@@ -192,7 +192,7 @@ def list_keys(word: str, resource: str | None, output: str) -> None:
     defaults = BrokerConfig()
     tables = (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS), ("group", GROUP_KEYS), ("client metrics", CLIENT_METRICS_KEYS))
     rows = [
-        (name, kind, key.type.name.lower(), _in_force(key, defaults), key.without_effect is None, key.doc)
+        (name, kind, key.type.name.lower(), in_force(key, defaults), key.without_effect is None, key.doc)
         for kind, keys in tables
         for name, key in sorted(keys.items())
         if resource in (None, kind) and (word.lower() in name.lower() or word.lower() in key.doc.lower())

@@ -59,7 +59,7 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, boo
         documents = [_described(admin, group_id) for group_id in wanted]
     if only_state:
         rows = [
-            (found["group"], found["state"], found["protocol"], len(found["members"]), _topics_of(found), found["lag"])
+            (found["group"], found["state"], found["protocol"] or None, len(found["members"]), _topics_of(found), found["lag"])
             for found in documents
         ]
         print_rows(output, "group describe", STATE_COLUMNS, rows)

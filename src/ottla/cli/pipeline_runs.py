@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from ottla.cli.client_settings import spark_options
+from ottla.cli.ctrl_c import ctrl_c_in_pauses
 
 LOCK: Final = ".ottla-pipeline"
 
@@ -76,18 +77,20 @@ def run_pipelines(
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            runner = Runner(
-                spark,
-                app,
-                pipelines_of(file),
-                checkpoints=checkpoints or str(folder),
-                bootstrap=bootstrap,
-                checkpoint=kind,
-                until_caught_up=until_caught_up,
-                client=spark_options(),
-                say=click.echo,
-            )
-            is_well = runner.run()
+            with ctrl_c_in_pauses() as pause:
+                runner = Runner(
+                    spark,
+                    app,
+                    pipelines_of(file),
+                    checkpoints=checkpoints or str(folder),
+                    bootstrap=bootstrap,
+                    checkpoint=kind,
+                    until_caught_up=until_caught_up,
+                    client=spark_options(),
+                    say=click.echo,
+                    pause=pause,
+                )
+                is_well = runner.run()
         finally:
             stop_session()
     if not is_well:

@@ -19,7 +19,7 @@ KINDS: Final = ("user", "client-id", "ip")
 
 def _entity_options(function: F) -> F:
     for kind in reversed(KINDS):
-        option = click.option(f"--{kind}", f"{kind.replace('-', '_')}", metavar="NAME", help=f"A {kind}, or {DEFAULT} for all others.")
+        option = click.option(f"--{kind}", f"{kind.replace('-', '_')}", metavar="NAME", help=f"This {kind}, or {DEFAULT} for all others.")
         function = option(function)
     return function
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ottla.cli.client_settings import client_settings, spark_options
+from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 
 POLL_S = 0.2
@@ -122,13 +122,14 @@ def _planned(spark: Any, query: str) -> Any:
 
 
 def _wait(query: Any) -> None:
-    """Until the query fails, or a Ctrl-C, which must not find Python inside of a long call to the JVM."""
-    try:
-        while query.isActive:
-            time.sleep(POLL_S)
-        raise click.ClickException(str(query.exception()).strip().splitlines()[0])
-    finally:
-        query.stop()
+    """Until the query fails, or a Ctrl-C."""
+    with ctrl_c_in_pauses() as pause:
+        try:
+            while query.isActive:
+                pause(POLL_S)
+            raise click.ClickException(str(query.exception()).strip().splitlines()[0])
+        finally:
+            query.stop()
 
 
 def _say(rows: list[Any]) -> None:

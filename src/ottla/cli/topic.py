@@ -194,7 +194,7 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
         rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
     if output == "text":
         overrides = "".join(f"  {key}={value}" for key, value in sorted(configs.items()))
-        click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partitions{overrides}")
+        click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partition{'s'[: len(rows) != 1]}{overrides}")
         print_rows(output, "topic describe", columns, rows)
     items = [dict(zip(columns, row, strict=True)) for row in rows]
     return {"name": name, "topic_id": uuid_text(found.topic_id), "configs": configs, "partitions": items}
@@ -213,7 +213,7 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
 
     now_ms = int(time.time() * 1000)
     with wrong_call():
-        places = {text: parse_offsets(f"@{text}", now_ms).start.value for text in times}
+        places = {text: parse_offsets(f"@{text.removeprefix('@')}", now_ms).start.value for text in times}
     with Admin(bootstrap, **client_settings()) as admin:
         keys = [TopicPartition(name, index) for index in sorted(admin.describe_topic(name).partitions)]
         starts = admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))

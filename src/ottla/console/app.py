@@ -35,7 +35,7 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "live.js": "text/javascript"}
+ASSETS: Final = {"console.css": "text/css"} | dict.fromkeys(("console.js", "news.js", "live.js"), "text/javascript")
 _NOT_THERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import Final
 
+from ottla.types import NamedInt
 
-class Operation(IntEnum):
+
+class Operation(NamedInt):
     """Kafka's AclOperation. UNKNOWN and ANY are of filters alone; ALL is every operation of the resource's type."""
 
     UNKNOWN = 0
@@ -28,7 +29,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class ResourceType(IntEnum):
+class ResourceType(NamedInt):
     """Kafka's ResourceType. UNKNOWN and ANY are of filters alone."""
 
     UNKNOWN = 0
@@ -41,7 +42,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(NamedInt):
     """The kind of a resource's name: literal, or a prefix. Only filters have UNKNOWN, ANY and MATCH."""
 
     UNKNOWN = 0
@@ -51,7 +52,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Permission(IntEnum):
+class Permission(NamedInt):
     """Kafka's AclPermissionType. UNKNOWN and ANY are of filters alone."""
 
     UNKNOWN = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
+from ottla.types import NamedInt
 from ottla.wire.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
-class UpgradeType(IntEnum):
+class UpgradeType(NamedInt):
     """The kind of change of a feature's level: a downgrade says whether metadata may be lost by it."""
 
     UPGRADE = 1

@@ -1,7 +1,7 @@
 """The options of ``format("ottla")``: one table, which says of each what becomes of it.
 
 Every option of the guide to Spark's Kafka connector is here: honoured, ignored with a warning, or refused with the way out.
-``docs/spark.md`` is checked against the table. Keys are looked up without regard to case, as everywhere in Spark; an option that
+``docs/reference/spark.md`` is checked against the table. Keys are looked up without regard to case, as everywhere in Spark; an option that
 the table does not have is refused with the nearest name, for a misspelt limit would otherwise be no limit at all.
 """
 
@@ -252,7 +252,7 @@ def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
 
 
 def markdown() -> str:
-    """The table as docs/spark.md shows it."""
+    """The table as docs/reference/spark.md shows it."""
     lines = ["| option | for | fate | meaning | default |", "|--|--|--|--|--|"]
     for option in TABLE:
         cells = [f"`{option.name}`", ", ".join(option.uses), option.fate.value, option.meaning, option.default]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ottla.errors import KafkaError
-from ottla.types import TopicPartition
+from ottla.types import NamedInt, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
-class QuotaMatch(IntEnum):
+class QuotaMatch(NamedInt):
     """The names of an entity's type that a question is about, where it names none."""
 
     DEFAULT = 1

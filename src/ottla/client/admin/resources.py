@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import DescribeConfigsResourceResult
 from ottla.messages.incremental_alter_configs import AlterableConfig
+from ottla.types import NamedInt
 
 
 class ConfigResource:
@@ -66,7 +67,7 @@ class ConfigKind(Enum):
     GROUP = 32
 
 
-class ConfigSource(IntEnum):
+class ConfigSource(NamedInt):
     """The source of a value, the nearest first. One that this client does not know is UNKNOWN."""
 
     UNKNOWN = 0
@@ -80,7 +81,7 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-class ConfigType(IntEnum):
+class ConfigType(NamedInt):
     """The type of a value. One that this client does not know is UNKNOWN."""
 
     UNKNOWN = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
@@ -31,7 +30,7 @@ from ottla.messages.create_topics import (
 )
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NamedInt, TopicPartition
 
 PARTITIONS_MAX = 2_000
 """Of one page."""
@@ -48,7 +47,7 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] | None = None
 
 
-class OffsetSpec(IntEnum):
+class OffsetSpec(NamedInt):
     """The start or the end of a partition, in place of a time."""
 
     EARLIEST = EARLIEST_TIMESTAMP

@@ -1,8 +1,9 @@
-// The page of the cluster, kept up to date: what comes from the server is shown as text, and nothing is computed but places of dots.
+// The page of the cluster: news are shown as text, and nothing is computed but places of dots. news.js has them from the server.
 "use strict";
 
 const SECONDS = 60, LOW_MS = 0.5, HIGH_MS = 20000, EVENTS_MAX = 100;
 const dots = [], events = [];
+const clock = { now: () => Date.now() / 1000 };
 const byId = (id) => document.getElementById(id);
 
 function cells(row, texts) {
@@ -65,7 +66,7 @@ function showEvents(fresh) {
 }
 
 function draw() {
-  const canvas = byId("dots"), pen = canvas.getContext("2d"), now = Date.now() / 1000;
+  const canvas = byId("dots"), pen = canvas.getContext("2d"), now = clock.now();
   while (dots.length && dots[0].at < now - SECONDS - 5) dots.shift();
   const x = (at) => canvas.width * (1 - (now - at) / SECONDS);
   const y = (ms) => {
@@ -97,9 +98,7 @@ function draw() {
   requestAnimationFrame(draw);
 }
 
-const source = new EventSource("news");
-source.onmessage = (message) => {
-  const news = JSON.parse(message.data);
+function show(news) {
   byId("cluster-id").textContent = news.cluster_id;
   if (news.problem) byId("problem").textContent = news.problem;
   showNodes(news);
@@ -107,5 +106,4 @@ source.onmessage = (message) => {
   showEvents(news.events);
   dots.push(...news.dots);
   dots.sort((one, other) => one.at - other.at);
-};
-draw();
+}

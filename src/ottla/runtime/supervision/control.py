@@ -21,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 SOCKET_NAME: Final = "control.sock"
 LINE_BYTES_MAX: Final = 1 << 20
 CONNECT_SECONDS_MAX: Final = 10.0
+WAYS_OUT = "`ottla cluster start` starts one; `ottla cluster health -B HOST:PORT` asks another"
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = Non
             while chunk := channel.recv(1 << 16):
                 received += chunk
         except (FileNotFoundError, NotADirectoryError, ConnectionError):
-            raise NoSupervisor(f"no cluster runs in {folder}") from None
+            raise NoSupervisor(f"no cluster runs in {folder}: {WAYS_OUT}") from None
         except TimeoutError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the supervisor of {folder} does not answer") from None
     if not received.endswith(b"\n"):

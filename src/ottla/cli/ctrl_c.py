@@ -1,0 +1,42 @@
+"""A Ctrl-C that finds Python between calls to a JVM, and never inside of one.
+
+py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
+    """A pause, of so many seconds, in which alone a Ctrl-C is a KeyboardInterrupt; a second one is one everywhere.
+
+    Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one begins after that.
+    """
+    is_pausing, presses = False, 0
+
+    def on_ctrl_c(_number: int, _frame: object) -> None:
+        nonlocal presses
+        presses += 1
+        if is_pausing or presses > 1:
+            raise KeyboardInterrupt
+
+    def pause(seconds: float) -> None:
+        nonlocal is_pausing
+        is_pausing = True
+        try:
+            if presses:
+                raise KeyboardInterrupt
+            time.sleep(seconds)
+        finally:
+            is_pausing = False
+
+    earlier = signal.signal(signal.SIGINT, on_ctrl_c)
+    try:
+        yield pause
+    finally:
+        signal.signal(signal.SIGINT, earlier)

@@ -1,0 +1,65 @@
+"""A Ctrl-C between calls to a JVM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ottla.cli.ctrl_c import ctrl_c_in_pauses
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def is_broken_off(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def asleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a pause would have been; one of two seconds meets a Ctrl-C."""
+    found: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        found.append(seconds)
+        if seconds == 2:
+            press()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return found
+
+
+def test_a_call_is_ended_before_a_ctrl_c_is_heard(asleep: list[float]) -> None:
+    with ctrl_c_in_pauses() as pause:
+        assert not is_broken_off(press)
+        assert is_broken_off(lambda: pause(1))
+    assert not asleep, "the pause has not begun"
+
+
+def test_a_pause_ends_with_a_ctrl_c(asleep: list[float]) -> None:
+    with ctrl_c_in_pauses() as pause:
+        assert not is_broken_off(lambda: pause(1))
+        assert is_broken_off(lambda: pause(2))
+    assert asleep == [1, 2]
+
+
+def test_a_second_ctrl_c_ends_whatever_does_not_end() -> None:
+    with ctrl_c_in_pauses():
+        assert not is_broken_off(press)
+        assert is_broken_off(press)
+
+
+def test_the_handler_that_was_there_is_there_again() -> None:
+    earlier = signal.getsignal(signal.SIGINT)
+    with ctrl_c_in_pauses():
+        assert signal.getsignal(signal.SIGINT) is not earlier
+    assert signal.getsignal(signal.SIGINT) is earlier
