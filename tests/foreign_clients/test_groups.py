@@ -26,7 +26,16 @@ PARTITION_COUNT = 6
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("groups")
-    with BrokerProcess(folder, port=lasting_port(), group_min_session_timeout_ms="500") as process:
+    with BrokerProcess(
+        folder,
+        port=lasting_port(),
+        group_min_session_timeout_ms="500",
+        group_consumer_min_heartbeat_interval_ms="100",
+        group_consumer_heartbeat_interval_ms="100",
+        group_consumer_min_session_timeout_ms="500",
+        group_consumer_session_timeout_ms="2000",
+        group_consumer_assignment_interval_ms="50",
+    ) as process:
         yield process
 
 
@@ -65,20 +74,24 @@ class Claims:
 
 
 class Member:
-    """librdkafka in the group; its callbacks run in ``poll``."""
+    """librdkafka in the group; its callbacks run in ``poll``. ``consumer-uniform`` and ``consumer-range`` are those of the new protocol."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, group: str, claims: Claims, strategy: str) -> None:
+    def __init__(self, broker: BrokerProcess, topic: str, group: str, claims: Claims, strategy: str, **settings: Any) -> None:
         self._claims = claims
+        kind, _, assignor = strategy.partition("-")
+        protocol: dict[str, Any] = {"heartbeat.interval.ms": 50, "partition.assignment.strategy": strategy}
+        if kind == "consumer":
+            protocol = {"group.protocol": "consumer", "group.remote.assignor": assignor}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "heartbeat.interval.ms": 50,
-                "partition.assignment.strategy": strategy,
                 "log_level": 0,
             }
+            | protocol
+            | settings
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         self.got: list[tuple[int, int]] = []
@@ -113,7 +126,7 @@ def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
             member.poll()
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky", "consumer-uniform", "consumer-range"])
 def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_and_go(broker: BrokerProcess, strategy: str) -> None:
     """One member owns all six partitions, then four share them, then two: balanced each time, and never two owners of one."""
     topic, group = create(broker, f"scaled-{strategy}", PARTITION_COUNT, record_count=600), f"scaled-{strategy}"
@@ -139,7 +152,7 @@ def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_an
     for member in members:
         member.leave()
     assert not claims.owners
-    assert claims.count >= 6 + (6 if strategy != "cooperative-sticky" else 3), "partitions changed hands"
+    assert claims.count >= 6 + (3 if strategy in ("cooperative-sticky", "consumer-uniform") else 6), "partitions changed hands"
 
 
 def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group(broker: BrokerProcess) -> None:

@@ -33,7 +33,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ["classic", "consumer", "streams"],
         "The group protocols that are served.",
         choices=("consumer", "classic", "share", "streams"),
-        without_effect=NEW_GROUPS,
     ),
     int32("group.coordinator.threads", 4, "Threads of the group coordinator.", low=1, without_effect=DESIGN),
     int32("group.coordinator.background.threads", 2, "Background threads of the group coordinator.", low=1, without_effect=DESIGN),
@@ -52,9 +51,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
         without_effect=DESIGN,
     ),
-    strings(
-        "group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first.", without_effect=NEW_GROUPS
-    ),
+    strings("group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first."),
     string(
         "group.consumer.migration.policy",
         "bidirectional",
@@ -63,37 +60,31 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ignores_case=True,
         without_effect=NEW_GROUPS,
     ),
-    int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1, without_effect=NEW_GROUPS),
+    int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1),
     int32(
         "group.consumer.min.session.timeout.ms",
         45000,
         "The lowest consumer.session.timeout.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.session.timeout.ms",
         60000,
         "The highest consumer.session.timeout.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
-    int32(
-        "group.consumer.heartbeat.interval.ms", 5000, "Heartbeat interval of members of consumer groups.", low=1, without_effect=NEW_GROUPS
-    ),
+    int32("group.consumer.heartbeat.interval.ms", 5000, "Heartbeat interval of members of consumer groups.", low=1),
     int32(
         "group.consumer.min.heartbeat.interval.ms",
         5000,
         "The lowest consumer.heartbeat.interval.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.heartbeat.interval.ms",
         15000,
         "The highest consumer.heartbeat.interval.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.assignment.interval.ms",
@@ -101,30 +92,26 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The shortest time between two assignments of a consumer group.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.min.assignment.interval.ms",
         0,
         "The lowest consumer.assignment.interval.ms of a group.",
         low=0,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.assignment.interval.ms",
         15000,
         "The highest consumer.assignment.interval.ms of a group.",
         low=0,
-        without_effect=NEW_GROUPS,
     ),
-    int32("group.consumer.max.size", INT_MAX, "The most members of a consumer group.", low=1, without_effect=NEW_GROUPS),
+    int32("group.consumer.max.size", INT_MAX, "The most members of a consumer group.", low=1),
     int32(
         "group.consumer.regex.refresh.interval.ms",
         600000,
         "How often regular expressions are matched against topics.",
         low=10000,
         is_internal=True,
-        without_effect=NEW_GROUPS,
     ),
     int32("group.streams.session.timeout.ms", 45000, "Session timeout of members of streams groups.", low=1, without_effect=NEW_GROUPS),
     int32(
