@@ -161,7 +161,8 @@ class ConsumerGroups:
         group = self.table.get(group_id)
         if group is None:
             if command.member_epoch != JOINING:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} not found")
+                # Kafka's GROUP_ID_NOT_FOUND ends its clients for good; this one has them join again
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} not found")
             group = ConsumerGroup(group_id)
         beat = heartbeat(context, group, command, are_topics_seen=self._seen.get(group_id) is command.image.topics)
         result = msgspec.structs.replace(beat.result, to_resolve=self._to_resolve(context, group, beat.member))

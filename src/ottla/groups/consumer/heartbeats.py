@@ -100,6 +100,8 @@ def _known_member(context: Context, group: ConsumerGroup, command: ConsumerHeart
         return msgspec.structs.replace(static, member_id=member_id, epoch=0, previous_epoch=0), static
     if static is not None and static.is_away and is_joining:
         return msgspec.structs.replace(static, epoch=0, previous_epoch=0), None
+    if not is_joining and instance_id is not None and static is None:
+        member = None
     if member is None:
         if not is_joining:
             what = f"member {member_id}" if instance_id is None else f"instance id {instance_id}"
