@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ottla.broker.handlers.fresh_ids import fresh_id
+from ottla.broker.handlers.patterns import matcher
+from ottla.broker.handlers.subscribed_regexes import resolve
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
@@ -37,7 +39,9 @@ async def handle(parts: Parts, context: RequestContext, request: ConsumerGroupHe
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=OFF)
     try:
         await _check_topics(parts, context, request)
-        result = await _ask(parts, _command_of(parts, context, request))
+        if request.subscribed_topic_regex:
+            matcher(request.subscribed_topic_regex)
+        result = await _beat(parts, context, _command_of(parts, context, request))
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
     return _response(result)
@@ -71,6 +75,22 @@ def _command_of(parts: Parts, context: RequestContext, request: ConsumerGroupHea
         client_id=context.client_id or "",
         client_host=f"/{context.connection.client_host}",
     )
+
+
+async def _beat(parts: Parts, context: RequestContext, command: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+    """The member has what its regular expression matches, when that had to be found out, with this heartbeat already."""
+    result = await _ask(parts, command)
+    if not result.to_resolve:
+        return result
+    await resolve(parts, context, command.group_id, result.to_resolve, command.image)
+    again = await _ask(
+        parts,
+        msgspec.structs.replace(
+            command, member_id=result.member_id, member_epoch=result.member_epoch,
+            rack_id=None, rebalance_timeout_ms=-1, topics=None, regex=None, assignor=None, owned=None,
+        ),
+    )  # fmt: skip
+    return again if again.error_code or again.assignment is not None else msgspec.structs.replace(again, assignment=result.assignment)
 
 
 async def _ask(parts: Parts, command: ConsumerHeartbeat) -> ConsumerHeartbeatResult:

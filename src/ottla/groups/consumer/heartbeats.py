@@ -81,7 +81,9 @@ def _same_places(one: Owned, other: Owned) -> bool:
 
 
 def _may_assign(context: Context, group: ConsumerGroup) -> bool:
-    """Targets follow each other in some distance, so that members that come together make one."""
+    """Targets follow each other in some distance, so that members that come together make one; after an empty one at once."""
+    if not any(group.targets.values()):
+        return True
     since_ms = context.now_ms - group.target_timestamp_ms
     return group.target_timestamp_ms == 0 or since_ms < 0 or since_ms >= context.assignment_interval_ms(group.group_id)
 
