@@ -228,3 +228,39 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
         topic, bootstrap_servers=broker.bootstrap, group_id=group, auto_offset_reset="earliest", auto_commit_interval_ms=50
     )
     return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one starts again
+
+
+def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess) -> None:
+    """Kill -9 while one joins, and again while one leaves: the others read on, no partition has two owners, and nothing is passed over."""
+    topic, group, claims = create(broker, "killed-848", PARTITION_COUNT, record_count=60), "killed-848", Claims()
+    members = [Member(broker, topic, group, claims, "consumer-uniform") for _ in range(2)]
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
+    members.append(Member(broker, topic, group, claims, "consumer-uniform"))
+    broker.kill()
+    broker.start()
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [2, 2, 2])
+    members.pop().leave()
+    broker.kill()
+    broker.start()
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
+    with sync.Producer(broker.bootstrap) as producer:
+        for number in range(PARTITION_COUNT):
+            producer.send(topic, b"last", partition=number)
+        producer.flush()
+    read = lambda: {place for member in members for place in member.got}  # noqa: E731
+    poll_until(members, lambda: {(index, 10) for index in range(PARTITION_COUNT)} <= read())
+    for member in members:
+        member.leave()
+    assert not claims.owners
+
+
+def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broker: BrokerProcess) -> None:
+    """RE2's, which the coordinator matches; the whole name has to match."""
+    topic = create(broker, "matched-848", 2, record_count=20)
+    create(broker, "not-matched-848", 2)
+    claims = Claims()
+    member = Member(broker, "^matched-.*", "by-expression", claims, "consumer-uniform")
+    poll_until([member], lambda: len(member.got) == 20)
+    assert claims.owners.keys() == {0, 1}
+    assert topic == "matched-848"
+    member.leave()

@@ -74,6 +74,7 @@ def _command_of(parts: Parts, context: RequestContext, request: ConsumerGroupHea
         owned=None if owned is None else {found.topic_id: frozenset(found.partitions) for found in owned},
         client_id=context.client_id or "",
         client_host=f"/{context.connection.client_host}",
+        assignment_interval_ms=parts.config["group.consumer.assignment.interval.ms"],
     )
 
 

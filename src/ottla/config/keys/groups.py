@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int16, int32, int64, string, strings
 from ottla.config.keys import share_groups
 from ottla.config.keys.derived import derived
 from ottla.config.keys.reasons import DESIGN, NEW_GROUPS
+from ottla.errors import ErrorCode, KafkaError
+
+ASSIGNORS: Final = ("uniform", "range")
+"""Those that the coordinator has."""
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("offset.metadata.max.bytes", 4096, "The longest metadata of a committed offset, in bytes."),
@@ -221,3 +225,32 @@ RESOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
 )
 """Keys of single groups."""
+
+
+class Values(Protocol):
+    """The part of the broker's configuration that is checked."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
+def check(config: Values) -> None:
+    """INVALID_CONFIG for values of the consumer protocol that do not go together, or name what this broker does not have."""
+    protocols = [name.lower() for name in config["group.coordinator.rebalance.protocols"]]
+    if "classic" not in protocols:
+        _refuse("group.coordinator.rebalance.protocols", ",".join(protocols), "the classic protocol is always served: list it")
+    assignors = config["group.consumer.assignors"]
+    unknown = [name for name in assignors if name not in ASSIGNORS]
+    if unknown or not assignors:
+        served = ", ".join(ASSIGNORS)
+        _refuse("group.consumer.assignors", ",".join(assignors), f"the assignors are {served}; classes of Java are not loaded")
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        key, low, high = (f"group.consumer.{bound}{name}" for bound in ("", "min.", "max."))
+        if not config[low] <= config[key] <= config[high]:
+            _refuse(key, config[key], f"it must be between {low}={config[low]} and {high}={config[high]}")
+    session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
+    if config[session] <= config[heartbeat]:
+        _refuse(session, config[session], f"it must be above {heartbeat}={config[heartbeat]}")
+
+
+def _refuse(key: str, value: Any, why: str) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}={value}: {why}")

@@ -15,6 +15,7 @@ class ConsumerHeartbeat(Command["ConsumerHeartbeatResult"], msgspec.Struct, froz
     """``member_epoch`` is 0 to join, -1 to leave, -2 to leave for a while. What is None (-1 of the timeout) is as it was.
 
     ``image`` is the newest one that the broker has: topics, and the group's configuration.
+    ``assignment_interval_ms`` is what the broker is configured with at the moment.
     """
 
     token: int
@@ -31,6 +32,7 @@ class ConsumerHeartbeat(Command["ConsumerHeartbeatResult"], msgspec.Struct, froz
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    assignment_interval_ms: int | None = None
 
 
 class ConsumerHeartbeatResult(msgspec.Struct, frozen=True):

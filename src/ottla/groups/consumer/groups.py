@@ -7,7 +7,7 @@ heartbeat that finds others looks whether its group's own have changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -157,7 +157,10 @@ class ConsumerGroups:
 
     def _heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
         group_id = command.group_id
-        context = Context(self._settings, command.image, now_ms)
+        settings, interval_ms = self._settings, command.assignment_interval_ms
+        if interval_ms is not None and interval_ms != settings.assignment_interval_ms:
+            settings = replace(settings, assignment_interval_ms=interval_ms)
+        context = Context(settings, command.image, now_ms)
         group = self.table.get(group_id)
         if group is None:
             if command.member_epoch != JOINING:
