@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -55,6 +55,13 @@ def committed(broker: BrokerProcess, group: str, topic: str, partition: int = 0)
     return None if found is None else found.offset
 
 
+class Served(Protocol):
+    """Other brokers: where they are reached."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 class Claims:
     """Who owns which partition, as the members see it: a second owner is a failure at once."""
 
@@ -76,7 +83,7 @@ class Claims:
 class Member:
     """librdkafka in the group; its callbacks run in ``poll``. ``consumer-uniform`` and ``consumer-range`` are those of the new protocol."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, group: str, claims: Claims, strategy: str, **settings: Any) -> None:
+    def __init__(self, broker: BrokerProcess | Served, topic: str, group: str, claims: Claims, strategy: str) -> None:
         self._claims = claims
         kind, _, assignor = strategy.partition("-")
         protocol: dict[str, Any] = {"heartbeat.interval.ms": 50, "partition.assignment.strategy": strategy}
@@ -91,7 +98,6 @@ class Member:
                 "log_level": 0,
             }
             | protocol
-            | settings
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         self.got: list[tuple[int, int]] = []

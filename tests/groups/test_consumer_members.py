@@ -9,7 +9,7 @@ from tests.groups.consumer_runner import GROUP, HEARTBEAT_MS, REVOKE_MS, SESSION
 from tests.groups.coordinator_runner import DELAY_MS
 
 from ottla.errors import ErrorCode
-from ottla.groups.commands import DeleteGroup, DeleteOffsets, ExpireOffsets, FetchOffsets, ListGroups
+from ottla.groups.commands import CommitInTransaction, DeleteGroup, DeleteOffsets, ExpireOffsets, FetchOffsets, ListGroups, OffsetToCommit
 from ottla.groups.consumer.commands import ExpireConsumer, ResolveRegexes
 from ottla.groups.consumer.member import MemberState
 from ottla.metadata.image import RESOURCE_GROUP
@@ -343,6 +343,23 @@ def test_members_commit_in_their_epoch_or_in_one_in_which_they_had_the_partition
     for client in (a, b):
         runner.beat(client.member_id, -1)
     assert runner.commit({("orders", 0): 5}) == (0,)
+
+
+def test_producers_commit_for_members_in_their_epoch_and_without_a_name_for_the_group() -> None:
+    """KIP-447: with transactions the consumer's group metadata has its member epoch as the generation."""
+    runner = ConsumerRunner(assignment_interval_ms=0)
+    a, b = Client("a"), Client("b")
+    settled(runner, a)
+    settled(runner, a, b)
+
+    def code(member_id: str, epoch: int, index: int = 0) -> int:
+        offsets = (OffsetToCommit("orders", index, 1, 0, "", ORDERS),)
+        asked = CommitInTransaction(runner.token(), GROUP, epoch, member_id, None, offsets)  # without a writer nothing is written
+        return runner.ask(asked).error_codes[0]
+
+    assert code("a", 2) == code("a", 1) == code("", -1) == ErrorCode.NONE
+    assert code("a", 1, 5) == code("a", 3) == ErrorCode.STALE_MEMBER_EPOCH
+    assert code("c", 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_fetches_as_a_member_must_be_one() -> None:

@@ -36,6 +36,8 @@ def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat
     known, replaced = _known_member(context, group, command)
     updated = _updated(known, command)
     before = group.members.get(updated.member_id)
+    if updated is before and are_topics_seen and group.epoch == group.target_epoch and updated.is_reconciled_to(group.target_epoch):
+        return Beat(updated, _result(context, group, command, known, updated))  # most are of this kind
     previous = dict(group.targets)
     records: list[StoredRecord] = []
     if replaced is not None:
@@ -63,9 +65,17 @@ def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat
     moved = next_step(updated, target, target_epoch, owned=command.owned, is_free=group.is_free, subscribed=topics)
     if before is None or not moved.has_as(before):
         records.append(moved.current_record(group.group_id))
+    result = _result(context, group, command, known, moved)
+    return Beat(moved, result, records, is_revoking=bool(moved.revoking) and (moved.revoking, moved.epoch) != (known.revoking, known.epoch))
+
+
+def _result(
+    context: Context, group: ConsumerGroup, command: ConsumerHeartbeat, known: ConsumerMember, moved: ConsumerMember
+) -> ConsumerHeartbeatResult:
+    """The assignment is in it for a member that has said everything, or has another one than before."""
     is_full = command.rebalance_timeout_ms != -1 and (command.topics is not None or command.regex is not None) and command.owned is not None
     shows = command.member_epoch == JOINING or is_full or not _same_places(known.assigned, moved.assigned)
-    result = ConsumerHeartbeatResult(
+    return ConsumerHeartbeatResult(
         ErrorCode.NONE,
         None,
         moved.member_id,
@@ -73,7 +83,6 @@ def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat
         context.heartbeat_interval_ms(group.group_id),
         {topic: frozenset(indexes) for topic, indexes in moved.assigned.items()} if shows else None,
     )
-    return Beat(moved, result, records, is_revoking=bool(moved.revoking) and (moved.revoking, moved.epoch) != (known.revoking, known.epoch))
 
 
 def _same_places(one: Owned, other: Owned) -> bool:
