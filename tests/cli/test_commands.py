@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from ottla.cli.broker import gather
@@ -165,6 +167,29 @@ def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
     assert ottla(bootstrap, "consume", "grouped", "-g", "readers", "-n", "1").stdout == "2\n"
     assert ottla(bootstrap, "group", "delete", "readers", "--yes").returncode == 0
     assert ottla(bootstrap, "group", "describe", "readers").returncode == 1
+
+
+def test_a_consumer_group_is_described_with_what_its_members_have_and_are_to_have(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "grouped-848", "-p", "2")
+    reader = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "readers-848", "group.protocol": "consumer"})
+    assigned: list[Any] = []
+    reader.subscribe(["grouped-848"], on_assign=lambda _, partitions: assigned.extend(partitions))
+    deadline = time.monotonic() + SECONDS_MAX
+    while not assigned:
+        assert time.monotonic() < deadline
+        reader.poll(0.05)
+    listed = {group["group"]: group for group in items(ottla(bootstrap, "group", "list", "--format", "json"))}
+    assert listed["readers-848"]["type"] == "consumer"
+    [described] = items(ottla(bootstrap, "group", "describe", "readers-848", "--format", "json"))
+    assert (described["type"], described["state"], described["protocol"]) == ("consumer", "Stable", "uniform")
+    assert described["epoch"] == described["target_epoch"] == described["members"][0]["epoch"]
+    [member] = items(ottla(bootstrap, "group", "describe", "readers-848", "--members", "--format", "json"))
+    assert member["assigned"] == member["target"] == ["grouped-848-0", "grouped-848-1"]
+    assert "type consumer" in ottla(bootstrap, "group", "describe", "readers-848").stdout
+    assert ottla(bootstrap, "group", "describe", "readers-848", "--members", "--state").returncode == 2
+    reader.close()
+    assert ottla(bootstrap, "group", "delete", "readers-848", "--yes").returncode == 0
+    assert ottla(bootstrap, "group", "describe", "readers-848").returncode == 1
 
 
 def test_errors_name_the_cause_and_exit_codes_tell_its_kind(bootstrap: str) -> None:

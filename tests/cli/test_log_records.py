@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.log_records import HIDDEN, Kind, described, kind_of, line_of
+from ottla.groups import records as groups
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.metadata.records import encode_record
 from ottla.records.iteration import Record
@@ -47,3 +49,10 @@ def test_a_secret_is_hidden_unless_it_is_asked_for() -> None:
 def test_no_record_has_a_second_line() -> None:
     item = described(Record(3, 5, b"a\nb\x00", b"\xff\n", (("h\n", None),)), Kind.APPLICATION, show_secrets=False)
     assert line_of(item) == 'offset=3 timestamp_ms=5 key="a\\nb\\u0000" value_base64="/wo=" headers=[{"key":"h\\n","value":null}]'
+
+
+def test_records_of_consumer_groups_are_decoded() -> None:
+    key, value = groups.encode_record(ConsumerGroup("g").epoch_record(7, -5))
+    found = described(Record(0, 0, key, value), Kind.OFFSETS, show_secrets=False)
+    assert (found["type"], found["key"]) == ("ConsumerGroupMetadata", {"group_id": "g"})
+    assert found["value"] == {"epoch": 7, "metadata_hash": -5}

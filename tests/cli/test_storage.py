@@ -115,7 +115,7 @@ def test_a_cluster_begins_at_the_metadata_version_that_it_was_formatted_for(tmp_
             with RawClient(broker.addresses["PLAINTEXT"][1]) as client:
                 finalized = client.ask(ApiVersionsRequest("probe", "1"), 4).finalized_features
             levels = {feature.name: feature.max_version_level for feature in finalized}
-            assert levels == {"metadata.version": level, "transaction.version": 2}
+            assert levels == {"metadata.version": level, "transaction.version": 2, "group.version": 1}
             admin.update_features({"metadata.version": 26})
 
 

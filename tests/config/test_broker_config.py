@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ottla.config import BROKER_KEYS, BrokerConfig, ConfigSource
@@ -88,3 +90,22 @@ def test_directories_come_from_log_dirs_else_from_log_dir() -> None:
     assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ["/b", "/c"]
     with pytest.raises(KafkaError, match=r"log\.dirs"):
         _ = BrokerConfig().log_dirs
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.min.session.timeout.ms=45000"),
+        ({"group.consumer.heartbeat.interval.ms": "15001"}, "group.consumer.max.heartbeat.interval.ms=15000"),
+        ({"group.consumer.min.assignment.interval.ms": "2000"}, "group.consumer.assignment.interval.ms=1000"),
+        (
+            {"group.consumer.min.session.timeout.ms": "1", "group.consumer.session.timeout.ms": "5000"},
+            "it must be above group.consumer.heartbeat.interval.ms=5000",
+        ),
+        ({"group.consumer.assignors": "uniform,org.example.Own"}, "group.consumer.assignors=uniform,org.example.Own"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "group.coordinator.rebalance.protocols=consumer"),
+    ],
+)
+def test_values_of_consumer_groups_that_do_not_go_together_are_refused(given: dict[str, str], names: str) -> None:
+    with pytest.raises(KafkaError, match=re.escape(names)):
+        BrokerConfig(given)

@@ -371,7 +371,12 @@ def test_feature_levels_move_and_stay_where_they_were_put(broker: BrokerProcess,
         key = FeatureUpdateKey("metadata.version", level, allow_downgrade, upgrade_type)
         return client.ask(UpdateFeaturesRequest(1000, [key], validate_only), version)
 
-    assert finalized(client) == {"eligible.leader.replicas.version": 1, "metadata.version": 30, "transaction.version": 2}
+    assert finalized(client) == {
+        "eligible.leader.replicas.version": 1,
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "group.version": 1,
+    }
     for level, upgrade_type in ((28, 1), (29, 2), (29, 3)):  # 30 brought new records: Kafka goes down from it by no means
         refused = update(level, upgrade_type)
         assert (refused.error_code, refused.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
@@ -382,4 +387,4 @@ def test_feature_levels_move_and_stay_where_they_were_put(broker: BrokerProcess,
     broker.kill()
     broker.start()
     with RawClient(broker.port) as again:
-        assert finalized(again) == {"metadata.version": 30, "transaction.version": 2}, "a restart does not raise it"
+        assert finalized(again) == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}, "a restart does not raise it"

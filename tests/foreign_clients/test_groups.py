@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -26,7 +26,16 @@ PARTITION_COUNT = 6
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("groups")
-    with BrokerProcess(folder, port=lasting_port(), group_min_session_timeout_ms="500") as process:
+    with BrokerProcess(
+        folder,
+        port=lasting_port(),
+        group_min_session_timeout_ms="500",
+        group_consumer_min_heartbeat_interval_ms="100",
+        group_consumer_heartbeat_interval_ms="100",
+        group_consumer_min_session_timeout_ms="500",
+        group_consumer_session_timeout_ms="2000",
+        group_consumer_assignment_interval_ms="50",
+    ) as process:
         yield process
 
 
@@ -44,6 +53,13 @@ def committed(broker: BrokerProcess, group: str, topic: str, partition: int = 0)
     with sync.Admin(broker.bootstrap) as admin:
         found = admin.committed_offsets(group).get(sync.TopicPartition(topic, partition))
     return None if found is None else found.offset
+
+
+class Served(Protocol):
+    """Other brokers: where they are reached."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 class Claims:
@@ -65,20 +81,23 @@ class Claims:
 
 
 class Member:
-    """librdkafka in the group; its callbacks run in ``poll``."""
+    """librdkafka in the group; its callbacks run in ``poll``. ``consumer-uniform`` and ``consumer-range`` are those of the new protocol."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, group: str, claims: Claims, strategy: str) -> None:
+    def __init__(self, broker: BrokerProcess | Served, topic: str, group: str, claims: Claims, strategy: str) -> None:
         self._claims = claims
+        kind, _, assignor = strategy.partition("-")
+        protocol: dict[str, Any] = {"heartbeat.interval.ms": 50, "partition.assignment.strategy": strategy}
+        if kind == "consumer":
+            protocol = {"group.protocol": "consumer", "group.remote.assignor": assignor}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "heartbeat.interval.ms": 50,
-                "partition.assignment.strategy": strategy,
                 "log_level": 0,
             }
+            | protocol
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
         self.got: list[tuple[int, int]] = []
@@ -113,7 +132,7 @@ def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
             member.poll()
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky", "consumer-uniform", "consumer-range"])
 def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_and_go(broker: BrokerProcess, strategy: str) -> None:
     """One member owns all six partitions, then four share them, then two: balanced each time, and never two owners of one."""
     topic, group = create(broker, f"scaled-{strategy}", PARTITION_COUNT, record_count=600), f"scaled-{strategy}"
@@ -139,7 +158,7 @@ def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_an
     for member in members:
         member.leave()
     assert not claims.owners
-    assert claims.count >= 6 + (6 if strategy != "cooperative-sticky" else 3), "partitions changed hands"
+    assert claims.count >= 6 + (3 if strategy in ("cooperative-sticky", "consumer-uniform") else 6), "partitions changed hands"
 
 
 def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group(broker: BrokerProcess) -> None:
@@ -215,3 +234,39 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
         topic, bootstrap_servers=broker.bootstrap, group_id=group, auto_offset_reset="earliest", auto_commit_interval_ms=50
     )
     return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one starts again
+
+
+def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess) -> None:
+    """Kill -9 while one joins, and again while one leaves: the others read on, no partition has two owners, and nothing is passed over."""
+    topic, group, claims = create(broker, "killed-848", PARTITION_COUNT, record_count=60), "killed-848", Claims()
+    members = [Member(broker, topic, group, claims, "consumer-uniform") for _ in range(2)]
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
+    members.append(Member(broker, topic, group, claims, "consumer-uniform"))
+    broker.kill()
+    broker.start()
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [2, 2, 2])
+    members.pop().leave()
+    broker.kill()
+    broker.start()
+    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
+    with sync.Producer(broker.bootstrap) as producer:
+        for number in range(PARTITION_COUNT):
+            producer.send(topic, b"last", partition=number)
+        producer.flush()
+    read = lambda: {place for member in members for place in member.got}  # noqa: E731
+    poll_until(members, lambda: {(index, 10) for index in range(PARTITION_COUNT)} <= read())
+    for member in members:
+        member.leave()
+    assert not claims.owners
+
+
+def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broker: BrokerProcess) -> None:
+    """RE2's, which the coordinator matches; the whole name has to match."""
+    topic = create(broker, "matched-848", 2, record_count=20)
+    create(broker, "not-matched-848", 2)
+    claims = Claims()
+    member = Member(broker, "^matched-.*", "by-expression", claims, "consumer-uniform")
+    poll_until([member], lambda: len(member.got) == 20)
+    assert claims.owners.keys() == {0, 1}
+    assert topic == "matched-848"
+    member.leave()

@@ -17,6 +17,7 @@ from bench.peers import Kafka
 from tests.cluster.processes import CLUSTER_ID, format_
 from tests.cluster.replicas import in_sync, leaders, stored, stored_end, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
+from tests.foreign_clients.test_groups import Claims, Member, poll_until
 from tests.interop.shared_partitions import Records, Transacted, let_its_fetch_end
 from tests.waiting import eventually
 
@@ -25,7 +26,7 @@ from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 KAFKA, OURS = 1, 9
 SHARED = {0: [KAFKA, OURS], 1: [OURS, KAFKA]}
-WITHOUT = ("group.version", "share.version", "streams.version")
+WITHOUT = ("share.version", "streams.version")
 
 
 class KafkaCluster(Kafka):
@@ -54,7 +55,7 @@ class KafkaCluster(Kafka):
         where = ("--bootstrap-controller", f"127.0.0.1:{self.controller_port}") if by_controller else ("--bootstrap-server", self.bootstrap)
         subprocess.run(self._java(tool, *where, *arguments), check=True, stdout=subprocess.DEVNULL, timeout=60)
 
-    def broker_inside(self, folder: Path) -> BrokerProcess:
+    def broker_inside(self, folder: Path, **settings: str) -> BrokerProcess:
         made = BrokerProcess(
             folder,
             port=lasting_ports(3)[-1],
@@ -63,6 +64,7 @@ class KafkaCluster(Kafka):
             controller_quorum_voters=f"{KAFKA}@127.0.0.1:{self.controller_port}",
             controller_listener_names="CONTROLLER",
             broker_heartbeat_interval_ms="500",
+            **settings,
         )
         format_(made, CLUSTER_ID)
         return made
@@ -170,13 +172,65 @@ def test_users_and_acls_of_the_cluster_are_kept_and_end_no_broker(tmp_path: Path
             wait_for_in_sync(admin, "t", {KAFKA, OURS}, 1)
 
 
+def test_a_consumer_group_over_coordinators_of_both_kinds(tmp_path: Path) -> None:
+    """KIP-848: members join at ours, go on at Kafka's, which loads our records, and lets one more in; then at ours, which loads Kafka's."""
+    settings = {
+        "group.consumer.min.heartbeat.interval.ms": "200",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
+    }
+    own = {key.replace(".", "_"): value for key, value in settings.items()}
+    with (
+        KafkaCluster(*WITHOUT, **settings, **{"offsets.topic.num.partitions": "1"}) as kafka,
+        kafka.broker_inside(tmp_path, **own) as ours,
+        Admin(kafka.bootstrap) as admin,
+    ):
+        eventually(lambda: {node.node_id for node in admin.describe_cluster().nodes}, lambda found: found == {KAFKA, OURS})
+        internal = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+        group_topic = NewTopic(GROUP_METADATA_TOPIC, assignments={0: [OURS, KAFKA]}, configs=internal)
+        created = admin.create_topics([group_topic, NewTopic("t", assignments={index: [KAFKA] for index in range(6)})])
+        assert created == {GROUP_METADATA_TOPIC: None, "t": None}
+        eventually(lambda: leaders(admin, GROUP_METADATA_TOPIC), lambda found: found == [OURS])
+        claims = Claims()
+        members = [Member(kafka, "t", "g", claims, "consumer-uniform") for _ in range(2)]
+
+        def share(*sizes: int) -> None:
+            poll_until(members, lambda: sorted(len(member.share) for member in members) == list(sizes))
+
+        def shown() -> tuple[str, str, int]:
+            found = admin.describe_group("g")
+            return found.type, found.state, len(found.members)
+
+        share(3, 3)
+        assert shown() == ("consumer", "Stable", 2)
+        kept = [set(member.share) for member in members]
+        ours.stop()
+        wait_for_leader(admin, GROUP_METADATA_TOPIC, KAFKA, index=0)
+        eventually(shown, lambda found: found == ("consumer", "Stable", 2))
+        members.append(Member(kafka, "t", "g", claims, "consumer-uniform"))
+        share(2, 2, 2)
+        assert all(member.share < before for member, before in zip(members, kept, strict=False)), "Kafka kept what they had"
+        kept = [set(member.share) for member in members]
+        ours.start()
+        wait_for_in_sync(admin, GROUP_METADATA_TOPIC, {KAFKA, OURS}, 0)
+        admin.elect_leaders()
+        eventually(lambda: leaders(admin, GROUP_METADATA_TOPIC), lambda found: found == [OURS])
+        members.pop().leave()
+        share(3, 3)
+        assert all(member.share > before for member, before in zip(members, kept, strict=False)), "ours kept what they had"
+        for member in members:
+            member.leave()
+        assert not claims.owners
+
+
 def test_a_cluster_with_features_that_ottla_does_not_have_refuses_its_broker(tmp_path: Path) -> None:
     """Kafka's defaults: this is how far a broker comes there."""
     with (
         KafkaCluster() as kafka,
         pytest.raises(
             RuntimeError,
-            match=r"UNSUPPORTED_VERSION: the controller refuses this broker: the cluster has group.version at level 1.*which this broker",
+            match=r"UNSUPPORTED_VERSION: the controller refuses this broker: the cluster has (share|streams)\.version at level 1",
         ),
     ):
         kafka.broker_inside(tmp_path).start()

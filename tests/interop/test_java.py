@@ -46,9 +46,11 @@ def produce(client: list[str], broker: BrokerProcess, topic: str, codec: str) ->
     return [Record(partition, offset, key_of(index), value_of(index)) for index, (partition, offset) in enumerate(places)]
 
 
-def consume(client: list[str], broker: BrokerProcess, topic: str, group: str, count_min: int) -> tuple[list[Record], dict[int, int]]:
+def consume(
+    client: list[str], broker: BrokerProcess, topic: str, group: str, count_min: int, protocol: str = "classic"
+) -> tuple[list[Record], dict[int, int]]:
     got, committed = [], {}
-    for line in run(*client, "consume", broker.bootstrap, topic, group, str(count_min)).splitlines():
+    for line in run(*client, "consume", broker.bootstrap, topic, group, str(count_min), protocol).splitlines():
         fields = line.split("\t")
         if fields[0] == "committed":
             committed[int(fields[1])] = int(fields[2])
@@ -70,6 +72,22 @@ def test_10000_records_survive_restarts_of_broker_and_consumer(java_client: list
 
     assert_received(sent, first, rest, committed)
     assert_stored_as(codec, broker.data, topic)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_after_a_restart_where_it_has_committed(java_client: list[str], broker: BrokerProcess, protocol: str) -> None:
+    """KIP-848: ``group.protocol=consumer``; the next member reads all the rest, and a pattern finds the topic."""
+    topic = f"group-of-{protocol}"
+    run(*java_client, "create", broker.bootstrap, topic, str(PARTITION_COUNT))
+    assert_sent(produce(java_client, broker, topic, "none"))
+    first, committed = consume(java_client, broker, topic, f"group-{protocol}", RECORD_COUNT // 3, protocol)
+    assert sum(committed.values()) == len(first)
+    broker.restart()
+    rest, _ = consume(java_client, broker, topic, f"group-{protocol}", RECORD_COUNT - len(first), protocol)
+    assert len(first) + len(rest) == RECORD_COUNT
+    if protocol == "consumer":
+        found, _ = consume(java_client, broker, "^group-of-con.*", "group-by-pattern", RECORD_COUNT, protocol)
+        assert len(found) == RECORD_COUNT
 
 
 @pytest.mark.parametrize("code", [*PASSING, UNSTABLE])

@@ -87,6 +87,23 @@ def test_consumer_group_command(tool: Tool, topic: str) -> None:
     assert group[1] not in tool("consumer.group.ConsumerGroupCommand", "--list").split()
 
 
+def test_consumer_group_command_of_the_consumer_protocol(tool: Tool, topic: str) -> None:
+    group = ("--group", f"group-{topic}")
+    protocol = ("--consumer-property", "group.protocol=consumer")
+    read = tool("consumer.ConsoleConsumer", "--topic", topic, "--from-beginning", "--max-messages", str(RECORD_COUNT), *group, *protocol)
+    assert len(read.split()) >= RECORD_COUNT
+    assert re.search(rf"{group[1]}\s+Consumer\s+consumer", tool("GroupsCommand", "--list"))
+    described = tool("consumer.group.ConsumerGroupCommand", "--describe", *group)
+    rows = [line.split() for line in described.splitlines() if line.startswith(group[1])]
+    assert sum(int(row[3]) for row in rows) == RECORD_COUNT
+    state = tool("consumer.group.ConsumerGroupCommand", "--describe", "--state", "--verbose", *group)
+    assert re.search(rf"{group[1]}\s.*\suniform\s+Empty\s", state)
+    assert "ASSIGNMENT-EPOCH" not in tool("consumer.group.ConsumerGroupCommand", "--describe", "--members", *group)
+    tool("consumer.group.ConsumerGroupCommand", "--reset-offsets", "--to-earliest", "--execute", "--topic", topic, *group)
+    tool("consumer.group.ConsumerGroupCommand", "--delete", *group)
+    assert group[1] not in tool("consumer.group.ConsumerGroupCommand", "--list").split()
+
+
 def test_get_offset_shell(tool: Tool, topic: str) -> None:
     assert sum(offsets(tool, topic).values()) == RECORD_COUNT
     assert set(offsets(tool, topic, "earliest").values()) == {0}

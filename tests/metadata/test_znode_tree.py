@@ -118,7 +118,11 @@ def test_quotas_of_every_kind_of_entity_are_read_again(entity: list[tuple[str, s
 
 def test_what_has_no_place_in_zookeeper_is_refused() -> None:
     home = Home()
-    for record in (ConfigRecord(RESOURCE_GROUP, "g", "consumer.session.timeout.ms", "5"), FeatureLevelRecord("metadata.version", 30)):
+    for record in (
+        ConfigRecord(RESOURCE_GROUP, "g", "consumer.session.timeout.ms", "5"),
+        FeatureLevelRecord("metadata.version", 30),
+        FeatureLevelRecord("group.version", 1),
+    ):
         with pytest.raises(KafkaError):
             home.requests([record])
 

@@ -20,6 +20,8 @@ KIO_HAS = (
         "AllocateProducerIds",
         "AssignReplicasToDirs",
         "Envelope",
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
     ),
     "AlterPartition",
     *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),

@@ -20,6 +20,7 @@ from kio.static.constants import EntityType
 from tests.wire.strategies import CLASSES, CLASSES_AND_VERSIONS, messages, name_of, one_in
 from tests.wire.test_declarations import KIO_HAS
 
+from ottla.messages import consumer_group_records
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.consumer_protocol import StickyUserData
@@ -92,6 +93,7 @@ def test_every_message_but_the_records_of_internal_topics_is_compared() -> None:
     assert {cls for cls, _ in only_ours} == {
         *(OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, StickyUserData),
         *(TransactionLogKey, TransactionLogValue),
+        *(found for found in vars(consumer_group_records).values() if found in CLASSES),
         *(TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord, ConfigRecord),
         *(RegisterBrokerRecord, FeatureLevelRecord, ProducerIdsRecord, ClientQuotaRecord, NoOpRecord),
         *(BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord),

@@ -8,6 +8,7 @@ from typing import Final
 from ottla.admin_http.exposition import Family, Labels, Sample
 from ottla.broker.status import Status
 from ottla.groups.commands import DescribeGroup, FetchOffsets, ListGroups
+from ottla.groups.consumer.commands import DescribeConsumerGroup
 
 _HELP: Final = {
     "kafka_brokers": "Brokers that serve.",
@@ -63,7 +64,10 @@ def _add_partitions(status: Status, samples: dict[str, list[Sample]]) -> dict[tu
 async def _add_group(status: Status, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
     group = ("consumergroup", group_id)
     described = await status.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
-    samples["kafka_consumergroup_members"].append(Sample(len(described.members), (group,)))
+    member_count = len(described.members)
+    if described.is_other:
+        member_count = len((await status.groups.ask(group_id, lambda token: DescribeConsumerGroup(token, group_id))).members)
+    samples["kafka_consumergroup_members"].append(Sample(member_count, (group,)))
     fetched = await status.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for found in sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
-from ottla.controller.features import ELR_VERSION, FEATURES, METADATA_VERSION, TRANSACTION_VERSION, supported_features
+from ottla.controller.features import ELR_VERSION, FEATURES, GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION, supported_features
 from ottla.controller.metadata_versions import LEVELS
 from ottla.controller.scram_users import SCRAM_SINCE
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -25,6 +25,8 @@ ELR_SINCE = LEVELS["4.1-IV0"]
 """The metadata.version from which on a new cluster has eligible leader replicas, unless it is said otherwise."""
 TRANSACTION_VERSIONS_SINCE = ((LEVELS["4.0-IV2"], 2), (LEVELS["4.0-IV0"], 1))
 """The same of levels of transaction.version, the highest first."""
+GROUP_VERSION_SINCE = LEVELS["4.0-IV0"]
+"""The same of group.version, which serves the consumer protocol (KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def first_levels(given: Mapping[str, int], supported: Mapping[str, tuple[int, in
         METADATA_VERSION: metadata_version,
         ELR_VERSION: 1 if metadata_version >= ELR_SINCE else 0,
         TRANSACTION_VERSION: transaction_version,
+        GROUP_VERSION: 1 if metadata_version >= GROUP_VERSION_SINCE else 0,
         **given,
     }
     for name, level in levels.items():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.sync import Admin
 
 COLUMNS = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
+MEMBER_COLUMNS = ("group", "member", "instance", "epoch", "client", "host", "assigned", "target")
 STATE_COLUMNS = ("group", "state", "assignor", "members", "topics", "lag")
 
 
@@ -46,14 +47,17 @@ def list_groups(bootstrap: str, output: str) -> None:
 @click.argument("group_ids", nargs=-1, metavar="[GROUP]...", shell_complete=GROUPS)
 @click.option("--all", "everything", is_flag=True, help="Describe every group.")
 @click.option("--state", "only_state", is_flag=True, help="One line for each group: state, strategy, members, lag.")
+@click.option("--members", "only_members", is_flag=True, help="One line for each member: what it has, and what it is to have.")
 @bootstrap_option
 @format_option
-def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, bootstrap: str, output: str) -> None:
+def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, only_members: bool, bootstrap: str, output: str) -> None:
     """Describe groups: members, committed offsets and lag; "pending" where an open transaction has newer offsets."""
     from ottla.sync import Admin
 
     if everything == bool(group_ids):
         raise click.UsageError("name groups, or give --all")
+    if only_state and only_members:
+        raise click.UsageError("--state and --members exclude each other")
     with Admin(bootstrap, **client_settings()) as admin:
         wanted = sorted(found.group_id for found in admin.list_groups()) if everything else group_ids
         documents = [_described(admin, group_id) for group_id in wanted]
@@ -64,13 +68,23 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, boo
         ]
         print_rows(output, "group describe", STATE_COLUMNS, rows)
         return
+    if only_members:
+        lines = [
+            (found["group"], *(member[name] for name in ("member_id", "instance_id", "epoch", "client_id", "host", "assigned", "target")))
+            for found in documents
+            for member in found["members"]
+        ]
+        print_rows(output, "group describe", MEMBER_COLUMNS, lines)
+        return
     if output == "json":
         print_json("group describe", documents)
         return
     for index, found in enumerate(documents):
         if index:
             click.echo()
-        head = f"group {found['group']}  state {found['state']}  protocol {found['protocol'] or '-'}"
+        head = f"group {found['group']}  type {found['type']}  state {found['state']}  protocol {found['protocol'] or '-'}"
+        if found["epoch"] is not None:
+            head += f"  epoch {found['epoch']}  target {found['target_epoch']}"
         click.echo(f"{head}  members {len(found['members'])}  lag {found['lag']}")
         print_rows(output, "group describe", COLUMNS, [tuple(row.values()) for row in found["offsets"]])
 
@@ -95,12 +109,23 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
         lag = None if offset is None else ends[key].offset - offset
         rows.append((key.topic, key.partition, offset, ends[key].offset, lag, key in pending, owners.get(key)))
     members = [
-        {"member_id": member.member_id, "instance_id": member.group_instance_id, "client_id": member.client_id, "host": member.host}
+        {
+            "member_id": member.member_id,
+            "instance_id": member.group_instance_id,
+            "client_id": member.client_id,
+            "host": member.host,
+            "epoch": member.epoch,
+            "assigned": [str(partition) for partition in member.assignment],
+            "target": [str(partition) for partition in member.target] if member.epoch is not None else None,
+        }
         for member in found.members
     ]
     return {
         "group": group_id,
+        "type": found.type,
         "state": found.state,
+        "epoch": found.epoch,
+        "target_epoch": found.target_epoch,
         "protocol": found.assignor,
         "lag": sum(row[4] or 0 for row in rows),
         "members": members,

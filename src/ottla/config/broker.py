@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ottla.config.definition import ConfigKey
-from ottla.config.keys import authorizer
+from ottla.config.keys import authorizer, groups
 from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import ErrorCode, KafkaError
 
@@ -62,6 +62,7 @@ class BrokerConfig:
         """Whether the broker was started with its id. In ZooKeeper mode it need not be."""
         self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
         authorizer.check(self)
+        groups.check(self)
 
     def _name_listener_between_brokers(self) -> None:
         """A protocol says the same as the name of the listener that has it as its name (KIP-103)."""

@@ -18,8 +18,14 @@ from ottla.metadata.image import RESOURCE_BROKER, ClusterImage
 METADATA_VERSION: Final = "metadata.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
 MIN_ISR: Final = "min.insync.replicas"
-FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_VERSION: (7, 30), ELR_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {
+    METADATA_VERSION: (7, 30),
+    ELR_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+    GROUP_VERSION: (0, 1),
+}
 """Feature name to supported levels; a new cluster has the highest ones. All are Kafka 4.3's."""
 _UNSTABLE: Final = 31
 """The level of metadata.version that Kafka 4.3 knows and has not released, 4.4-IV0. It changes no record."""

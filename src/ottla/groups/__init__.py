@@ -1,5 +1,5 @@
 """The group coordinator as a pure machine: commands in, decisions out; no clock, no log, no connection.
 
 Here lives what every kind of group shares: the coordinator, its commands, committed offsets and records. ``classic/`` is the first
-kind. How clients divide partitions among themselves is not the coordinator's to know (``client/assignors.py``).
+kind, whose clients divide partitions among themselves (``client/assignors.py``); ``consumer/`` is the other one, that of KIP-848.
 """

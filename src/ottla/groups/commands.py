@@ -112,11 +112,13 @@ class OffsetToCommit(msgspec.Struct, frozen=True):
     offset: int
     leader_epoch: int
     metadata: str
+    topic_id: bytes = bytes(16)
 
 
 class CommitOffsets(Command["CommitResult"], msgspec.Struct, frozen=True):
-    """``generation_id`` is -1 and ``member_id`` empty for a consumer that is no member of the group.
+    """``generation_id`` is -1 and ``member_id`` empty for a consumer that is no member of the group; a member epoch in consumer groups.
 
+    ``speaks_epochs`` is False for a client of before member epochs (OffsetCommit below v9).
     ``retention_ms`` is how long an old client (OffsetCommit v2-4) wants the offsets kept; -1 leaves it to the broker.
     """
 
@@ -127,6 +129,7 @@ class CommitOffsets(Command["CommitResult"], msgspec.Struct, frozen=True):
     group_instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
     retention_ms: int = -1
+    speaks_epochs: bool = True
 
 
 class CommitInTransaction(Command["CommitResult"], msgspec.Struct, frozen=True):
@@ -158,12 +161,14 @@ class CommitResult(msgspec.Struct, frozen=True):
 
 
 class FetchOffsets(Command["FetchResult"], msgspec.Struct, frozen=True):
-    """``topics`` are (topic, partition); None asks for all that the group has."""
+    """``topics`` are (topic, partition); None asks for all that the group has. Members of consumer groups may say who they are."""
 
     token: int
     group_id: str
     topics: tuple[tuple[str, int], ...] | None
     require_stable: bool
+    member_id: str | None = None
+    member_epoch: int = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -199,12 +204,13 @@ class DescribedMember(msgspec.Struct, frozen=True):
 
 
 class DescribeResult(msgspec.Struct, frozen=True):
-    """``state`` is Dead for a group that is not known."""
+    """``state`` is Dead for a group that is not known, or ``is_other``: of another kind."""
 
     state: str
     protocol_type: str = ""
     protocol_name: str = ""
     members: tuple[DescribedMember, ...] = ()
+    is_other: bool = False
 
 
 class ListGroups(Command["ListResult"], msgspec.Struct, frozen=True):
@@ -212,9 +218,12 @@ class ListGroups(Command["ListResult"], msgspec.Struct, frozen=True):
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
+    """``group_type`` is Kafka's name for the kind of group."""
+
     group_id: str
     protocol_type: str
     state: str
+    group_type: str = "classic"
 
 
 class ListResult(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Records of ``__consumer_offsets`` as bytes.
 
 A key is a 2-byte record type and a body, a value a 2-byte version and a body. Type 0 is the oldest form of an offset
-commit, with the same body as type 1. Types that came later (other kinds of groups) are not ours to read.
+commit, with the same body as type 1. Types 3 to 8 and 16 are of consumer groups; those of share and streams groups are not ours to read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.errors import DecodeError
 from ottla.machine import StoredRecord
+from ottla.messages import consumer_group_records as consumer
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.wire.compiler import decode, encode
 from ottla.wire.schema import DECLARATIONS, Stored
@@ -25,6 +26,13 @@ _TYPES: Final[dict[int, tuple[type[Stored], type[Stored]]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
+    3: (consumer.ConsumerGroupMetadataKey, consumer.ConsumerGroupMetadataValue),
+    4: (consumer.ConsumerGroupPartitionMetadataKey, consumer.ConsumerGroupPartitionMetadataValue),
+    5: (consumer.ConsumerGroupMemberMetadataKey, consumer.ConsumerGroupMemberMetadataValue),
+    6: (consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue),
+    7: (consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue),
+    8: (consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue),
 }
 _PREFIX: Final = struct.Struct(">h")
 
@@ -36,7 +44,8 @@ def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
     if record.value is None:
         return key, None
     expires = isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp >= 0
-    version = EXPIRING_VERSION if expires else VALUE_VERSION
+    highest = DECLARATIONS[type(record.value)].versions[1]
+    version = EXPIRING_VERSION if expires else min(VALUE_VERSION, highest)
     return key, _PREFIX.pack(version) + encode(record.value, version)
 
 

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """The settings of the consumer protocol. A group's own configuration counts within the bounds that are given here."""
+
+    session_timeout_ms: int = 45_000
+    session_timeout_ms_min: int = 45_000
+    session_timeout_ms_max: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    heartbeat_interval_ms_min: int = 5_000
+    heartbeat_interval_ms_max: int = 15_000
+    assignment_interval_ms: int = 1_000
+    assignment_interval_ms_min: int = 0
+    assignment_interval_ms_max: int = 15_000
+    group_max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
+    regex_refresh_interval_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +37,4 @@ class GroupSettings:
     # A member that does not yet know its id cannot send heartbeats while its JoinGroup is parked. This bound keeps
     # clients that gave up waiting, and came back under another id, from piling up.
     new_member_join_timeout_ms: int = 300_000
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)

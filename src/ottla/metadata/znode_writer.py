@@ -44,8 +44,13 @@ QUOTA_KEYS: Final = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"}
 )
 _WHOLE: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
-IMPLIED_FEATURES: Final[Mapping[str, int]] = {"metadata.version": 21, "eligible.leader.replicas.version": 0, "transaction.version": 0}
-"""Levels that are no znode's: those of a Kafka 3.9 in ZooKeeper mode, which knows neither."""
+IMPLIED_FEATURES: Final[Mapping[str, int]] = {
+    "metadata.version": 21,
+    "eligible.leader.replicas.version": 0,
+    "transaction.version": 0,
+    "group.version": 0,
+}
+"""Levels that are no znode's: those of a Kafka 3.9 in ZooKeeper mode, which knows no other ones there."""
 
 AclOf = Callable[[str], Sequence[Access]]
 

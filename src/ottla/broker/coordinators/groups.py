@@ -8,11 +8,12 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, segment_size
 from ottla.broker.coordinators.shard import Shard
 from ottla.config import BrokerConfig
+from ottla.controller.features import GROUP_VERSION
 from ottla.groups.classic.drafts import GroupSettled
 from ottla.groups.commands import DeleteTopicOffsets, EndTransaction
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
-from ottla.groups.settings import GroupSettings
+from ottla.groups.settings import ConsumerGroupSettings, GroupSettings
 from ottla.loggers import get_logger
 from ottla.machine import Marker
 from ottla.metadata.delta import ImageDelta
@@ -29,7 +30,13 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
     """All groups that this broker coordinates."""
 
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
-        super().__init__(world, config, controller, _kind(config))
+        super().__init__(world, config, controller, _kind(config, controller))
+        self._protocols = frozenset(name.lower() for name in config["group.coordinator.rebalance.protocols"])
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether the cluster has group.version 1, and this broker is configured for the protocol (KIP-848)."""
+        return "consumer" in self._protocols and self.image.features.get(GROUP_VERSION, 0) >= 1
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Offsets of deleted topics are deleted."""
@@ -46,13 +53,13 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
         return offset_count * (OFFSET_BYTES_MIN + len(group_id)) <= self.shard_of(group_id).batch_bytes_max
 
 
-def _kind(config: BrokerConfig) -> CoordinatorKind[GroupCoordinator]:
+def _kind(config: BrokerConfig, controller: ActiveController) -> CoordinatorKind[GroupCoordinator]:
     return CoordinatorKind(
         name="group",
         topic=GROUP_METADATA_TOPIC,
         count_key="offsets.topic.num.partitions",
         factor_key="offsets.topic.replication.factor",
-        new_machine=lambda: GroupCoordinator(_settings(config)),
+        new_machine=lambda: GroupCoordinator(_settings(config), controller.image),
         encode=encode_record,
         decode=decode_record,
         topic_configs={
@@ -83,4 +90,18 @@ def _settings(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
         offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+        consumer=ConsumerGroupSettings(
+            session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            session_timeout_ms_min=config["group.consumer.min.session.timeout.ms"],
+            session_timeout_ms_max=config["group.consumer.max.session.timeout.ms"],
+            heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            heartbeat_interval_ms_min=config["group.consumer.min.heartbeat.interval.ms"],
+            heartbeat_interval_ms_max=config["group.consumer.max.heartbeat.interval.ms"],
+            assignment_interval_ms=config["group.consumer.assignment.interval.ms"],
+            assignment_interval_ms_min=config["group.consumer.min.assignment.interval.ms"],
+            assignment_interval_ms_max=config["group.consumer.max.assignment.interval.ms"],
+            group_max_size=config["group.consumer.max.size"],
+            assignors=tuple(config["group.consumer.assignors"]),
+            regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+        ),
     )

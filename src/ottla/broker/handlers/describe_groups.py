@@ -1,4 +1,7 @@
-"""DescribeGroups, versions 0-6: state, protocol and members; a group that is not known is Dead (v6: GROUP_ID_NOT_FOUND)."""
+"""DescribeGroups, versions 0-6: state, protocol and members; a group that is not known is Dead (v6: GROUP_ID_NOT_FOUND).
+
+So is a consumer group (KIP-848): ConsumerGroupDescribe shows those.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ async def _describe(parts: Parts, context: RequestContext, group_id: str) -> Des
     except KafkaError as error:
         return DescribedGroup(error.code, error.message or None, group_id)
     if result.state == DEAD and context.version >= NOT_FOUND_SINCE:
-        return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.", group_id, DEAD)
+        text = f"Group {group_id} is not a classic group." if result.is_other else f"Group {group_id} not found."
+        return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, text, group_id, DEAD)
     return DescribedGroup(
         group_id=group_id,
         group_state=result.state,

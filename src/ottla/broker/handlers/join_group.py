@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.handlers.fresh_ids import fresh_id
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
@@ -39,7 +40,7 @@ async def handle(parts: Parts, context: RequestContext, request: JoinGroupReques
             token=token,
             group_id=request.group_id,
             member_id=request.member_id,
-            fresh_member_id=f"{request.group_instance_id or client_id}-{_fresh_id(parts)}",
+            fresh_member_id=f"{request.group_instance_id or client_id}-{fresh_id(parts.world.random)}",
             group_instance_id=request.group_instance_id,
             client_id=client_id,
             client_host=f"/{context.connection.client_host}",
@@ -69,12 +70,6 @@ async def handle(parts: Parts, context: RequestContext, request: JoinGroupReques
 
 def _name(protocol_name: str | None, version: int) -> str | None:
     return "" if protocol_name is None and version < NULL_PROTOCOL_NAME_SINCE else protocol_name
-
-
-def _fresh_id(parts: Parts) -> str:
-    """A random UUID's usual text."""
-    text = f"{parts.world.random.getrandbits(128):032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 SERVICE = service(JoinGroupRequest, handle, waits_for_others=True, needs=Need(Operation.READ, ResourceType.GROUP, "group_id"))

@@ -1,4 +1,4 @@
-"""ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type; all are classic."""
+"""ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type: classic, or consumer (KIP-848)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 
-GROUP_TYPE = "classic"
-
-
 async def handle(parts: Parts, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     slices = Slices(parts.world.clock)
     states = {state.lower() async for state in slices.over(request.states_filter)}
@@ -29,12 +26,12 @@ async def handle(parts: Parts, context: RequestContext, request: ListGroupsReque
         return ListGroupsResponse(error_code=error.code)
     sees_all = context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     groups = [
-        ListedGroup(group.group_id, group.protocol_type, group.state, GROUP_TYPE)
+        ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
         for result in results
         for group in result.groups
         if (sees_all or context.may_quietly(Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
         and (not states or group.state.lower() in states)
-        and (not types or GROUP_TYPE in types)
+        and (not types or group.group_type in types)
     ]
     return ListGroupsResponse(groups=sorted(groups, key=lambda group: group.group_id))
 

@@ -6,13 +6,13 @@ expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ottla.broker.handlers.patterns import matcher
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 from ottla.transactions.commands import ListTransactions
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ottla.broker.parts import Parts
 
 _STATES: Final = frozenset(STATE_NAMES.values())
-PATTERN_LENGTH_MAX: Final = 1000
 
 
 async def handle(parts: Parts, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     slices = Slices(parts.world.clock)
     try:
-        matches = _matcher(request.transactional_id_pattern or "")
+        pattern = request.transactional_id_pattern
+        matches = matcher(pattern) if pattern else _any
         listed = await parts.transactions.ask_all(ListTransactions)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
@@ -53,21 +53,8 @@ async def handle(parts: Parts, context: RequestContext, request: ListTransaction
     return response
 
 
-def _matcher(pattern: str) -> Callable[[str], Any]:
-    """Whether a whole id matches, in a time that grows with its length and no faster."""
-    if not pattern:
-        return lambda transactional_id: True
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        if len(pattern) > PATTERN_LENGTH_MAX:
-            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"a pattern has at most {PATTERN_LENGTH_MAX} characters")
-        match: Callable[[str], Any] = re2.compile(pattern, options=options).fullmatch
-    except re2.error as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern is no regular expression: {error}") from error
-    return match
+def _any(transactional_id: str) -> bool:
+    return True
 
 
 SERVICE = service(ListTransactionsRequest, handle, needs=Asks.HANDLER)

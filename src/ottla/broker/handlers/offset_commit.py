@@ -40,6 +40,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
         name = _name(parts, context, topic) if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
         found = parts.image.topics.get(name) if isinstance(name, str) else None
         known = found.partitions if found is not None else {}
+        known_id = found.topic_id if found is not None else bytes(16)
         answers = OffsetCommitResponseTopic(topic.name, topic.topic_id)
         response.topics.append(answers)
         async for partition in slices.over(topic.partitions):
@@ -57,11 +58,12 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetCommitReq
                         partition.committed_offset,
                         partition.committed_leader_epoch,
                         partition.committed_metadata or "",
+                        known_id,
                     )
                 )
                 results.append(result)
     if is_allowed:
-        await _commit(parts, request, offsets, results)
+        await _commit(parts, context, request, offsets, results)
     if context.version < GROUP_ID_NOT_FOUND_SINCE:
         async for result in slices.over(results):
             if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -79,7 +81,11 @@ def _name(parts: Parts, context: RequestContext, topic: OffsetCommitRequestTopic
 
 
 async def _commit(
-    parts: Parts, request: OffsetCommitRequest, offsets: list[OffsetToCommit], results: list[OffsetCommitResponsePartition]
+    parts: Parts,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    results: list[OffsetCommitResponsePartition],
 ) -> None:
     def command(token: int) -> CommitOffsets:
         return CommitOffsets(
@@ -90,6 +96,7 @@ async def _commit(
             group_instance_id=request.group_instance_id,
             offsets=tuple(offsets),
             retention_ms=request.retention_time_ms,
+            speaks_epochs=context.version >= GROUP_ID_NOT_FOUND_SINCE,
         )
 
     try:

@@ -122,7 +122,8 @@ async def _group(
                     refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 else:
                     wanted.append((name, topic.partition_indexes))
-        fetched = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable)
+        member = group.member_id, group.member_epoch
+        fetched = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable, member=member)
     except KafkaError as error:
         code = _code_of_partitions(error.code, context.version)
         listed = (group.topics or []) if code else []
@@ -150,12 +151,19 @@ def _refused(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseT
 
 
 async def _fetch(
-    parts: Parts, context: RequestContext, group_id: str, wanted: WantedTopics | None, slices: Slices, *, require_stable: bool
+    parts: Parts,
+    context: RequestContext,
+    group_id: str,
+    wanted: WantedTopics | None,
+    slices: Slices,
+    *,
+    require_stable: bool,
+    member: tuple[str | None, int] = (None, -1),
 ) -> dict[str, list[CommittedOffset]]:
     """Offsets by topic, of all topics without those that may not be described; KafkaError with the group's code."""
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
-        result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable))
+        result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable, *member))
         if result.error_code:
             raise KafkaError(result.error_code)
         return result.offsets

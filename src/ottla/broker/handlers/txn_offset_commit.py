@@ -56,7 +56,9 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
             else:
                 metadata = found.committed_metadata or ""
                 offsets.append(
-                    OffsetToCommit(topic.name, found.partition_index, found.committed_offset, found.committed_leader_epoch, metadata)
+                    OffsetToCommit(
+                        topic.name, found.partition_index, found.committed_offset, found.committed_leader_epoch, metadata, image.topic_id
+                    )
                 )
                 results.append(result)
     if denied:

@@ -98,24 +98,35 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group, and the partitions that it was assigned last."""
+    """A member of a group, and the partitions that it was assigned last.
+
+    Of consumer groups (KIP-848) also what it is to have, and the epoch that it is in.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members. ``state`` is Dead where the coordinator does not know it; ``assignor`` divides its partitions."""
+    """A group with its members. ``state`` is Dead where the coordinator does not know it; ``assignor`` divides its partitions.
+
+    Of consumer groups (KIP-848), ``epoch`` is that of the members and topics, ``target_epoch`` the one that the targets are made for.
+    """
 
     group_id: str
     state: str
     protocol_type: str
     assignor: str
     members: tuple[GroupMember, ...]
+    type: str = "classic"
+    epoch: int | None = None
+    target_epoch: int | None = None
 
 
 class QuotaMatch(NamedInt):

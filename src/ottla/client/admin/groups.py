@@ -11,6 +11,13 @@ from ottla.client.admin.descriptions import GroupDescription, GroupListing, Grou
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.membership import PROTOCOL_TYPE
 from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+)
 from ottla.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -61,7 +68,7 @@ class GroupAdmin(AdminBase):
         return groups
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """State "Dead" when the group is not known."""
+        """State "Dead" when the group is not known. A consumer group (KIP-848) has its epochs and targets, too."""
 
         async def ask() -> DescribedGroup:
             node_id = await self._coordinator(group_id)
@@ -74,8 +81,37 @@ class GroupAdmin(AdminBase):
             return group
 
         found = await self._until_loaded(ask)
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            consumer_group = await self._consumer_group(group_id)
+            if consumer_group is not None:
+                return consumer_group
         members = tuple(_member(member, found.protocol_type) for member in found.members)
         return GroupDescription(group_id, found.group_state, found.protocol_type, found.protocol_data, members)
+
+    async def _consumer_group(self, group_id: str) -> GroupDescription | None:
+        """None when there is no consumer group of that name, or the cluster knows no consumer groups."""
+
+        async def ask() -> DescribedConsumerGroup | None:
+            node_id = await self._coordinator(group_id)
+            response = await self._cluster.ask(node_id, ConsumerGroupDescribeRequest([group_id]), ConsumerGroupDescribeResponse)
+            [group] = response.groups
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return None
+            raise_for(group.error_code, group.error_message)
+            return group
+
+        try:
+            found = await self._until_loaded(ask)
+        except KafkaError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                return None
+            raise
+        if found is None:
+            return None
+        members = tuple(map(_consumer, found.members))
+        return GroupDescription(
+            group_id, found.group_state, PROTOCOL_TYPE, found.assignor_name, members, "consumer", found.group_epoch, found.assignment_epoch
+        )
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """None for each group that was deleted with its offsets, else why not: NON_EMPTY_GROUP while it has members."""
@@ -171,6 +207,15 @@ class GroupAdmin(AdminBase):
             for topic in response.topics
             for result in topic.partitions
         }
+
+
+def _consumer(member: DescribedConsumer) -> GroupMember:
+    assigned, target = _places(member.assignment), _places(member.target_assignment)
+    return GroupMember(member.member_id, member.instance_id, member.client_id, member.client_host, assigned, target, member.member_epoch)
+
+
+def _places(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(found.topic_name, index) for found in assignment.topic_partitions for index in found.partitions)
 
 
 def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:

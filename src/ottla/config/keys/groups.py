@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int16, int32, int64, string, strings
 from ottla.config.keys import share_groups
 from ottla.config.keys.derived import derived
 from ottla.config.keys.reasons import DESIGN, NEW_GROUPS
+from ottla.errors import ErrorCode, KafkaError
+
+ASSIGNORS: Final = ("uniform", "range")
+"""Those that the coordinator has."""
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("offset.metadata.max.bytes", 4096, "The longest metadata of a committed offset, in bytes."),
@@ -33,7 +37,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ["classic", "consumer", "streams"],
         "The group protocols that are served.",
         choices=("consumer", "classic", "share", "streams"),
-        without_effect=NEW_GROUPS,
     ),
     int32("group.coordinator.threads", 4, "Threads of the group coordinator.", low=1, without_effect=DESIGN),
     int32("group.coordinator.background.threads", 2, "Background threads of the group coordinator.", low=1, without_effect=DESIGN),
@@ -52,9 +55,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
         without_effect=DESIGN,
     ),
-    strings(
-        "group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first.", without_effect=NEW_GROUPS
-    ),
+    strings("group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first."),
     string(
         "group.consumer.migration.policy",
         "bidirectional",
@@ -63,37 +64,31 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ignores_case=True,
         without_effect=NEW_GROUPS,
     ),
-    int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1, without_effect=NEW_GROUPS),
+    int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1),
     int32(
         "group.consumer.min.session.timeout.ms",
         45000,
         "The lowest consumer.session.timeout.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.session.timeout.ms",
         60000,
         "The highest consumer.session.timeout.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
-    int32(
-        "group.consumer.heartbeat.interval.ms", 5000, "Heartbeat interval of members of consumer groups.", low=1, without_effect=NEW_GROUPS
-    ),
+    int32("group.consumer.heartbeat.interval.ms", 5000, "Heartbeat interval of members of consumer groups.", low=1),
     int32(
         "group.consumer.min.heartbeat.interval.ms",
         5000,
         "The lowest consumer.heartbeat.interval.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.heartbeat.interval.ms",
         15000,
         "The highest consumer.heartbeat.interval.ms of a group.",
         low=1,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.assignment.interval.ms",
@@ -101,30 +96,26 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The shortest time between two assignments of a consumer group.",
         low=0,
         scope=Scope.CLUSTER_WIDE,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.min.assignment.interval.ms",
         0,
         "The lowest consumer.assignment.interval.ms of a group.",
         low=0,
-        without_effect=NEW_GROUPS,
     ),
     int32(
         "group.consumer.max.assignment.interval.ms",
         15000,
         "The highest consumer.assignment.interval.ms of a group.",
         low=0,
-        without_effect=NEW_GROUPS,
     ),
-    int32("group.consumer.max.size", INT_MAX, "The most members of a consumer group.", low=1, without_effect=NEW_GROUPS),
+    int32("group.consumer.max.size", INT_MAX, "The most members of a consumer group.", low=1),
     int32(
         "group.consumer.regex.refresh.interval.ms",
         600000,
         "How often regular expressions are matched against topics.",
         low=10000,
         is_internal=True,
-        without_effect=NEW_GROUPS,
     ),
     int32("group.streams.session.timeout.ms", 45000, "Session timeout of members of streams groups.", low=1, without_effect=NEW_GROUPS),
     int32(
@@ -234,3 +225,32 @@ RESOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
 )
 """Keys of single groups."""
+
+
+class Values(Protocol):
+    """The part of the broker's configuration that is checked."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
+def check(config: Values) -> None:
+    """INVALID_CONFIG for values of the consumer protocol that do not go together, or name what this broker does not have."""
+    protocols = [name.lower() for name in config["group.coordinator.rebalance.protocols"]]
+    if "classic" not in protocols:
+        _refuse("group.coordinator.rebalance.protocols", ",".join(protocols), "the classic protocol is always served: list it")
+    assignors = config["group.consumer.assignors"]
+    unknown = [name for name in assignors if name not in ASSIGNORS]
+    if unknown or not assignors:
+        served = ", ".join(ASSIGNORS)
+        _refuse("group.consumer.assignors", ",".join(assignors), f"the assignors are {served}; classes of Java are not loaded")
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        key, low, high = (f"group.consumer.{bound}{name}" for bound in ("", "min.", "max."))
+        if not config[low] <= config[key] <= config[high]:
+            _refuse(key, config[key], f"it must be between {low}={config[low]} and {high}={config[high]}")
+    session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
+    if config[session] <= config[heartbeat]:
+        _refuse(session, config[session], f"it must be above {heartbeat}={config[heartbeat]}")
+
+
+def _refuse(key: str, value: Any, why: str) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}={value}: {why}")

@@ -98,6 +98,10 @@ class ClassicGroup:
     def has_all_joined(self) -> bool:
         return not self.pending and all(member.join_token is not None for member in self.members.values())
 
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
     def is_in(self, *states: GroupState) -> bool:
         return self.state in states
 

@@ -19,6 +19,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -37,7 +38,8 @@ public final class Client {
             case "create" -> create(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
             case "produce" -> produce(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]), Integer.parseInt(arguments[5]));
             case "stream" -> stream(arguments[1], arguments[2]);
-            case "consume" -> consume(arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]));
+            case "consume" -> consume(
+                arguments[1], arguments[2], arguments[3], Integer.parseInt(arguments[4]), arguments.length > 5 ? arguments[5] : "classic");
             case "transact" -> transact(arguments[1], arguments[2], Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]));
             case "transactions" -> transactions(arguments[1], arguments[2], arguments[3].split(","));
             case "read" -> read(arguments[1], arguments[2], arguments[3]);
@@ -109,14 +111,19 @@ public final class Client {
         }
     }
 
-    /** At least so many records, as a member of the group: partition, offset, key and value; then what the group has committed. */
-    private static void consume(String bootstrap, String topic, String group, int countMin) {
+    /** At least so many records, as a member of the group; a topic that begins with ^ is a pattern of the broker's. Prints partition, offset, key and value; then what the group has committed. */
+    private static void consume(String bootstrap, String topic, String group, int countMin, String protocol) {
         Properties settings = settings(bootstrap);
         settings.put("group.id", group);
+        settings.put("group.protocol", protocol);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
         try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(topic));
+            if (topic.startsWith("^")) {
+                consumer.subscribe(new SubscriptionPattern(topic));
+            } else {
+                consumer.subscribe(List.of(topic));
+            }
             int count = 0;
             while (count < countMin) {
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(WAIT_MAX);
@@ -129,6 +136,9 @@ public final class Client {
                 }
             }
             consumer.commitSync();
+            if (topic.startsWith("^")) {
+                return;
+            }
             var partitions = new TreeSet<TopicPartition>((one, other) -> Integer.compare(one.partition(), other.partition()));
             consumer.partitionsFor(topic).forEach(info -> partitions.add(new TopicPartition(topic, info.partition())));
             for (Map.Entry<TopicPartition, OffsetAndMetadata> entry : consumer.committed(partitions).entrySet()) {

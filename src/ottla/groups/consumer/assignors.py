@@ -1,0 +1,126 @@
+"""Assignors on the coordinator's side: who is to read which partitions. Pure functions of the members and topics.
+
+``uniform`` spreads the partitions evenly over the members that subscribe to them, and keeps what members have where balance allows.
+``range`` gives each member a run of each topic: the same run of all topics, for joins, where all members subscribe to the same topics and
+those are of one size. Both are deterministic: the same members, topics and target give the same result. Source: KIP-848.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from ottla.groups.consumer.member import Partitions
+
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """``topics`` are ids of topics that exist; ``target`` is what it had before, ``instance_id`` a static member's."""
+
+    topics: frozenset[bytes]
+    target: Partitions = {}
+    instance_id: str | None = None
+
+
+Members = Mapping[str, Subscriber]
+Counts = Mapping[bytes, int]
+"""Topic id to partition count."""
+_Given = dict[str, dict[bytes, set[int]]]
+
+
+def uniform(members: Members, counts: Counts) -> dict[str, Partitions]:
+    """Of two members that could both read a partition, the one that does has at most one more than the other."""
+    given: _Given = {member_id: {} for member_id in sorted(members)}
+    free = {topic: set(range(counts[topic])) for member in members.values() for topic in member.topics}
+    for member_id in given:
+        for topic, indexes in members[member_id].target.items():
+            if topic in members[member_id].topics and (kept := indexes & free[topic]):
+                free[topic] -= kept
+                given[member_id][topic] = set(kept)
+    subscribers: dict[bytes, list[str]] = {topic: [] for topic in free}
+    for member_id in given:
+        for topic in members[member_id].topics:
+            subscribers[topic].append(member_id)
+    loads = {member_id: sum(map(len, topics.values())) for member_id, topics in given.items()}
+    order = sorted(free, key=lambda topic: (len(subscribers[topic]), topic))  # those that few can read come first
+    for topic in order:
+        _hand_out(topic, sorted(free[topic]), subscribers[topic], given, loads)
+    has_moved = True
+    while has_moved:  # each move lowers the sum of the squares of the loads: it ends
+        has_moved = False
+        for topic in order:
+            has_moved |= _even_out(topic, subscribers[topic], given, loads)
+    return _frozen(given)
+
+
+def _hand_out(topic: bytes, indexes: list[int], subscribers: list[str], given: _Given, loads: dict[str, int]) -> None:
+    """Each partition goes to the subscriber that has the fewest."""
+    heap = [(loads[member_id], member_id) for member_id in subscribers]
+    heapq.heapify(heap)
+    for index in indexes:
+        load, member_id = heap[0]
+        given[member_id].setdefault(topic, set()).add(index)
+        loads[member_id] = load + 1
+        heapq.heapreplace(heap, (load + 1, member_id))
+
+
+def _even_out(topic: bytes, subscribers: list[str], given: _Given, loads: dict[str, int]) -> bool:
+    """Partitions of the topic move from the member with the most to the one with the fewest, while that helps. True when one moved."""
+    least = [(loads[member_id], member_id) for member_id in subscribers]
+    most = [(-loads[member_id], member_id) for member_id in subscribers if given[member_id].get(topic)]
+    heapq.heapify(least)
+    heapq.heapify(most)
+    has_moved = False
+    while most and least:
+        high, giver = most[0]
+        low, taker = least[0]
+        if -high != loads[giver] or low != loads[taker]:  # an entry from before a move
+            heap, entry = (most, (-loads[giver], giver)) if -high != loads[giver] else (least, (loads[taker], taker))
+            heapq.heapreplace(heap, entry)
+            continue
+        if loads[giver] - loads[taker] < 2:
+            break
+        index = max(given[giver][topic])
+        given[giver][topic].discard(index)
+        given[taker].setdefault(topic, set()).add(index)
+        loads[giver] -= 1
+        loads[taker] += 1
+        has_moved = True
+        if not given[giver][topic]:
+            heapq.heappop(most)
+    return has_moved
+
+
+def by_range(members: Members, counts: Counts) -> dict[str, Partitions]:
+    """Each member has a run of each topic that it subscribes to; what is left over goes to the first members, one each.
+
+    Static members come first, in the order of their instance ids, so that a member that returns under another id gets the same run.
+    """
+    given: _Given = {member_id: {} for member_id in members}
+    order = sorted(members, key=lambda member_id: _range_key(member_id, members[member_id]))
+    for topic in {topic for member in members.values() for topic in member.topics}:
+        subscribers = [member_id for member_id in order if topic in members[member_id].topics]
+        size, more = divmod(counts[topic], len(subscribers))
+        start = 0
+        for at, member_id in enumerate(subscribers):
+            end = start + size + (at < more)
+            given[member_id][topic] = set(range(start, end))
+            start = end
+    return _frozen(given)
+
+
+def _range_key(member_id: str, member: Subscriber) -> tuple[bool, str]:
+    return member.instance_id is None, member.instance_id or member_id
+
+
+def _frozen(given: _Given) -> dict[str, Partitions]:
+    return {member_id: {topic: frozenset(indexes) for topic, indexes in topics.items() if indexes} for member_id, topics in given.items()}
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Members, Counts], dict[str, Partitions]]]] = {UNIFORM: uniform, RANGE: by_range}
+"""By the name that members and ``group.consumer.assignors`` give them."""

@@ -1,0 +1,299 @@
+"""The consumer groups of one coordinator: which commands change them, and when members are taken for dead.
+
+All that is durable comes from records. Volatile are the sessions, which start again after a load, and which topics a group has seen: a
+heartbeat that finds others looks whether its group's own have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.consumer.commands import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    DescribeConsumerGroup,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    ExpireConsumer,
+    ExpireRevocation,
+    ResolveRegexes,
+)
+from ottla.groups.consumer.context import Context
+from ottla.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from ottla.groups.consumer.heartbeats import heartbeat
+from ottla.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, MemberState, Owned, Partitions
+from ottla.groups.consumer.targets import preferred_assignor, subscribed
+from ottla.groups.records import fits_record
+from ottla.groups.settings import ConsumerGroupSettings
+from ottla.machine import Decision, StoredRecord, Timer
+from ottla.messages.consumer_group_records import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
+from ottla.metadata.image import ClusterImage
+
+NOTHING: Final = Decision()
+REGEX_REFRESH_MS_MIN: Final = 10_000
+"""The shortest time between two looks of a group for topics that its regular expressions match."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSeen:
+    """The fact that a member lives until then, unless it is heard of again, and that its group has seen these topics."""
+
+    group_id: str
+    member_id: str
+    deadline_ms: int
+    image: ClusterImage
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesSeen:
+    """The fact that the group's regular expressions were matched against the topics of that image, at that time."""
+
+    group_id: str
+    image: ClusterImage
+    at_ms: int
+
+
+class ConsumerGroups:
+    """Changed by ``apply`` and ``apply_fact``. ``image`` is the newest that the coordinator has seen."""
+
+    def __init__(self, settings: ConsumerGroupSettings, image: ClusterImage) -> None:
+        self._settings = settings
+        self._image = image
+        self.table: dict[str, ConsumerGroup] = {}
+        self._deadlines: dict[str, dict[str, int]] = {}
+        self._seen: dict[str, object] = {}  # group id -> the topics of the image that its hash was compared with
+        self._regexes_seen: dict[str, tuple[object, int]] = {}  # group id -> topics, and when
+        self.deciders: dict[type, Callable[[Any, int], Decision]] = {
+            DescribeConsumerGroup: self._describe,
+            ExpireConsumer: self._expire,
+            ExpireRevocation: self._expire_revocation,
+            ResolveRegexes: self._resolve,
+        }
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: StoredRecord) -> None:
+        key: Any = record.key
+        if isinstance(key, ConsumerGroupMetadataKey) and record.value is None:
+            for known in (self.table, self._deadlines, self._seen, self._regexes_seen):
+                known.pop(key.group_id, None)
+            return
+        group = self.table.get(key.group_id)
+        if group is None:
+            if record.value is None:
+                return
+            group = self.table[key.group_id] = ConsumerGroup(key.group_id)
+        group.apply(key, record.value)
+        if isinstance(key, ConsumerGroupMemberMetadataKey) and record.value is None:
+            self._deadlines.get(key.group_id, {}).pop(key.member_id, None)
+
+    def apply_fact(self, fact: ConsumerSeen | RegexesSeen) -> None:
+        self._image = fact.image
+        if isinstance(fact, RegexesSeen):
+            self._regexes_seen[fact.group_id] = fact.image.topics, fact.at_ms
+            return
+        self._deadlines.setdefault(fact.group_id, {})[fact.member_id] = fact.deadline_ms
+        self._seen[fact.group_id] = fact.image.topics
+
+    def on_loaded(self, now_ms: int) -> Iterator[Decision]:
+        """Each member has a new session, and its time again for what it has to give up."""
+        for group in list(self.table.values()):
+            context = Context(self._settings, self._image, now_ms)
+            timers: list[Timer] = []
+            for member in group.members.values():
+                timers += self._timers(context, group, member, is_revoking=member.state is MemberState.UNREVOKED_PARTITIONS)
+            yield Decision(timers=tuple(timers))
+
+    def dismantle(self) -> Iterator[None]:
+        while self.table:
+            _, group = self.table.popitem()
+            while group.members:
+                group.members.popitem()
+                yield
+            yield
+
+    # -- heartbeats ---------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
+        try:
+            self._check(command)
+            if command.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+                return self._leave(command, now_ms)
+            return self._heartbeat(command, now_ms)
+        except KafkaError as error:
+            result = ConsumerHeartbeatResult(error.code, error.message or None)
+            return Decision(replies=((command.token, result),))
+
+    def _check(self, command: ConsumerHeartbeat) -> None:
+        """INVALID_REQUEST and its like, as Kafka has them."""
+        if not command.group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
+        if not command.member_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the member id is empty")
+        for name, text in (("instance id", command.instance_id), ("rack id", command.rack_id)):
+            if text == "":
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {name} is empty; leave it out instead")
+        if not all(map(fits_record, (command.group_id, command.member_id, command.regex))):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an id or a regular expression is longer than 32767 bytes")
+        if command.member_epoch < LEAVING_FOR_A_WHILE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{command.member_epoch} is no member epoch: it is -2 or more")
+        if command.member_epoch == LEAVING_FOR_A_WHILE and command.instance_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "only a member with an instance id leaves for a while (member epoch -2)")
+        if command.member_epoch == JOINING:
+            if command.rebalance_timeout_ms == -1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the rebalance timeout has to be in the first heartbeat")
+            if command.owned is None or command.owned:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a member that joins has no partitions, and has to say so")
+            if command.topics is None and command.regex is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the subscription has to be in the first heartbeat: topic names, or a regex")
+        if command.assignor is not None and command.assignor not in self._settings.assignors:
+            supported = ", ".join(self._settings.assignors)
+            raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"assignor {command.assignor[:80]!r} is not one of {supported}")
+
+    def _heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
+        group_id = command.group_id
+        settings, interval_ms = self._settings, command.assignment_interval_ms
+        if interval_ms is not None and interval_ms != settings.assignment_interval_ms:
+            settings = replace(settings, assignment_interval_ms=interval_ms)
+        context = Context(settings, command.image, now_ms)
+        group = self.table.get(group_id)
+        if group is None:
+            if command.member_epoch != JOINING:
+                # Kafka's GROUP_ID_NOT_FOUND ends its clients for good; this one has them join again
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} not found")
+            group = ConsumerGroup(group_id)
+        beat = heartbeat(context, group, command, are_topics_seen=self._seen.get(group_id) is command.image.topics)
+        result = msgspec.structs.replace(beat.result, to_resolve=self._to_resolve(context, group, beat.member))
+        deadline_ms = now_ms + self._session_ms(context, group_id, beat.member)
+        return Decision(
+            records=tuple(beat.records),
+            facts=(ConsumerSeen(group_id, beat.member.member_id, deadline_ms, command.image),),
+            timers=tuple(self._timers(context, group, beat.member, is_revoking=beat.is_revoking)),
+            replies=((command.token, result),),
+        )
+
+    def _to_resolve(self, context: Context, group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
+        """The member's own expression when it is new; all of the group's when there may be other topics, or other rights, by now."""
+        if member.regex and member.regex not in group.regexes:
+            return (member.regex,)
+        if not group.regexes:
+            return ()
+        topics, at_ms = self._regexes_seen.get(group.group_id, (None, 0))
+        age_ms = context.now_ms - at_ms
+        is_due = age_ms >= self._settings.regex_refresh_interval_ms or (
+            topics is not context.image.topics and age_ms >= REGEX_REFRESH_MS_MIN
+        )
+        return tuple(sorted(group.regexes)) if is_due or age_ms < 0 else ()
+
+    def _resolve(self, command: ResolveRegexes, now_ms: int) -> Decision:
+        """What matches now counts; other topics than before make a new epoch."""
+        group = self.table.get(command.group_id)
+        reply = ((command.token, None),)
+        if group is None:
+            return Decision(replies=reply)
+        context = Context(self._settings, command.image, now_ms)
+        in_use = {member.regex for member in group.members.values()}
+        resolved = {
+            regex: ResolvedRegex(topics, command.image.end_offset, now_ms)
+            for regex, topics in command.resolved.items()
+            if regex in in_use and (regex not in group.regexes or group.regexes[regex].topics != topics)
+        }
+        records = [group.regex_record(regex, found) for regex, found in resolved.items()]
+        if records:
+            names = {name for member in group.members.values() for name in member.topics}
+            for regex, found in (group.regexes | resolved).items():
+                names |= found.topics if regex in in_use else frozenset()
+            records.append(group.epoch_record(group.epoch + 1, context.metadata_hash(names)))
+        fact = RegexesSeen(group.group_id, command.image, now_ms)
+        return Decision(records=tuple(records), facts=(fact,), replies=reply)
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    def _leave(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
+        group = self.table.get(command.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {command.group_id} not found")
+        member = group.members.get(command.member_id)
+        static = group.static_member(command.instance_id)
+        if static is not None and static.member_id != command.member_id:
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance id {command.instance_id} belongs to member {static.member_id}")
+        if member is None or (command.instance_id is not None and static is None):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {command.member_id} is not in group {command.group_id}")
+        result = ConsumerHeartbeatResult(ErrorCode.NONE, None, member.member_id, command.member_epoch)
+        if command.member_epoch == LEAVING_FOR_A_WHILE:
+            away = msgspec.structs.replace(member, epoch=LEAVING_FOR_A_WHILE, previous_epoch=member.epoch, revoking={})
+            return Decision(records=(away.current_record(group.group_id),), replies=((command.token, result),))
+        context = Context(self._settings, command.image, now_ms)
+        return Decision(records=self._without(context, group, [member]), replies=((command.token, result),))
+
+    def leave_statically(self, group: ConsumerGroup, instance_ids: list[str], now_ms: int) -> tuple[StoredRecord, ...]:
+        """Members that an administrator removes by their instance ids."""
+        members = [member for instance_id in dict.fromkeys(instance_ids) if (member := group.static_member(instance_id)) is not None]
+        return self._without(Context(self._settings, self._image, now_ms), group, members) if members else ()
+
+    def _without(self, context: Context, group: ConsumerGroup, gone: list[ConsumerMember]) -> tuple[StoredRecord, ...]:
+        """They are removed. The others get a new target with the next heartbeat."""
+        records = [record for member in gone for record in group.member_tombstones(member.member_id)]
+        removed = {member.member_id for member in gone}
+        members = {member_id: member for member_id, member in group.members.items() if member_id not in removed}
+        records += group.tombstones_of_unused_regexes(members)
+        names = subscribed(group, members.values())
+        return (*records, group.epoch_record(group.epoch + 1, context.metadata_hash(names)))
+
+    # -- deadlines ----------------------------------------------------------------------------------------------------
+
+    def _session_ms(self, context: Context, group_id: str, member: ConsumerMember) -> int:
+        return context.session_timeout_ms(group_id) if member.classic is None else member.classic.session_timeout_ms
+
+    def _timers(self, context: Context, group: ConsumerGroup, member: ConsumerMember, *, is_revoking: bool) -> Iterator[Timer]:
+        group_id, member_id = group.group_id, member.member_id
+        deadline_ms = context.now_ms + self._session_ms(context, group_id, member)
+        yield Timer(("session", group_id, member_id), deadline_ms, ExpireConsumer(group_id, member_id))
+        if is_revoking:
+            due_ms = context.now_ms + max(0, member.rebalance_timeout_ms)
+            yield Timer(("revocation", group_id, member_id), due_ms, ExpireRevocation(group_id, member_id, member.epoch))
+
+    def _member(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, ConsumerMember] | None:
+        group = self.table.get(group_id)
+        return None if group is None or member_id not in group.members else (group, group.members[member_id])
+
+    def _expire(self, command: ExpireConsumer, now_ms: int) -> Decision:
+        """A heartbeat that came while this waited to be decided keeps the member."""
+        found = self._member(command.group_id, command.member_id)
+        if found is None or self._deadlines.get(command.group_id, {}).get(command.member_id, 0) > now_ms:
+            return NOTHING
+        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+
+    def _expire_revocation(self, command: ExpireRevocation, now_ms: int) -> Decision:
+        found = self._member(command.group_id, command.member_id)
+        if found is None or found[1].epoch != command.member_epoch or found[1].state is not MemberState.UNREVOKED_PARTITIONS:
+            return NOTHING
+        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+
+    # -- administration -----------------------------------------------------------------------------------------------
+
+    def _describe(self, command: DescribeConsumerGroup, now_ms: int) -> Decision:
+        group = self.table.get(command.group_id)
+        if group is None:
+            result = DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} not found.")
+        else:
+            assignor = preferred_assignor(Context(self._settings, self._image, now_ms), group.members.values())
+            members = tuple(_described(group, member) for member in group.members.values())
+            result = DescribedConsumerGroup(0, None, group.state.value, group.epoch, group.target_epoch, assignor, members)
+        return Decision(replies=((command.token, result),))
+
+
+def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+    return DescribedConsumer(
+        member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
+        member.topics, member.regex, _plain(member.assigned), group.targets.get(member.member_id, {}), member.classic is not None,
+    )  # fmt: skip
+
+
+def _plain(owned: Owned) -> Partitions:
+    return {topic: frozenset(indexes) for topic, indexes in owned.items()}
