@@ -103,5 +103,6 @@ def _settings(config: BrokerConfig) -> GroupSettings:
             group_max_size=config["group.consumer.max.size"],
             assignors=tuple(config["group.consumer.assignors"]),
             regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+            may_upgrade=config["group.consumer.migration.policy"].lower() in ("upgrade", "bidirectional"),
         ),
     )

@@ -1,0 +1,47 @@
+"""What is volatile of consumer groups, as facts: who is alive, which topics were seen, which classic members are to take a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ottla.groups.consumer.commands import ExpireStep
+from ottla.machine import Timer
+from ottla.metadata.image import ClusterImage
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSeen:
+    """The fact that a member lives until then, unless it is heard of again, and that its group has seen these topics."""
+
+    group_id: str
+    member_id: str
+    deadline_ms: int
+    image: ClusterImage
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesSeen:
+    """The fact that the group's regular expressions were matched against the topics of that image, at that time."""
+
+    group_id: str
+    image: ClusterImage
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDue:
+    """The fact that a classic member has to join, or to sync after it has joined, by then; None when it has done so."""
+
+    group_id: str
+    member_id: str
+    deadline_ms: int | None
+    is_sync: bool = False
+
+    def timers(self) -> Iterator[Timer]:
+        if self.deadline_ms is not None:
+            command = ExpireStep(self.group_id, self.member_id)
+            yield Timer(("step", self.group_id, self.member_id), self.deadline_ms, command)
+
+
+ConsumerFact = ConsumerSeen | RegexesSeen | StepDue
