@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ottla.groups.consumer.commands import ExpireStep
-from ottla.machine import Timer
+from ottla.machine import StoredRecord, Timer
+from ottla.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
 from ottla.metadata.image import ClusterImage
 
 
@@ -42,6 +43,24 @@ class StepDue:
         if self.deadline_ms is not None:
             command = ExpireStep(self.group_id, self.member_id)
             yield Timer(("step", self.group_id, self.member_id), self.deadline_ms, command)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAssigned:
+    """The effect that a new target, which is committed, is worth a line of the broker's log."""
+
+    group_id: str
+    epoch: int
+
+    @classmethod
+    def of(cls, records: Iterable[StoredRecord]) -> tuple[GroupAssigned, ...]:
+        """What the records that make a new target have done."""
+        made = [(record.key, record.value) for record in records]
+        return tuple(
+            cls(key.group_id, value.assignment_epoch)
+            for key, value in made
+            if isinstance(key, ConsumerGroupTargetAssignmentMetadataKey) and isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+        )
 
 
 ConsumerFact = ConsumerSeen | RegexesSeen | StepDue

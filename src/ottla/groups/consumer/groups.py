@@ -27,7 +27,7 @@ from ottla.groups.consumer.commands import (
 )
 from ottla.groups.consumer.context import Context
 from ottla.groups.consumer.descriptions import described
-from ottla.groups.consumer.facts import ConsumerFact, ConsumerSeen, RegexesSeen, StepDue
+from ottla.groups.consumer.facts import ConsumerFact, ConsumerSeen, GroupAssigned, RegexesSeen, StepDue
 from ottla.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from ottla.groups.consumer.heartbeats import heartbeat
 from ottla.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, MemberState
@@ -165,6 +165,7 @@ class ConsumerGroups:
             facts=(ConsumerSeen(group_id, beat.member.member_id, deadline_ms, command.image),),
             timers=(*self._timers_of(context, base), *self._timers(context, group, beat.member, is_revoking=beat.is_revoking)),
             replies=((command.token, result),),
+            effects=GroupAssigned.of(beat.records),
         )
 
     def _to_resolve(self, context: Context, group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
@@ -223,6 +224,7 @@ class ConsumerGroups:
             facts=(ConsumerSeen(group.group_id, member.member_id, now_ms + command.session_timeout_ms, image), step),
             timers=(*self._timers(context, group, member, is_revoking=False), *step.timers()),
             replies=((command.token, classic_members.joined(member)),),
+            effects=GroupAssigned.of(records),
         )
 
     def sync(self, command: SyncGroup, group: ConsumerGroup, now_ms: int) -> Decision:
