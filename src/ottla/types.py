@@ -73,13 +73,13 @@ def uuid_bytes(text: str) -> bytes:
 
 
 class NamedInt(IntEnum):
-    """A number of the protocol that is its name wherever it is printed."""
+    """A number of the protocol that is its name wherever it is printed, unless the format asks for the number (``:d``)."""
 
     def __str__(self) -> str:
         return self.name
 
     def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
+        return format(int(self) if spec.endswith("d") else self.name, spec)
 
 
 class Secret:

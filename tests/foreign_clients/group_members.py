@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import aiokafka
 import confluent_kafka
@@ -75,6 +75,8 @@ class Member(WorkerThread):
 class OfConfluent(Member):
     """librdkafka."""
 
+    SETTINGS: ClassVar[dict[str, Any]] = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
@@ -82,12 +84,11 @@ class OfConfluent(Member):
                 "group.id": self.group,
                 "auto.offset.reset": "latest",
                 "auto.commit.interval.ms": COMMIT_MS,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
                 "reconnect.backoff.max.ms": 100,
                 "metadata.recovery.strategy": "none",
                 "log_level": 0,
             }
+            | self.SETTINGS
         )
         consumer.subscribe([self.topic])
         while not self.stopping.is_set():
@@ -97,6 +98,12 @@ class OfConfluent(Member):
 
 def _place(message: Any) -> Place:
     return message.partition(), message.offset()
+
+
+class OfConfluentByHeartbeats(OfConfluent):
+    """librdkafka, by the consumer protocol (KIP-848): the broker has the times."""
+
+    SETTINGS: ClassVar[dict[str, Any]] = {"group.protocol": "consumer"}
 
 
 class OfKafkaPython(Member):

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.foreign_clients.group_members import SESSION_MS
+from tests.foreign_clients.group_members import HEARTBEAT_MS, SESSION_MS
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, CommittedOffset, FetchOffsets, FetchResult, Heartbeat, JoinGroup, SyncGroup
+from ottla.groups.consumer.commands import ConsumerHeartbeat
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 
@@ -25,7 +26,8 @@ UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 QUESTIONS: Final[tuple[type, ...]] = (JoinGroup, SyncGroup, Heartbeat, CommitOffsets, FetchOffsets)
-"""What a member asks its coordinator."""
+"""What a member asks its coordinator; by the consumer protocol:"""
+QUESTIONS_BY_HEARTBEATS: Final[tuple[type, ...]] = (ConsumerHeartbeat, CommitOffsets, FetchOffsets)
 
 
 class Refusing:
@@ -74,6 +76,8 @@ def refusing_broker(folder: Path) -> Iterator[tuple[BrokerThread, Refusing]]:
         "log.dirs": str(folder),
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": str(SESSION_MS),
+        "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+        "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
     }
     with BrokerThread(properties) as thread:
         with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:

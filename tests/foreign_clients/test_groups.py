@@ -270,3 +270,36 @@ def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broke
     assert claims.owners.keys() == {0, 1}
     assert topic == "matched-848"
     member.leave()
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_group_is_moved_from_one_protocol_to_the_other_member_by_member_and_back(broker: BrokerProcess, strategy: str) -> None:
+    """KIP-848: no partition has two owners while members of both protocols read, whichever is in the majority."""
+    topic, group, claims = create(broker, f"moved-{strategy}", PARTITION_COUNT, record_count=60), f"moved-{strategy}", Claims()
+
+    def share(*sizes: int) -> None:
+        poll_until(members, lambda: sorted(len(member.share) for member in members) == list(sizes))
+
+    def kind() -> str:
+        with sync.Admin(broker.bootstrap) as admin:
+            return admin.describe_group(group).type
+
+    members = [Member(broker, topic, group, claims, strategy) for _ in range(2)]
+    share(3, 3)
+    assert kind() == "classic"
+    members.append(Member(broker, topic, group, claims, "consumer-uniform"))
+    share(2, 2, 2)
+    assert kind() == "consumer"
+    members.pop(0).leave()
+    share(3, 3)
+    members.pop(0).leave()
+    share(6)
+    members.append(Member(broker, topic, group, claims, strategy))
+    share(3, 3)
+    members.pop(0).leave()
+    share(6)
+    members.append(Member(broker, topic, group, claims, strategy))
+    share(3, 3)
+    for member in members:
+        member.leave()
+    assert not claims.owners

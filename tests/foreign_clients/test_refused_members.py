@@ -14,12 +14,24 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from tests.foreign_clients.group_members import CLIENTS, Member, Readings
-from tests.foreign_clients.refusing_broker import COMMITTED, GROUP, PASSING, QUESTIONS, TOPIC, UNSTABLE, Refusing, refusing_broker
+from tests.foreign_clients.group_members import CLIENTS, Member, OfConfluentByHeartbeats, Readings
+from tests.foreign_clients.refusing_broker import (
+    COMMITTED,
+    GROUP,
+    PASSING,
+    QUESTIONS,
+    QUESTIONS_BY_HEARTBEATS,
+    RECORDS,
+    TOPIC,
+    UNSTABLE,
+    Refusing,
+    refusing_broker,
+)
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
+from ottla.groups.commands import FetchOffsets
 from ottla.messages.heartbeat import HeartbeatRequest
 from ottla.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -113,19 +125,20 @@ def test_aiokafka_asks_again(broker: Broker, code: ErrorCode) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, OfConfluentByHeartbeats])
 @pytest.mark.parametrize("code", PASSING)
 def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_once(
     broker: Broker, code: ErrorCode, client: type[Member]
 ) -> None:
     thread, refusing = broker
+    questions = QUESTIONS_BY_HEARTBEATS if client is OfConfluentByHeartbeats else QUESTIONS
     readings = Readings()
     member = client(thread.bootstrap, TOPIC, readings)
     with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:
         admin.set_offsets(member.group, {TopicPartition(TOPIC, 0): COMMITTED})
-        refusing.refuse(code, *QUESTIONS)
+        refusing.refuse(code, *questions)
         member.start()
-        eventually(lambda: (set(refusing.asked), readings.problems), lambda found: found[0] == set(QUESTIONS) or bool(found[1]))
+        eventually(lambda: (set(refusing.asked), readings.problems), lambda found: found[0] == set(questions) or bool(found[1]))
         last = producer.send_and_wait(TOPIC, b"last").offset
         wanted = {(0, offset) for offset in range(COMMITTED, last + 1)}
         eventually(lambda: (readings.places, readings.problems), lambda found: found[0] >= wanted or bool(found[1]))
@@ -133,6 +146,22 @@ def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_onc
         assert readings.places == wanted
         member.join()
         assert admin.committed_offsets(member.group)[TopicPartition(TOPIC, 0)].offset == last + 1
+
+
+def test_a_member_whose_epoch_is_behind_asks_for_offsets_again(broker: Broker) -> None:
+    """As it is when its coordinator has moved it on, and the answer to its heartbeat is on its way yet (KIP-848)."""
+    thread, refusing = broker
+    readings = Readings()
+    member = OfConfluentByHeartbeats(thread.bootstrap, TOPIC, readings)
+    with Admin(thread.bootstrap) as admin:
+        admin.set_offsets(member.group, {TopicPartition(TOPIC, 0): COMMITTED})
+    refusing.refuse(ErrorCode.STALE_MEMBER_EPOCH, FetchOffsets)
+    member.start()
+    wanted = {(0, offset) for offset in range(COMMITTED, RECORDS)}
+    eventually(lambda: (readings.places, readings.problems), lambda found: found[0] >= wanted or bool(found[1]))
+    assert readings.places == wanted
+    assert refusing.asked[FetchOffsets] > 1
+    member.join()
 
 
 @pytest.mark.parametrize("code", [*PASSING, ErrorCode.GROUP_ID_NOT_FOUND])

@@ -9,11 +9,13 @@ from typing import Any
 from tests.groups.coordinator_runner import Runner
 
 from ottla.errors import ErrorCode
-from ottla.groups.commands import CommitOffsets, OffsetToCommit
+from ottla.groups.commands import CommitOffsets, Heartbeat, JoinGroup, OffsetToCommit, SyncGroup
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult, DescribeConsumerGroup, DescribedConsumerGroup
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.settings import ConsumerGroupSettings, GroupSettings
+from ottla.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
 from ottla.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla.wire.compiler import decode_from, encode
 
 HEARTBEAT_MS = 5_000
 SESSION_MS = 45_000
@@ -108,6 +110,10 @@ class Client:
             self.due = {(topic, index) for topic, indexes in result.assignment.items() for index in indexes}
         return ErrorCode.NONE
 
+    @property
+    def is_classic(self) -> bool:
+        return False
+
     def follow(self) -> None:
         """It gives up what it no longer has, then reads what is new."""
         if self.owned != self.due:
@@ -124,3 +130,58 @@ class Client:
         asked = CommitOffsets(runner.token(), GROUP, self.epoch if epoch is None else epoch, self.member_id, self.instance, offsets)
         codes: tuple[int, ...] = runner.ask(asked).error_codes
         return codes
+
+
+@dataclass
+class ClassicClient(Client):
+    """A member of the classic protocol, eager (it gives up all before it joins again) or cooperative."""
+
+    is_eager: bool = True
+    has_to_join: bool = True
+
+    @property
+    def is_classic(self) -> bool:
+        return True
+
+    def forget(self) -> None:
+        super().forget()
+        self.has_to_join = True
+
+    def beat(self, runner: ConsumerRunner, *, is_lost: bool = False) -> int:
+        """A heartbeat, or a join and a sync; nothing while the group has no members: then it would be a classic one."""
+        group = runner.machine._consumer.table.get(GROUP)
+        if group is None or group.is_empty:
+            self.forget()
+            return ErrorCode.NONE
+        if self.has_to_join:
+            return self._join(runner, is_lost=is_lost)
+        code = runner.ask(Heartbeat(runner.token(), GROUP, self.epoch, self.member_id, self.instance, runner.image)).error_code
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.has_to_join = True
+        elif code:
+            self.forget()
+        return ErrorCode.NONE
+
+    def _join(self, runner: ConsumerRunner, *, is_lost: bool) -> int:
+        if self.is_eager:
+            self.owned = set()
+        owned = [TopicPartition(name, [index for topic, index in sorted(self.owned) if topic == topic_id(name)]) for name in self.topics]
+        metadata = b"\0\1" + encode(ConsumerProtocolSubscription(list(self.topics), None, owned), 1)
+        name = "range" if self.is_eager else "cooperative-sticky"
+        asked = JoinGroup(
+            runner.token(), GROUP, self.member_id, self.member_id, self.instance, "c", "/h", SESSION_MS, REVOKE_MS, "consumer",
+            (("common", metadata), (name, metadata)), False, True, runner.image,
+        )  # fmt: skip
+        result = runner.ask(asked)
+        if is_lost or result.error_code:
+            if result.error_code:
+                self.forget()
+            return ErrorCode.NONE
+        self.epoch, self.has_to_join = result.generation_id, False
+        synced = runner.ask(SyncGroup(runner.token(), GROUP, self.epoch, self.member_id, self.instance, "consumer", "common", ()))
+        if synced.error_code:
+            self.has_to_join = True
+            return ErrorCode.NONE
+        found, _ = decode_from(ConsumerProtocolAssignment, 1, synced.assignment, 2)
+        self.due = {(topic_id(each.topic), index) for each in found.assigned_partitions for index in each.partitions}
+        return ErrorCode.NONE

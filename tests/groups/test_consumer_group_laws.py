@@ -19,7 +19,7 @@ from collections.abc import Callable
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
-from tests.groups.consumer_runner import GROUP, HEARTBEAT_MS, Client, ConsumerRunner, Place, image_of, topic_id
+from tests.groups.consumer_runner import GROUP, HEARTBEAT_MS, ClassicClient, Client, ConsumerRunner, Place, image_of, topic_id
 
 from ottla.errors import ErrorCode
 from ottla.groups.consumer.group import ConsumerGroupState
@@ -58,6 +58,14 @@ class Group(RuleBasedStateMachine):
         self.clients.append(Client(f"m{self.names}", topics, instance, assignor))
         self.clients[-1].beat(self.runner)
 
+    @precondition(lambda self: len(self.clients) < 6)
+    @rule(topics=st.sampled_from(SUBSCRIPTIONS), is_eager=st.booleans())
+    def add_classic(self, topics: tuple[str, ...], is_eager: bool) -> None:
+        """While a group is moved from one protocol to the other it has members of both."""
+        self.names += 1
+        self.clients.append(ClassicClient(f"c{self.names}", topics, is_eager=is_eager))
+        self.clients[-1].beat(self.runner)
+
     @precondition(lambda self: self.clients)
     @rule(at=st.integers(0, 5), is_lost=st.sampled_from([False, False, False, True]))
     def beat(self, at: int, is_lost: bool) -> None:
@@ -79,6 +87,9 @@ class Group(RuleBasedStateMachine):
     @rule(at=st.integers(0, 5))
     def leave(self, at: int) -> None:
         client = self.clients.pop(at % len(self.clients))
+        if client.is_classic:
+            self.runner.leave((client.member_id, None), group=GROUP)
+            return
         code = self.runner.beat(client.member_id, -1, instance_id=client.instance).error_code
         assert code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -102,7 +113,7 @@ class Group(RuleBasedStateMachine):
     @rule(at=st.integers(0, 5), age=st.integers(0, 2))
     def commit(self, at: int, age: int) -> None:
         client = self.clients[at % len(self.clients)]
-        if not client.owned or client.epoch <= age:
+        if not client.owned or client.epoch <= age or client.is_classic:
             return
         codes = client.commit(self.runner, client.owned, epoch=client.epoch - age)
         member = self.runner.group.members.get(client.member_id)
@@ -196,6 +207,8 @@ class Group(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, those that live divide the partitions evenly."""
+        if self.clients and all(client.is_classic for client in self.clients[:5]):
+            self.clients.insert(0, Client("last"))
         for _ in range(2 * 46_000 // HEARTBEAT_MS + ROUNDS):
             for client in self.clients[:5]:  # the group takes five
                 client.beat(self.runner)

@@ -31,6 +31,17 @@ def settled(runner: ConsumerRunner, *clients: Client) -> None:
     assert runner.described().state == "Stable"
 
 
+def in_a_rebalance() -> tuple[ConsumerRunner, Client, Client]:
+    """The first has all partitions, and has heard that it is to give up three, for the second."""
+    runner, a, b = ConsumerRunner(), Client("a"), Client("b")
+    a.beat(runner)
+    a.follow()
+    runner.advance(HEARTBEAT_MS)
+    b.beat(runner)
+    a.beat(runner)
+    return runner, a, b
+
+
 # -- joining, and steps to the target ---------------------------------------------------------------------------------
 
 
@@ -269,14 +280,13 @@ def test_a_heartbeat_that_was_decided_before_a_late_deadline_keeps_the_member() 
     assert set(runner.group.members) == {"a"}
 
 
-def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_removed() -> None:
-    runner = ConsumerRunner()
-    a, b = Client("a"), Client("b")
-    a.beat(runner)
-    a.follow()
-    runner.advance(HEARTBEAT_MS)
-    b.beat(runner)
-    a.beat(runner)
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_removed(is_lost: bool) -> None:
+    """Counted again by a coordinator that takes over meanwhile."""
+    runner, a, b = in_a_rebalance()
+    if is_lost:
+        runner.advance(HEARTBEAT_MS)
+        runner.restart()
     for _ in range(REVOKE_MS // HEARTBEAT_MS):
         assert set(runner.group.members) == {"a", "b"}
         a.beat(runner)
@@ -287,16 +297,7 @@ def test_a_member_that_does_not_give_up_in_its_rebalance_timeout_is_removed() ->
     assert len(b.due) == 6
 
 
-def test_a_coordinator_that_was_lost_gives_members_a_new_session_and_the_time_to_give_up() -> None:
-    runner = ConsumerRunner()
-    a, b = Client("a"), Client("b")
-    a.beat(runner)
-    a.follow()
-    runner.advance(HEARTBEAT_MS)
-    b.beat(runner)
-    a.beat(runner)
-    runner.advance(SESSION_MS - 2 * HEARTBEAT_MS - 1)
-    assert set(runner.group.members) == {"b"}
+def test_a_coordinator_that_takes_over_gives_members_a_new_session() -> None:
     runner = ConsumerRunner()
     runner.enter("a")
     runner.advance(SESSION_MS - 1)
@@ -446,9 +447,6 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets()
     runner = ConsumerRunner()
     runner.stable("m")
     runner.commit({("orders", 1): 7}, member_id="m", generation_id=1)
-    result = runner.enter("a")
-    assert result.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "classic" in (result.error_message or "")
     runner.leave(("m", None))
     runner.advance(DELAY_MS)
     assert runner.enter("a").error_code == ErrorCode.NONE
@@ -464,8 +462,6 @@ def test_an_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets()
 def test_an_empty_consumer_group_becomes_a_classic_one() -> None:
     runner = ConsumerRunner()
     settled(runner, Client("a"))
-    refused = runner.joined(runner.join())
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     runner.beat("a", -1)
     assert runner.stable("m") == 1
     runner.restart()

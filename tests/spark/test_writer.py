@@ -8,7 +8,6 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
-from tests.spark.test_options import DOCUMENT
 from tests.spark.test_rows import stored
 from tests.spark.test_source import load
 
@@ -18,6 +17,7 @@ from ottla.spark.group_offsets import note_of
 from ottla.sync import Admin
 
 pytestmark = pytest.mark.spark
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def test_a_batch_is_appended_and_read_back(spark, topics: Topics):
@@ -39,7 +39,7 @@ def test_what_spark_says_of_a_mode_that_it_refuses_itself_is_documented_and_carr
         writer.mode(mode).save()
     assert refused.value.__notes__ == ['use mode("append"): a topic can only be appended to']
     said = str(refused.value).partition("] ")[2].partition(" SQLSTATE")[0].replace("Ignore", "ErrorIfExists")
-    assert f'| `{said}` | `.mode("append")`' in DOCUMENT.read_text(encoding="utf-8")
+    assert f'| `{said}` | `.mode("append")`' in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_totals_query_writes_its_changes_in_update_mode(spark, topics: Topics, tmp_path: Path):
@@ -128,7 +128,7 @@ def test_update_mode_of_the_sink_of_its_own_is_refused_in_documented_words_with_
     with pytest.raises(StreamingQueryException, match=r"requirement failed: ottla does not support Update mode\.") as refused:
         query.awaitTermination()
     assert refused.value.__notes__ == ["use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode"]
-    assert "| `ottla does not support Update mode` | `to_topic(...)`" in DOCUMENT.read_text(encoding="utf-8")
+    assert "| `ottla does not support Update mode` | `to_topic(...)`" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_sink_is_checked_before_its_stream_starts(topics: Topics):

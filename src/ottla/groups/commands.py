@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ottla.machine import Command, Marker, Writer
+from ottla.metadata.image import ClusterImage
 from ottla.types import NO_EPOCH, NO_OFFSET
 
 NO_GENERATION = -1
@@ -31,6 +32,7 @@ class JoinGroup(Command["JoinResult"], msgspec.Struct, frozen=True):
     protocols: tuple[tuple[str, bytes], ...]
     requires_known_member_id: bool
     supports_skip_assignment: bool
+    image: ClusterImage | None = None  # the newest that the broker has
 
 
 class JoinedMember(msgspec.Struct, frozen=True):
@@ -80,6 +82,7 @@ class Heartbeat(Command["HeartbeatResult"], msgspec.Struct, frozen=True):
     generation_id: int
     member_id: str
     group_instance_id: str | None
+    image: ClusterImage | None = None  # the newest that the broker has
 
 
 class HeartbeatResult(msgspec.Struct, frozen=True):

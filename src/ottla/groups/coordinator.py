@@ -43,9 +43,12 @@ from ottla.groups.commands import (
     SyncGroup,
     SyncResult,
 )
+from ottla.groups.consumer.classic_members import converted
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult
+from ottla.groups.consumer.context import Context
+from ottla.groups.consumer.facts import ConsumerFact
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.groups import ConsumerGroups, ConsumerSeen, RegexesSeen
+from ottla.groups.consumer.groups import ConsumerGroups
 from ottla.groups.consumer.member import JOINING
 from ottla.groups.offset_decisions import OffsetDecisions, answer
 from ottla.groups.offsets import CommittedOffsets
@@ -118,7 +121,7 @@ class GroupCoordinator:
     def apply_fact(self, fact: Any) -> None:
         if isinstance(fact, GroupChanged):
             self._groups[fact.group.group_id] = fact.group
-        elif isinstance(fact, ConsumerSeen | RegexesSeen):
+        elif isinstance(fact, ConsumerFact):
             self._consumer.apply_fact(fact)
         else:
             assert isinstance(fact, GroupRemoved), "a group is changed or deleted"
@@ -170,6 +173,9 @@ class GroupCoordinator:
         error = self._error_of_join(command)
         if error:
             return answer(command.token, JoinResult(error, command.member_id))
+        group = self._consumer.table.get(command.group_id)
+        if group is not None and not group.is_empty:
+            return self._consumer.join(command, group, now_ms)
         is_known = command.group_id in self._groups
         draft = self._draft(command.group_id, now_ms) or Draft(ClassicGroup(command.group_id), self._settings, now_ms)
         joins.join(draft, command)
@@ -188,10 +194,8 @@ class GroupCoordinator:
             return ErrorCode.INVALID_REQUEST
         if not settings.session_timeout_ms_min <= command.session_timeout_ms <= settings.session_timeout_ms_max:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        former = self._consumer.table.get(command.group_id)
-        if former is not None and not former.is_empty:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if command.group_id not in self._groups and command.member_id != NO_MEMBER:
+        group = self._consumer.table.get(command.group_id)
+        if command.group_id not in self._groups and (group is None or group.is_empty) and command.member_id != NO_MEMBER:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
@@ -200,16 +204,27 @@ class GroupCoordinator:
         known = self._groups.get(command.group_id)
         if known is None or not command.member_id:
             return self._consumer.heartbeat(command, now_ms)
-        if not known.is_empty or known.pending or command.member_epoch != JOINING:
-            text = f"group {command.group_id} is not a consumer group; it becomes one when its members of the classic protocol have left"
+        base = None
+        if not known.is_empty or known.pending:
+            context = Context(self._settings.consumer, command.image, now_ms)
+            base = converted(context, known) if command.member_epoch == JOINING and self._settings.consumer.may_upgrade else None
+        if command.member_epoch != JOINING or (base is None and not known.is_empty):
+            text = f"group {command.group_id} is not a consumer group"
             return answer(command.token, ConsumerHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, text))
-        decision = self._consumer.heartbeat(command, now_ms)
+        decision = self._consumer.heartbeat(command, now_ms, base)
         if not decision.records:
             return decision
-        records = (*self._group_tombstone(command.group_id), *decision.records)
-        return replace(decision, records=records, facts=(GroupRemoved(command.group_id), *decision.facts))
+        return replace(
+            decision,
+            records=(*self._group_tombstone(command.group_id), *decision.records),
+            facts=(GroupRemoved(command.group_id), *decision.facts),
+            replies=(*decision.replies, *_sent_away(known)),
+        )
 
     def _sync(self, command: SyncGroup, now_ms: int) -> Decision:
+        group = self._consumer.table.get(command.group_id)
+        if group is not None:
+            return self._consumer.sync(command, group, now_ms)
         draft = self._draft(command.group_id, now_ms)
         if draft is None:
             return answer(command.token, SyncResult(_error_of_unknown(command.group_id)))
@@ -217,6 +232,9 @@ class GroupCoordinator:
         return draft.decision()
 
     def _heartbeat(self, command: Heartbeat, now_ms: int) -> Decision:
+        consumer_group = self._consumer.table.get(command.group_id)
+        if consumer_group is not None:
+            return self._consumer.beat(command, consumer_group, now_ms)
         group = self._groups.get(command.group_id)
         if group is None:
             return answer(command.token, HeartbeatResult(_error_of_unknown(command.group_id)))
@@ -227,24 +245,13 @@ class GroupCoordinator:
             return answer(command.token, LeaveResult(ErrorCode.INVALID_GROUP_ID))
         group = self._consumer.table.get(command.group_id)
         if group is not None:
-            return self._leave_consumer_group(command, group, now_ms)
+            return self._consumer.leave(command, group, now_ms)
         draft = self._draft(command.group_id, now_ms)
         if draft is None:
             results = tuple((member.member_id, member.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for member in command.members)
             return answer(command.token, LeaveResult(ErrorCode.NONE, results))
         requests.leave(draft, command)
         return draft.decision()
-
-    def _leave_consumer_group(self, command: LeaveGroup, group: ConsumerGroup, now_ms: int) -> Decision:
-        """An administrator removes static members; others leave by their heartbeats alone."""
-        removed = [one.group_instance_id for one in command.members if one.member_id == NO_MEMBER and one.group_instance_id is not None]
-        known = {instance_id for instance_id in removed if group.static_member(instance_id) is not None}
-        results = tuple(
-            (one.member_id, one.group_instance_id, ErrorCode.NONE if one.group_instance_id in known else ErrorCode.UNKNOWN_MEMBER_ID)
-            for one in command.members
-        )
-        records = self._consumer.leave_statically(group, removed, now_ms)
-        return Decision(records=records, replies=((command.token, LeaveResult(ErrorCode.NONE, results)),))
 
     # -- deadlines ----------------------------------------------------------------------------------------------------
 
@@ -338,3 +345,12 @@ class GroupCoordinator:
 
 def _error_of_unknown(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _sent_away(group: ClassicGroup) -> Iterator[tuple[int, Any]]:
+    """The members that wait for each other join again, in the consumer group."""
+    for member in group.members.values():
+        if member.join_token is not None:
+            yield member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        if member.sync_token is not None:
+            yield member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)

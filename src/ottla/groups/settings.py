@@ -21,6 +21,7 @@ class ConsumerGroupSettings:
     group_max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
     regex_refresh_interval_ms: int = 600_000
+    may_upgrade: bool = True  # a classic group that has members becomes a consumer group (group.consumer.migration.policy)
 
 
 @dataclass(frozen=True, slots=True)

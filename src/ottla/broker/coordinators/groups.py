@@ -11,6 +11,7 @@ from ottla.config import BrokerConfig
 from ottla.controller.features import GROUP_VERSION
 from ottla.groups.classic.drafts import GroupSettled
 from ottla.groups.commands import DeleteTopicOffsets, EndTransaction
+from ottla.groups.consumer.facts import GroupAssigned
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import ConsumerGroupSettings, GroupSettings
@@ -74,6 +75,9 @@ def _kind(config: BrokerConfig, controller: ActiveController) -> CoordinatorKind
 
 def _log(_: Shard[Any], effect: Any) -> None:
     """What a group's operator wants to see, once it is committed."""
+    if isinstance(effect, GroupAssigned):
+        log.info("group_assigned", group=effect.group_id, epoch=effect.epoch)
+        return
     assert isinstance(effect, GroupSettled), "there are no other effects"
     event = "group_stable" if effect.member_count else "group_empty"
     log.info(
@@ -103,5 +107,6 @@ def _settings(config: BrokerConfig) -> GroupSettings:
             group_max_size=config["group.consumer.max.size"],
             assignors=tuple(config["group.consumer.assignors"]),
             regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+            may_upgrade=config["group.consumer.migration.policy"].lower() in ("upgrade", "bidirectional"),
         ),
     )

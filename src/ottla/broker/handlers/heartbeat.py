@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 async def handle(parts: Parts, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     def command(token: int) -> Heartbeat:
-        return Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+        return Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id, parts.groups.image)
 
     try:
         result = await parts.groups.ask(request.group_id, command)

@@ -50,6 +50,7 @@ async def handle(parts: Parts, context: RequestContext, request: JoinGroupReques
             protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
             requires_known_member_id=version >= MEMBER_ID_REQUIRED_SINCE and request.group_instance_id is None,
             supports_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
+            image=parts.groups.image,
         )
 
     try:

@@ -4,8 +4,8 @@ v2 null topics mean all, and a top-level error; v7 require_stable; v8 many group
 
 A group that is refused as a whole has its code at the top, and Kafka lists no partitions then. Two clients go wrong by that: aiokafka reads
 the codes of partitions alone, and takes a group that is being loaded for one without offsets; librdkafka waits for ever for the partitions
-of a group that has moved (its issue 5586). So what was asked for is listed, with a code by which each of them asks again; other clients
-look at the top first.
+of a group that has moved (its issue 5586), or that knows the member in a later epoch. So what was asked for is listed, with a code by which
+each of them asks again; other clients look at the top first.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
 def _code_of_partitions(code: int, version: int) -> int:
     """What stands beside each partition of a group that is refused with the code; 0: they are not listed."""
     if version >= STABLE_SINCE:
-        return ErrorCode.UNSTABLE_OFFSET_COMMIT if code in MOVED else ErrorCode.NONE
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT if code in MOVED or code == ErrorCode.STALE_MEMBER_EPOCH else ErrorCode.NONE
     return ErrorCode.NOT_COORDINATOR if code in MOVED else code
 
 

@@ -62,7 +62,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "Whether groups may change between the classic and the consumer protocol.",
         choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
         ignores_case=True,
-        without_effect=NEW_GROUPS,
     ),
     int32("group.consumer.session.timeout.ms", 45000, "Session timeout of members of consumer groups.", low=1),
     int32(

@@ -51,6 +51,12 @@ class Member:
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into."""
+    subscription = decoded_subscription(metadata)
+    return None if subscription is None else frozenset(subscription.topics)
+
+
+def decoded_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
+    """None as of ``subscribed_topics``."""
     if not _VERSION_BYTES <= len(metadata) <= SUBSCRIPTION_BYTES_MAX:
         return None
     low, high = DECLARATIONS[ConsumerProtocolSubscription].versions
@@ -61,4 +67,4 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
         subscription, _ = decode_from(ConsumerProtocolSubscription, min(version, high), metadata, _VERSION_BYTES)
     except DecodeError:
         return None
-    return frozenset(subscription.topics)
+    return subscription

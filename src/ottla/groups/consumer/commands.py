@@ -96,6 +96,13 @@ class ExpireConsumer(Command[None], msgspec.Struct, frozen=True):
     member_id: str
 
 
+class ExpireStep(Command[None], msgspec.Struct, frozen=True):
+    """A classic member should have joined, or synced, by now."""
+
+    group_id: str
+    member_id: str
+
+
 class ExpireRevocation(Command[None], msgspec.Struct, frozen=True):
     """The member should have given up its partitions, and have left that epoch, by now."""
 

@@ -7,27 +7,31 @@ heartbeat that finds others looks whether its group's own have changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.groups.commands import Heartbeat, HeartbeatResult, JoinGroup, JoinResult, LeaveGroup, LeaveResult, SyncGroup
+from ottla.groups.consumer import classic_members
 from ottla.groups.consumer.commands import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     DescribeConsumerGroup,
-    DescribedConsumer,
     DescribedConsumerGroup,
     ExpireConsumer,
     ExpireRevocation,
+    ExpireStep,
     ResolveRegexes,
 )
 from ottla.groups.consumer.context import Context
+from ottla.groups.consumer.descriptions import described
+from ottla.groups.consumer.facts import ConsumerFact, ConsumerSeen, GroupAssigned, RegexesSeen, StepDue
 from ottla.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from ottla.groups.consumer.heartbeats import heartbeat
-from ottla.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, MemberState, Owned, Partitions
-from ottla.groups.consumer.targets import preferred_assignor, subscribed
+from ottla.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerMember, MemberState
+from ottla.groups.consumer.targets import subscribed
 from ottla.groups.records import fits_record
 from ottla.groups.settings import ConsumerGroupSettings
 from ottla.machine import Decision, StoredRecord, Timer
@@ -39,25 +43,6 @@ REGEX_REFRESH_MS_MIN: Final = 10_000
 """The shortest time between two looks of a group for topics that its regular expressions match."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSeen:
-    """The fact that a member lives until then, unless it is heard of again, and that its group has seen these topics."""
-
-    group_id: str
-    member_id: str
-    deadline_ms: int
-    image: ClusterImage
-
-
-@dataclass(frozen=True, slots=True)
-class RegexesSeen:
-    """The fact that the group's regular expressions were matched against the topics of that image, at that time."""
-
-    group_id: str
-    image: ClusterImage
-    at_ms: int
-
-
 class ConsumerGroups:
     """Changed by ``apply`` and ``apply_fact``. ``image`` is the newest that the coordinator has seen."""
 
@@ -66,12 +51,14 @@ class ConsumerGroups:
         self._image = image
         self.table: dict[str, ConsumerGroup] = {}
         self._deadlines: dict[str, dict[str, int]] = {}
+        self._steps: dict[tuple[str, str], StepDue] = {}
         self._seen: dict[str, object] = {}  # group id -> the topics of the image that its hash was compared with
         self._regexes_seen: dict[str, tuple[object, int]] = {}  # group id -> topics, and when
         self.deciders: dict[type, Callable[[Any, int], Decision]] = {
             DescribeConsumerGroup: self._describe,
             ExpireConsumer: self._expire,
             ExpireRevocation: self._expire_revocation,
+            ExpireStep: self._expire_step,
             ResolveRegexes: self._resolve,
         }
 
@@ -91,8 +78,14 @@ class ConsumerGroups:
         group.apply(key, record.value)
         if isinstance(key, ConsumerGroupMemberMetadataKey) and record.value is None:
             self._deadlines.get(key.group_id, {}).pop(key.member_id, None)
+            self._steps.pop((key.group_id, key.member_id), None)
 
-    def apply_fact(self, fact: ConsumerSeen | RegexesSeen) -> None:
+    def apply_fact(self, fact: ConsumerFact) -> None:
+        if isinstance(fact, StepDue):
+            self._steps.pop((fact.group_id, fact.member_id), None)
+            if fact.deadline_ms is not None:
+                self._steps[fact.group_id, fact.member_id] = fact
+            return
         self._image = fact.image
         if isinstance(fact, RegexesSeen):
             self._regexes_seen[fact.group_id] = fact.image.topics, fact.at_ms
@@ -103,11 +96,7 @@ class ConsumerGroups:
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
         """Each member has a new session, and its time again for what it has to give up."""
         for group in list(self.table.values()):
-            context = Context(self._settings, self._image, now_ms)
-            timers: list[Timer] = []
-            for member in group.members.values():
-                timers += self._timers(context, group, member, is_revoking=member.state is MemberState.UNREVOKED_PARTITIONS)
-            yield Decision(timers=tuple(timers))
+            yield Decision(timers=tuple(self._timers_of(Context(self._settings, self._image, now_ms), group)))
 
     def dismantle(self) -> Iterator[None]:
         while self.table:
@@ -119,12 +108,13 @@ class ConsumerGroups:
 
     # -- heartbeats ---------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
+    def heartbeat(self, command: ConsumerHeartbeat, now_ms: int, base: ConsumerGroup | None = None) -> Decision:
+        """``base`` is a group that the decision is to begin with: its records come first."""
         try:
             self._check(command)
             if command.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
                 return self._leave(command, now_ms)
-            return self._heartbeat(command, now_ms)
+            return self._heartbeat(command, now_ms, base)
         except KafkaError as error:
             result = ConsumerHeartbeatResult(error.code, error.message or None)
             return Decision(replies=((command.token, result),))
@@ -155,13 +145,13 @@ class ConsumerGroups:
             supported = ", ".join(self._settings.assignors)
             raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"assignor {command.assignor[:80]!r} is not one of {supported}")
 
-    def _heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
+    def _heartbeat(self, command: ConsumerHeartbeat, now_ms: int, base: ConsumerGroup | None) -> Decision:
         group_id = command.group_id
         settings, interval_ms = self._settings, command.assignment_interval_ms
         if interval_ms is not None and interval_ms != settings.assignment_interval_ms:
             settings = replace(settings, assignment_interval_ms=interval_ms)
         context = Context(settings, command.image, now_ms)
-        group = self.table.get(group_id)
+        group = base or self.table.get(group_id)
         if group is None:
             if command.member_epoch != JOINING:
                 # Kafka's GROUP_ID_NOT_FOUND ends its clients for good; this one has them join again
@@ -171,10 +161,11 @@ class ConsumerGroups:
         result = msgspec.structs.replace(beat.result, to_resolve=self._to_resolve(context, group, beat.member))
         deadline_ms = now_ms + self._session_ms(context, group_id, beat.member)
         return Decision(
-            records=tuple(beat.records),
+            records=(*(() if base is None else base.records()), *beat.records),
             facts=(ConsumerSeen(group_id, beat.member.member_id, deadline_ms, command.image),),
-            timers=tuple(self._timers(context, group, beat.member, is_revoking=beat.is_revoking)),
+            timers=(*self._timers_of(context, base), *self._timers(context, group, beat.member, is_revoking=beat.is_revoking)),
             replies=((command.token, result),),
+            effects=GroupAssigned.of(beat.records),
         )
 
     def _to_resolve(self, context: Context, group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
@@ -212,6 +203,73 @@ class ConsumerGroups:
         fact = RegexesSeen(group.group_id, command.image, now_ms)
         return Decision(records=tuple(records), facts=(fact,), replies=reply)
 
+    # -- members of the classic protocol ------------------------------------------------------------------------------
+
+    def join(self, command: JoinGroup, group: ConsumerGroup, now_ms: int) -> Decision:
+        """A classic member joins a group that has members."""
+        if not classic_members.supports(group, command.protocol_type, command.protocols):
+            return _answer(command.token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
+        if not command.member_id and command.requires_known_member_id and command.group_instance_id is None:
+            return _answer(command.token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
+        image = command.image or self._image
+        context = Context(self._settings, image, now_ms)
+        try:
+            is_seen = self._seen.get(group.group_id) is image.topics
+            records, member = classic_members.join(context, group, command, are_topics_seen=is_seen)
+        except KafkaError as error:
+            return _answer(command.token, JoinResult(error.code, command.member_id))
+        step = StepDue(group.group_id, member.member_id, now_ms + member.rebalance_timeout_ms, is_sync=True)
+        return Decision(
+            records=tuple(records),
+            facts=(ConsumerSeen(group.group_id, member.member_id, now_ms + command.session_timeout_ms, image), step),
+            timers=(*self._timers(context, group, member, is_revoking=False), *step.timers()),
+            replies=((command.token, classic_members.joined(member)),),
+            effects=GroupAssigned.of(records),
+        )
+
+    def sync(self, command: SyncGroup, group: ConsumerGroup, now_ms: int) -> Decision:
+        result = classic_members.synced(self._image, group, command)
+        if result.error_code:
+            return _answer(command.token, result)
+        return self._alive(command.token, result, group, command.member_id, now_ms, StepDue(group.group_id, command.member_id, None))
+
+    def beat(self, command: Heartbeat, group: ConsumerGroup, now_ms: int) -> Decision:
+        """A classic member's: it has to join again whenever it is to take a step."""
+        error = classic_members.error_of(group, command.member_id, command.group_instance_id, command.generation_id)
+        if error:
+            return _answer(command.token, HeartbeatResult(error))
+        member, image = group.members[command.member_id], command.image or self._image
+        step, code = None, ErrorCode.NONE
+        records: tuple[StoredRecord, ...] = ()
+        if self._seen.get(group.group_id) is not image.topics:
+            metadata_hash = Context(self._settings, image, now_ms).metadata_hash(subscribed(group, group.members.values()))
+            if metadata_hash != group.metadata_hash:
+                records = (group.epoch_record(group.epoch + 1, metadata_hash),)
+        if records or classic_members.has_to_join(group, member):
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            if (group.group_id, member.member_id) not in self._steps:
+                step = StepDue(group.group_id, member.member_id, now_ms + member.rebalance_timeout_ms)
+        return replace(self._alive(command.token, HeartbeatResult(code), group, member.member_id, now_ms, step, image), records=records)
+
+    def _alive(
+        self,
+        token: int,
+        result: Any,
+        group: ConsumerGroup,
+        member_id: str,
+        now_ms: int,
+        step: StepDue | None,
+        image: ClusterImage | None = None,
+    ) -> Decision:
+        """The answer; the member's session starts again, and its time for a step begins or ends."""
+        member = group.members[member_id]
+        context = Context(self._settings, self._image, now_ms)
+        seen = ConsumerSeen(group.group_id, member_id, now_ms + self._session_ms(context, group.group_id, member), image or self._image)
+        timers = tuple(self._timers(context, group, member, is_revoking=False))
+        if step is None:
+            return Decision(facts=(seen,), timers=timers, replies=((token, result),))
+        return Decision(facts=(seen, step), timers=(*timers, *step.timers()), replies=((token, result),))
+
     # -- leaving ------------------------------------------------------------------------------------------------------
 
     def _leave(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
@@ -231,10 +289,23 @@ class ConsumerGroups:
         context = Context(self._settings, command.image, now_ms)
         return Decision(records=self._without(context, group, [member]), replies=((command.token, result),))
 
-    def leave_statically(self, group: ConsumerGroup, instance_ids: list[str], now_ms: int) -> tuple[StoredRecord, ...]:
-        """Members that an administrator removes by their instance ids."""
-        members = [member for instance_id in dict.fromkeys(instance_ids) if (member := group.static_member(instance_id)) is not None]
-        return self._without(Context(self._settings, self._image, now_ms), group, members) if members else ()
+    def leave(self, command: LeaveGroup, group: ConsumerGroup, now_ms: int) -> Decision:
+        """Classic members leave, and an administrator removes static members; others leave by their heartbeats alone."""
+        gone: dict[str, ConsumerMember] = {}
+        results: list[tuple[str, str | None, int]] = []
+        for one in command.members:
+            member = group.static_member(one.group_instance_id) if not one.member_id else group.members.get(one.member_id)
+            code = ErrorCode.NONE
+            if one.member_id:
+                error = classic_members.error_of(group, one.member_id, one.group_instance_id, member.epoch if member else 0)
+                code = ErrorCode.UNKNOWN_MEMBER_ID if member is None and not error else error
+            elif member is None:
+                code = ErrorCode.UNKNOWN_MEMBER_ID
+            if member is not None and not code:
+                gone[member.member_id] = member
+            results.append((one.member_id, one.group_instance_id, code))
+        records = self._without(Context(self._settings, self._image, now_ms), group, list(gone.values())) if gone else ()
+        return Decision(records=records, replies=((command.token, LeaveResult(ErrorCode.NONE, tuple(results))),))
 
     def _without(self, context: Context, group: ConsumerGroup, gone: list[ConsumerMember]) -> tuple[StoredRecord, ...]:
         """They are removed. The others get a new target with the next heartbeat."""
@@ -249,6 +320,13 @@ class ConsumerGroups:
 
     def _session_ms(self, context: Context, group_id: str, member: ConsumerMember) -> int:
         return context.session_timeout_ms(group_id) if member.classic is None else member.classic.session_timeout_ms
+
+    def _timers_of(self, context: Context, group: ConsumerGroup | None) -> Iterator[Timer]:
+        """Of all members, as if each had just been heard of."""
+        if group is None:
+            return
+        for member in group.members.values():
+            yield from self._timers(context, group, member, is_revoking=member.state is MemberState.UNREVOKED_PARTITIONS)
 
     def _timers(self, context: Context, group: ConsumerGroup, member: ConsumerMember, *, is_revoking: bool) -> Iterator[Timer]:
         group_id, member_id = group.group_id, member.member_id
@@ -275,6 +353,15 @@ class ConsumerGroups:
             return NOTHING
         return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
 
+    def _expire_step(self, command: ExpireStep, now_ms: int) -> Decision:
+        """A classic member that has not joined, or not synced, in its rebalance timeout is removed."""
+        found, step = self._member(command.group_id, command.member_id), self._steps.get((command.group_id, command.member_id))
+        if found is None or step is None or step.deadline_ms is None or step.deadline_ms > now_ms:
+            return NOTHING
+        if not step.is_sync and not classic_members.has_to_join(*found):
+            return Decision(facts=(StepDue(command.group_id, command.member_id, None),))
+        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+
     # -- administration -----------------------------------------------------------------------------------------------
 
     def _describe(self, command: DescribeConsumerGroup, now_ms: int) -> Decision:
@@ -282,18 +369,9 @@ class ConsumerGroups:
         if group is None:
             result = DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} not found.")
         else:
-            assignor = preferred_assignor(Context(self._settings, self._image, now_ms), group.members.values())
-            members = tuple(_described(group, member) for member in group.members.values())
-            result = DescribedConsumerGroup(0, None, group.state.value, group.epoch, group.target_epoch, assignor, members)
+            result = described(Context(self._settings, self._image, now_ms), group)
         return Decision(replies=((command.token, result),))
 
 
-def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
-    return DescribedConsumer(
-        member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
-        member.topics, member.regex, _plain(member.assigned), group.targets.get(member.member_id, {}), member.classic is not None,
-    )  # fmt: skip
-
-
-def _plain(owned: Owned) -> Partitions:
-    return {topic: frozenset(indexes) for topic, indexes in owned.items()}
+def _answer(token: int, value: Any) -> Decision:
+    return Decision(replies=((token, value),))

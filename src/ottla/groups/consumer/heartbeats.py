@@ -38,6 +38,23 @@ def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat
     before = group.members.get(updated.member_id)
     if updated is before and are_topics_seen and group.epoch == group.target_epoch and updated.is_reconciled_to(group.target_epoch):
         return Beat(updated, _result(context, group, command, known, updated))  # most are of this kind
+    records, moved = advance(context, group, known, updated, replaced, command.owned, are_topics_seen=are_topics_seen)
+    result = _result(context, group, command, known, moved)
+    return Beat(moved, result, records, is_revoking=bool(moved.revoking) and (moved.revoking, moved.epoch) != (known.revoking, known.epoch))
+
+
+def advance(
+    context: Context,
+    group: ConsumerGroup,
+    known: ConsumerMember,
+    updated: ConsumerMember,
+    replaced: ConsumerMember | None,
+    owned: Partitions | None,
+    *,
+    are_topics_seen: bool,
+) -> tuple[list[StoredRecord], ConsumerMember]:
+    """The group with the member as it is now, epoch and target with it, and the member a step further; the records of all that."""
+    before = group.members.get(updated.member_id)
     previous = dict(group.targets)
     records: list[StoredRecord] = []
     if replaced is not None:
@@ -62,11 +79,10 @@ def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat
         records += changes
         target_epoch, target = epoch, targets[updated.member_id]
     topics = context.topic_ids(group.topics_of(updated))
-    moved = next_step(updated, target, target_epoch, owned=command.owned, is_free=group.is_free, subscribed=topics)
+    moved = next_step(updated, target, target_epoch, owned=owned, is_free=group.is_free, subscribed=topics)
     if before is None or not moved.has_as(before):
         records.append(moved.current_record(group.group_id))
-    result = _result(context, group, command, known, moved)
-    return Beat(moved, result, records, is_revoking=bool(moved.revoking) and (moved.revoking, moved.epoch) != (known.revoking, known.epoch))
+    return records, moved
 
 
 def _result(
@@ -105,7 +121,7 @@ def _known_member(context: Context, group: ConsumerGroup, command: ConsumerHeart
     if static is not None and static.member_id != member_id:
         if not is_joining:
             raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} belongs to member {static.member_id}")
-        if not static.is_away:
+        if not static.is_away and static.classic is None:
             text = f"instance id {instance_id} belongs to member {static.member_id}, which has not left"
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, text)
         return msgspec.structs.replace(static, member_id=member_id, epoch=0, previous_epoch=0), static

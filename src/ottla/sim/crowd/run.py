@@ -78,7 +78,7 @@ def _properties(rng: random.Random, *, is_flushed: bool) -> dict[str, str]:
         "log.cleaner.backoff.ms": "200",
         "log.cleaner.io.max.bytes.per.second": str(rng.choice([1500, 20_000, 10**9])),
         "log.segment.delete.delay.ms": str(rng.choice([0, 500, 3000])),
-        "ottla.log.scrub.interval.ms": "10",
+        "ottla.log.scrub.interval.ms": "1",
         "ottla.log.scrub.bytes.per.second": str(rng.choice([2000, 50_000])),
         "replica.alter.log.dirs.io.max.bytes.per.second": str(rng.choice([1500, 50_000])),
     } | ({"log.flush.interval.messages": "1"} if is_flushed else {})
