@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "adding-a-part.md"
 RUN = """
@@ -28,6 +30,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_part_of_the_page_is_one_new_file_and_one_line_of_the_list(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     [file] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -67,6 +67,7 @@ def page(port: int, path: str) -> str:
         return connection.getresponse().read().decode()
 
 
+@pytest.mark.slow
 def test_a_secret_is_found_nowhere(marked: Marked) -> None:
     broker, shown = marked.broker, []
     with Admin(broker.bootstrap) as admin:

@@ -57,6 +57,7 @@ def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster
     assert table[2].split()[:3] == ["1", "broker,controller", str(cluster.pids[1])]
 
 
+@pytest.mark.slow
 def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
     result = ottla("cluster", "status", "-B", cluster.bootstrap, "--format", "json")
     assert result.returncode == 0, result.stderr
@@ -134,6 +135,7 @@ def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) 
     assert 4 not in leaders(cluster.bootstrap, "old")
 
 
+@pytest.mark.slow
 def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
     assert "there is no node 77; the nodes are 1, 2, 3" in cluster.refused("kill", "77")
 
@@ -220,6 +222,7 @@ def test_a_node_that_cannot_start_ends_the_others_and_has_the_last_word(tmp_path
         assert "does not run" in cluster.refused("status")
 
 
+@pytest.mark.slow
 def test_a_cluster_needs_none_of_its_standard_streams(tmp_path: Path) -> None:
     port, place = consecutive_ports(4), tmp_path / "place"
     start = f"{sys.executable} -m ottla cluster start -n 1 --port {port} --data {place} <&- >&- 2>&-"
@@ -305,6 +308,7 @@ def test_a_key_that_no_node_could_start_with_is_refused_before_any_does(tmp_path
     assert not (tmp_path / "place" / "cluster.json").exists()
 
 
+@pytest.mark.slow
 def test_without_a_cluster_each_command_says_how_to_make_one(tmp_path: Path) -> None:
     assert "`ottla cluster start` makes one" in ottla("cluster", "status", "--data", str(tmp_path)).stderr
     for command in ("stop", "add"):

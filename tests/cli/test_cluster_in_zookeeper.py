@@ -45,6 +45,7 @@ def test_a_cluster_with_a_zookeeper_of_its_own_is_killed_in_parts_and_resumed(tm
     assert "keeps its metadata in the ZooKeeper at" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     options = ("-X", "zookeeper.connection.timeout.ms=500")
     place = ("--data", str(tmp_path / "place"))

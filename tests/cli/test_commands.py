@@ -46,6 +46,7 @@ def items(result: subprocess.CompletedProcess[str]) -> Any:
     return document["items"]
 
 
+@pytest.mark.slow
 def test_every_command_has_help() -> None:
     for name in COMMANDS:
         result = ottla("", name, "--help")
@@ -169,6 +170,7 @@ def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
     assert ottla(bootstrap, "group", "describe", "readers").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_consumer_group_is_described_with_what_its_members_have_and_are_to_have(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "grouped-848", "-p", "2")
     reader = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "readers-848", "group.protocol": "consumer"})
@@ -219,6 +221,7 @@ def test_dump_log_shows_batches_and_damage(bootstrap: str, tmp_path: Path) -> No
     assert "producer_id=7 first_offset=10 last_offset=20 last_stable_offset=15" in ottla("", "dump-log", str(aborted)).stdout
 
 
+@pytest.mark.slow
 def test_dev_serves_until_it_is_asked_to_stop_and_leaves_nothing() -> None:
     process = subprocess.Popen([sys.executable, "-m", "ottla", "dev", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
     try:
@@ -271,6 +274,7 @@ def test_refusals_are_reported_one_by_one_and_end_with_1(bootstrap: str) -> None
 
 
 @pytest.mark.parametrize("command", [("produce", "t"), ("consume", "t", "-g", "group")])
+@pytest.mark.slow
 def test_produce_and_consume_report_that_no_broker_can_be_reached_and_that_one_can_again(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = {"log.dirs": str(tmp_path), "offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     first = BrokerThread(config | {"listeners": "PLAINTEXT://127.0.0.1:0"}).start()

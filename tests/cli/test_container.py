@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
 from click.testing import CliRunner
 from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually
@@ -56,6 +57,7 @@ def test_the_compose_file_is_the_one_that_is_generated_and_its_nodes_are_configu
     assert json.loads(other.output)["services"]["ottla-1"]["environment"]["CLUSTER_ID"] != CLUSTER_ID
 
 
+@pytest.mark.slow
 def test_the_entry_point_formats_serves_and_stops(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -55,6 +55,7 @@ def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> Non
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.slow
 def test_every_line_of_a_broker_is_an_event(tmp_path: Path, form: str) -> None:
     """Starts, stops, unknown keys, a failed request and a killed process included."""
     with BrokerProcess(tmp_path, options=["--log-format", form, "--log-level", "debug"], nonsense="1") as broker:

@@ -67,6 +67,7 @@ def test_the_first_minute_of_the_readme(tmp_path: Path) -> None:
         terminal.run(records)
 
 
+@pytest.mark.slow
 def test_the_tutorial(terminal: Terminal) -> None:
     *typed, _ = sessions("tutorial.md")  # the last one needs Spark: tests/spark/test_tutorial.py
     program, shown = blocks("tutorial.md", "python")[0], blocks("tutorial.md", "")[1]
@@ -80,6 +81,7 @@ def test_the_page_of_commands(terminal: Terminal) -> None:
     terminal.run(records)
 
 
+@pytest.mark.slow
 def test_the_page_of_authorization(terminal: Terminal) -> None:
     [rules] = sessions("authorization.md")
     terminal.run(rules)
@@ -91,6 +93,7 @@ def test_the_page_of_histories(terminal: Terminal) -> None:
     terminal.run(judged)
 
 
+@pytest.mark.slow
 def test_a_secured_broker_and_tokens_of_the_page_of_security(tmp_path: Path) -> None:
     (start, *users), tokens = sessions("security.md")
     secured = start._replace(command=f"{start.command} -X delegation.token.secret.key=a-secret")

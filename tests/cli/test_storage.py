@@ -130,6 +130,7 @@ def test_an_id_is_22_characters_that_a_command_line_takes(tmp_path: Path) -> Non
     assert format_(tmp_path, "--cluster-id", text.strip())[0] == 0
 
 
+@pytest.mark.slow
 def test_info_says_whose_each_directory_is_and_what_is_wrong_with_it(tmp_path: Path) -> None:
     dirs = f"log.dirs={tmp_path}/a,{tmp_path}/b"
     code, text = storage("info", "-X", dirs)
@@ -148,6 +149,7 @@ def test_info_says_whose_each_directory_is_and_what_is_wrong_with_it(tmp_path: P
     assert (code, "belongs to another system" in text) == (1, True)
 
 
+@pytest.mark.slow
 def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluster(tmp_path: Path) -> None:
     assert format_(tmp_path, "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")[0] == 0
     shutil.rmtree(tmp_path / "b")

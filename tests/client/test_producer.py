@@ -47,6 +47,7 @@ def test_mechanism_16_send_returns_before_the_acknowledgement_and_batches_gather
     with_broker(body)
 
 
+@pytest.mark.slow
 def test_order_and_single_storage_survive_broken_connections() -> None:
     async def body(broker: SimBroker) -> None:
         producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0, batch_size=64))

@@ -191,6 +191,7 @@ def test_what_counts_is_what_was_committed(level: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.slow
 def test_the_runs_meet_every_end(level: int) -> None:
     """A test of the test."""
     met = sum((ends_of(level, seed) for seed in range(100, 120)), Counter())

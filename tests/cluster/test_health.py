@@ -92,6 +92,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_a_cluster_in_zookeeper_mode_is_well_when_it_is(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     """One of the brokers is the controller, and a broker that is down is not registered."""
 

@@ -70,6 +70,7 @@ def test_preferred_leaders_return_by_themselves(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_the_last_leader_is_told_while_nobody_leads(tmp_path: Path) -> None:
     """Broker 2 has the only replica."""
 

@@ -42,6 +42,7 @@ def test_mechanism_05_brokers_have_ids_of_their_own_and_host_partitions_of_many_
                 second.kill()
 
 
+@pytest.mark.slow
 def test_mechanism_15_any_broker_tells_the_metadata_and_a_new_leader_is_seen_after_a_refresh(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         with Admin(cluster.bootstrap) as admin:
@@ -84,6 +85,7 @@ def test_mechanism_33_one_controller_is_active_and_one_that_was_deposed_decides_
         assert '"controller_inactive"' in cluster.nodes[old.leader_id].log()
 
 
+@pytest.mark.slow
 def test_mechanism_70_all_brokers_behind_one_address_serve_for_the_bootstrap(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         [port] = lasting_ports(1)

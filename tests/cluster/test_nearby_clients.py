@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from tests.cluster.loop_clients import asking, send
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import WAIT_SECONDS_MAX
@@ -57,6 +58,7 @@ def read_bytes(cluster: LoopCluster, node: int) -> int:
     return cluster.nodes[node].partitions.by_name["t"][0].meters.bytes_out
 
 
+@pytest.mark.slow
 def test_librdkafka_reads_from_the_replica_in_its_rack_and_from_the_leader_when_that_has_stopped(tmp_path: Path) -> None:
     async def main() -> None:
         async with cluster_on_loop(tmp_path, broker_rack="rack-{node}", replica_selector_class=RACK_AWARE) as cluster:

@@ -35,6 +35,7 @@ async def create(cluster: LoopCluster, asked: int, topic: NewTopic) -> None:
 
 
 @pytest.mark.parametrize("asked", NODES)
+@pytest.mark.slow
 def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> None:
     """Mechanism 9: six partitions, two for each broker."""
 
@@ -63,6 +64,7 @@ def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> N
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_the_active_controller_stops_and_comes_back_with_what_was_decided_meanwhile(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:
@@ -102,6 +104,7 @@ def test_all_nodes_stop_and_start_with_their_records(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_every_controller_is_known_to_every_node_and_a_tool_may_ask_any_of_them(tmp_path: Path) -> None:
     """KIP-919: DescribeCluster on a controllers' listener."""
 
@@ -132,6 +135,7 @@ def test_every_controller_is_known_to_every_node_and_a_tool_may_ask_any_of_them(
 
 
 @pytest.mark.parametrize("is_patient", [True, False])
+@pytest.mark.slow
 def test_a_broker_that_passes_a_change_on_answers_once_it_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_patient: bool
 ) -> None:

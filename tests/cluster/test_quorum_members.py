@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.processes import CLUSTER_ID, ClusterProcesses
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
@@ -20,6 +21,7 @@ def directory_of(data: Path) -> bytes:
     return uuid_bytes(next(line.removeprefix("directory.id=") for line in lines if line.startswith("directory.id=")))
 
 
+@pytest.mark.slow
 def test_voters_and_observers_are_told_with_their_directories_and_a_voter_that_says_where_it_is_is_heard(tmp_path: Path) -> None:
     """kafka-metadata-quorum shows a directory id for each; Kafka's voters send UpdateRaftVoter to each new leader."""
     with ClusterProcesses(tmp_path) as cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.cluster.loop_clients import asking, send, values
 from tests.cluster.one_loop import cluster_on_loop
 from tests.waiting import eventually_is
@@ -15,6 +16,7 @@ from ottla.errors import ErrorCode
 PARTITION = TopicPartition("t", 0)
 
 
+@pytest.mark.slow
 def test_a_partition_moves_with_its_records_and_its_leader_goes_with_its_replica(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:
@@ -43,6 +45,7 @@ def test_a_partition_moves_with_its_records_and_its_leader_goes_with_its_replica
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_a_move_waits_for_a_broker_that_is_away_and_may_be_taken_back(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster, asking(cluster, 1) as admin:

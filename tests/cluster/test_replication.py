@@ -28,6 +28,7 @@ from ottla.sync import Admin, NewTopic, Producer
 CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
+@pytest.mark.slow
 def test_what_acks_all_acknowledges_is_in_three_logs_that_are_equal_byte_for_byte(tmp_path: Path) -> None:
     """Mechanism 22: through segments that roll, in every codec, from producers at once. Each replica is another broker (24)."""
     with ClusterProcesses(tmp_path, log_segment_bytes="16384") as cluster, Admin(cluster.bootstrap) as admin:
@@ -46,6 +47,7 @@ def test_what_acks_all_acknowledges_is_in_three_logs_that_are_equal_byte_for_byt
                 assert len(list((node.data / f"t-{index}").glob("*.log"))) > 1
 
 
+@pytest.mark.slow
 def test_a_replication_factor_above_the_brokers_and_replicas_on_one_broker_are_refused(tmp_path: Path) -> None:
     """Mechanism 24."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
@@ -58,6 +60,7 @@ def test_a_replication_factor_above_the_brokers_and_replicas_on_one_broker_are_r
         assert {name: error and error.code for name, error in refused.items()} == {name: code for name, (_, code) in wanted.items()}
 
 
+@pytest.mark.slow
 def test_a_follower_refuses_producers_and_consumers_and_says_who_leads(tmp_path: Path) -> None:
     """Mechanisms 14 and 23."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:

@@ -16,6 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 
 
+@pytest.mark.slow
 def test_topics_spread_over_all_brokers_and_every_broker_serves_all_of_them(tmp_path: Path) -> None:
     """Mechanism 9: each broker leads its share; clients may ask any broker for any change."""
     with ClusterProcesses(tmp_path) as cluster:
@@ -43,6 +44,7 @@ def test_topics_spread_over_all_brokers_and_every_broker_serves_all_of_them(tmp_
             assert sum(offset.offset for offset in committed.values()) == 90
 
 
+@pytest.mark.slow
 def test_a_replication_factor_above_the_brokers_is_refused_in_words(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         refused = admin.create_topics([NewTopic("t", 1, 4)])["t"]
@@ -95,6 +97,7 @@ def test_the_active_controller_dies_and_nothing_that_it_acknowledged_is_lost(tmp
             assert {node.node_id for node in nodes} == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_gone_is_fenced_and_leads_again_when_it_is_back(tmp_path: Path) -> None:
     """On default timeouts: nine seconds of silence."""
     with ClusterProcesses(tmp_path) as cluster, Admin(cluster.nodes[1].bootstrap) as admin:
@@ -125,6 +128,7 @@ def test_all_nodes_restart_and_go_on_where_they_were(tmp_path: Path) -> None:
 
 
 @quorum_only
+@pytest.mark.slow
 def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
     """Mechanism 8. It is told two servers that may know the voters: nobody is at the first one, and the second one is no controller."""
     with ClusterProcesses(tmp_path) as cluster:
@@ -143,6 +147,7 @@ def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
 
 @quorum_only
 @pytest.mark.parametrize("wrong", ["emptied", "foreign"])
+@pytest.mark.slow
 def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong: str) -> None:
     with ClusterProcesses(tmp_path) as cluster:
         node = cluster.nodes[3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.cluster.loop_clients import asking, send
 from tests.cluster.one_loop import cluster_on_loop
 from tests.waiting import eventually_is
@@ -14,6 +15,7 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.types import GROUP_METADATA_TOPIC
 
 
+@pytest.mark.slow
 def test_topics_of_three_replicas_are_made_while_one_of_three_brokers_is_down(tmp_path: Path) -> None:
     makes_topics(tmp_path, "")
 

@@ -73,6 +73,7 @@ def cluster(tmp_path: Path, zookeeper: ZooKeeperServer) -> Iterator[ZookeeperClu
         yield made
 
 
+@pytest.mark.slow
 def test_a_cluster_lives_in_zookeeper(cluster: ZookeeperCluster) -> None:
     """Mechanisms 28, 36, 64, 65: znodes say who is there, where partitions are, who leads, who is in sync."""
     assert cluster.children("/brokers/ids") == ["1", "2", "3"]
@@ -194,6 +195,7 @@ def stop_in_turn(cluster: ZookeeperCluster) -> None:
         assert not load.failed
 
 
+@pytest.mark.slow
 def test_configurations_are_changed_by_znodes_and_by_clients(cluster: ZookeeperCluster) -> None:
     """Mechanism 73: what a tool writes below /config and says below /config/changes is in force at once, on every broker."""
     with Admin(cluster.bootstrap) as admin:
@@ -355,6 +357,7 @@ def create_topic(bootstrap: str, name: str) -> int | None:
     return None if result is None else int(result.code)
 
 
+@pytest.mark.slow
 def test_what_has_no_place_in_zookeeper_is_refused_in_words(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with ZookeeperCluster(tmp_path, zookeeper, 1) as cluster, Admin(cluster.bootstrap) as admin:
         for change in (
@@ -366,6 +369,7 @@ def test_what_has_no_place_in_zookeeper_is_refused_in_words(tmp_path: Path, zook
         assert cluster.epoch == 1, "the controller goes on"
 
 
+@pytest.mark.slow
 def test_groups_are_shown_below_consumers_and_old_offsets_are_taken_over(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     """Mechanisms 66, 68, 69: members, owners and offsets of a group, written by its coordinator."""
     with ZookeeperCluster(tmp_path, zookeeper, 2, ottla_zookeeper_group_registry="true") as cluster:

@@ -76,6 +76,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     server.kill()
 
 
+@pytest.mark.slow
 def test_a_session_by_tls_is_one_like_any_other(secure: Secure) -> None:
     """Many answers come at once, in records of TLS that do not end where answers do."""
 

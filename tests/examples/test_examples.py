@@ -38,6 +38,7 @@ def test_mechanism_80_an_event_driven_service(broker: BrokerProcess) -> None:
         assert sum(end_offsets(client, "shop.payments", 3)) == 100
 
 
+@pytest.mark.slow
 def test_mechanism_80_ingestion_of_a_file_into_parquet(broker: BrokerProcess, tmp_path: Path) -> None:
     lines = [f"host-{number % 3} line {number}" for number in range(2000)]
     (tmp_path / "app.log").write_text("\n".join(lines) + "\n")

@@ -81,6 +81,7 @@ async def create_topic(broker: BrokerProcess, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.slow
 def test_10000_records_survive_restarts_of_broker_and_consumer(broker: BrokerProcess, codec: str) -> None:
     async def run() -> None:
         topic = f"records-{codec}"

@@ -133,6 +133,7 @@ def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky", "consumer-uniform", "consumer-range"])
+@pytest.mark.slow
 def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_and_go(broker: BrokerProcess, strategy: str) -> None:
     """One member owns all six partitions, then four share them, then two: balanced each time, and never two owners of one."""
     topic, group = create(broker, f"scaled-{strategy}", PARTITION_COUNT, record_count=600), f"scaled-{strategy}"
@@ -236,6 +237,7 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
     return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one starts again
 
 
+@pytest.mark.slow
 def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess) -> None:
     """Kill -9 while one joins, and again while one leaves: the others read on, no partition has two owners, and nothing is passed over."""
     topic, group, claims = create(broker, "killed-848", PARTITION_COUNT, record_count=60), "killed-848", Claims()
@@ -273,6 +275,7 @@ def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broke
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+@pytest.mark.slow
 def test_a_group_is_moved_from_one_protocol_to_the_other_member_by_member_and_back(broker: BrokerProcess, strategy: str) -> None:
     """KIP-848: no partition has two owners while members of both protocols read, whichever is in the majority."""
     topic, group, claims = create(broker, f"moved-{strategy}", PARTITION_COUNT, record_count=60), f"moved-{strategy}", Claims()

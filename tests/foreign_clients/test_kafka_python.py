@@ -67,6 +67,7 @@ def consume(
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.slow
 def test_10000_records_survive_restarts_of_broker_and_consumer(broker: BrokerProcess, codec: str) -> None:
     topic = f"records-{codec}"
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

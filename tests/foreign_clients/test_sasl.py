@@ -83,6 +83,7 @@ def test_librdkafka_writes_and_reads(broker: Guarded, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.slow
 def test_librdkafka_with_a_wrong_password_is_refused(broker: Guarded, mechanism: str) -> None:
     errors: list[Any] = []
     settings: dict[str, Any] = {**librdkafka(broker, mechanism, "wrong"), "error_cb": errors.append, "log_level": 0}
@@ -124,6 +125,7 @@ def test_kafka_python_writes_and_reads(broker: Guarded, mechanism: str) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_kafka_python_with_a_wrong_password_is_refused(broker: Guarded) -> None:
     with pytest.raises(KafkaError):
         KafkaAdminClient(**python(broker, "SCRAM-SHA-256", "wrong"), bootstrap_timeout_ms=3000)

@@ -116,6 +116,7 @@ def test_kafka_python_writes_and_reads(broker: Secured, listener: str) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_without_its_certificate_a_client_is_refused(broker: Secured) -> None:
     settings = broker.python("MUTUAL") | {"ssl_cafile": str(broker.authority.trust), "bootstrap_timeout_ms": 3000}
     with pytest.raises(KafkaError):

@@ -182,6 +182,7 @@ def committed(broker: Served, topic: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.slow
 def test_mechanism_77_a_transaction_is_atomic_over_topics_and_offsets_and_a_zombie_is_fenced(broker: BrokerProcess, client: str) -> None:
     topics = [f"{client}-{topic}" for topic in TOPICS]
     create(broker, *topics)

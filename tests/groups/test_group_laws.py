@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -293,6 +294,7 @@ class Group(RuleBasedStateMachine):
         assert max(shares) - min(shares) <= 1
 
 
+@pytest.mark.slow
 def test_a_group_keeps_its_laws_whatever_its_members_do() -> None:
     run_state_machine_as_test(Group, settings=settings(max_examples=max(150, settings().max_examples), stateful_step_count=40))
 

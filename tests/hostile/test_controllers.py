@@ -105,6 +105,7 @@ def test_every_bad_input_of_the_brokers_listener_at_the_controllers(judge: Clust
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_one_hostile_value_in_each_request_that_controllers_serve(judge: ClusterJudge) -> None:
     port = judge.controller_port(judge.asked)
     for case in list(leaves.of_controllers())[::STRIDE]:
@@ -113,6 +114,7 @@ def test_one_hostile_value_in_each_request_that_controllers_serve(judge: Cluster
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_one_hostile_value_in_each_request_between_brokers(judge: ClusterJudge) -> None:
     for case in list(leaves.of_brokers())[:: max(1, STRIDE // 2)]:
         judge.try_case(case, judge.node.port)

@@ -37,6 +37,7 @@ def connect(judge: Judge, stack: contextlib.ExitStack) -> socket.socket:
     return stack.enter_context(socket.create_connection(("127.0.0.1", judge.broker.port), 20))
 
 
+@pytest.mark.slow
 def test_3000_idle_connections_and_200_slow_writers_delay_no_other_client(judge: Judge) -> None:
     request = produce(batch_of(b"slow but honest" * 20))
     with contextlib.ExitStack() as stack:

@@ -17,6 +17,7 @@ MANY = 30
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.slow
 def test_no_two_members_read_a_partition_while_coordinators_come_and_go() -> None:
     states: Counter[str] = Counter()
     for seed in range(SEEDS):

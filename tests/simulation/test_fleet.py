@@ -43,6 +43,7 @@ def test_a_schedule_in_place_of_the_seeds_own_is_carried_out() -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.slow
 def test_nodes_beside_each_other_keep_their_promises(first: int) -> None:
     met = Counter[str]()
     for seed in range(first, min(first + CHUNK, SEEDS)):

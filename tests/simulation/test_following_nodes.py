@@ -13,6 +13,7 @@ BLOCKS = 3
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.slow
 def test_records_and_commits_outlive_their_brokers_absence(block: int) -> None:
     states: Counter[str] = Counter()
     acknowledged = 0
@@ -27,5 +28,6 @@ def test_records_and_commits_outlive_their_brokers_absence(block: int) -> None:
     assert sum(count for name, count in states.items() if name.startswith("trouble")) > 5
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     assert explore_following(1).digest == explore_following(1).digest

@@ -165,6 +165,7 @@ def test_mechanism_19_acks_1_survives_nothing_a_record_that_the_leader_alone_has
 
 
 @pytest.mark.parametrize("is_controller", [False, True])
+@pytest.mark.slow
 def test_mechanism_35_after_kill_9_of_a_leader_a_producer_goes_on_within_a_second(is_controller: bool) -> None:
     """Of simulated time, from the kill to the acknowledgement of a record that was sent after it."""
     took = sorted(unavailable_seconds(seed, is_controller=is_controller) for seed in range(UNAVAILABLE_SEEDS))

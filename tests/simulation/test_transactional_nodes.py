@@ -18,7 +18,7 @@ SEEDS = int(os.environ.get("OTTLA_SEEDS", "0"))
 WATCHED = ("markers sent", "stable offsets looked at", "transactional batches", "decisions committed")
 MANY = 60
 """So many seeds reach every state that matters."""
-KINDS = {"killed": (explore_transactions, RARE, 2), "hard": (explore_hard_transactions, (*RARE, *RARE_IN_HARD_ONES), 1)}
+KINDS = {"killed": (explore_transactions, RARE, 1), "hard": (explore_hard_transactions, (*RARE, *RARE_IN_HARD_ONES), 1)}
 """How nodes are explored, what many seeds must have met, and the share of ``make test``."""
 
 

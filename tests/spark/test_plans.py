@@ -41,6 +41,7 @@ EXPECTED = [
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
     monkeypatch.setattr(defaults, "stop_session", lambda: None)

@@ -123,6 +123,7 @@ def test_a_read_that_cannot_be_says_why(spark, topics: Topics, options, schema, 
         (reader if schema is None else reader.schema(schema)).load().collect()
 
 
+@pytest.mark.slow
 def test_a_stream_resumes_from_its_checkpoint_in_limited_batches(spark, topics: Topics, tmp_path: Path):
     topic = topics.create(3)
     for partition, count in enumerate((60, 30, 10)):

@@ -16,6 +16,7 @@ PROPERTIES = {"listeners": "PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.d
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_pipeline_writes_the_totals_that_the_page_shows(spark: Any, tmp_path: Path) -> None:
     [program] = [block for block in blocks(PAGE, "python") if "ottla.spark" in block]
     [typed] = sessions(PAGE)[-1]

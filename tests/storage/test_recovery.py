@@ -83,6 +83,7 @@ def log_files(disk: InstantDisk) -> list[str]:
     return sorted(path for path in disk.files if path.endswith(".log"))
 
 
+@pytest.mark.slow
 def test_mechanism_50_a_log_cut_at_any_byte_is_recovered_to_complete_batches() -> None:
     disk = InstantDisk()
     everything = records_of(filled(disk))
@@ -95,6 +96,7 @@ def test_mechanism_50_a_log_cut_at_any_byte_is_recovered_to_complete_batches() -
     assert len(lengths) > 12
 
 
+@pytest.mark.slow
 def test_mechanism_50_a_log_with_any_byte_flipped_is_cut_before_it() -> None:
     disk = InstantDisk()
     log = filled(disk)

@@ -48,6 +48,7 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_three_nodes_in_one_thread_replicate_and_come_back_one_by_one() -> None:
     with thread_cluster(3) as served:
         topic = served.topic(partitions=1)

@@ -89,6 +89,7 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
     assert re.fullmatch(r"5 passed in .*", "\n".join(said)), output
 
 
+@pytest.mark.slow
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
     assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
 
@@ -103,6 +104,7 @@ def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: 
     assert re.search(r"test_thread(?s:.)*ottla in this process(?s:.)*topic_created|ottla in this process", output)
 
 
+@pytest.mark.slow
 def test_a_project_has_broker_keys_of_its_own(tmp_path: Path) -> None:
     code, output = run(tmp_path, PROPERTIES)
     assert code == 0, output
