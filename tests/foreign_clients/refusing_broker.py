@@ -26,8 +26,9 @@ UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 QUESTIONS: Final[tuple[type, ...]] = (JoinGroup, SyncGroup, Heartbeat, CommitOffsets, FetchOffsets)
-"""What a member asks its coordinator; by the consumer protocol:"""
+"""What a member of the classic protocol asks its coordinator."""
 QUESTIONS_BY_HEARTBEATS: Final[tuple[type, ...]] = (ConsumerHeartbeat, CommitOffsets, FetchOffsets)
+"""What one of the consumer protocol asks (KIP-848)."""
 
 
 class Refusing:

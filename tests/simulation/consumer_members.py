@@ -204,15 +204,13 @@ class MembersAtWork(Work):
         await client.machine.run(run())
 
     async def _topic_id(self, cluster: Cluster) -> bytes:
-        while True:
-            try:
-                await cluster.refresh([SHARED])
-            except KafkaError:
-                pass
-            found = cluster.topics.get(SHARED)
-            if found is not None:
-                return found.topic_id
-            await asyncio.sleep(0.2)
+        async with asyncio.timeout(HEAL_SECONDS):
+            while (found := cluster.topics.get(SHARED)) is None:
+                try:
+                    await cluster.refresh([SHARED])
+                except KafkaError:
+                    await asyncio.sleep(0.2)
+            return found.topic_id
 
     async def judge(self, brokers: Mapping[int, Broker]) -> list[str]:
         self._states["partitions taken by members"] += self._readers.taken_count
