@@ -32,7 +32,7 @@ class NodeExistsError(CoordinationError):
 
 
 class BadVersionError(CoordinationError):
-    """The znode has another version than the one that the request names."""
+    """The znode's version differs from the version that the request names."""
 
 
 class NotEmptyError(CoordinationError):

@@ -87,8 +87,8 @@ class Park:
 class Decision:
     """The consequences of one command. Empty parts cost nothing.
 
-    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Those of a
-    ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records.
+    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Records with
+    a ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records.
     """
 
     records: tuple[StoredRecord, ...] = ()

@@ -70,7 +70,7 @@ class IsrMeters:
 class ReplicationMeters:
     """Counts of what brokers copy from each other: bytes of record batches fetched by this one, and from it.
 
-    Those of replicas that a reassignment adds are counted apart, too.
+    The bytes of replicas that a reassignment adds are also counted apart.
     """
 
     __slots__ = ("bytes_in", "bytes_out", "reassignment_bytes_in", "reassignment_bytes_out")

@@ -315,8 +315,8 @@ class Network(Protocol):
     ) -> Listener:
         """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
 
-        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffers are those of the accepted
-        connections' sockets; -1 leaves them to the system. With ``tls`` handlers see what was decrypted; ``accept`` comes before the
+        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffer sizes apply to the sockets of
+        accepted connections; -1 leaves them to the system. With ``tls`` handlers see what was decrypted; ``accept`` comes before the
         handshake, ``on_tls`` after it.
         """
         ...

@@ -85,7 +85,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    """No test meets the faults of the one before, and no fixture those of its test."""
+    """Clears the faults before fixtures are torn down, so that neither they nor the next test meet them."""
     threads = sys.modules.get("ottla.testing.thread_nodes")
     if threads is not None:
         for nodes in list(threads.running):

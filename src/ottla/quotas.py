@@ -163,7 +163,7 @@ _NOTHING: Final[Mapping[str, float]] = {}
 
 
 class RateMeter:
-    """A rate over a number of windows. Invariant: ``_sums`` are those of at most ``window_count`` windows, the newest last.
+    """A rate over a number of windows. Invariant: ``_sums`` has at most ``window_count`` windows, the newest last.
 
     The time is taken to be ``least_ms`` at least, all windows but the current one if that is not given: a short burst is not a high rate.
     """

@@ -1,8 +1,8 @@
 """Who asks for a guarded page: by a certificate, or by a name and a password (RFC 7617).
 
-Names are those of ``listener.name.admin.plain.sasl.jaas.config`` (``user_NAME="PASSWORD"``), then the cluster's SCRAM users. An unknown
-user takes the same steps as a wrong password. A password that was right is remembered for a minute, by an HMAC under a key of this
-process, and only for the credential that it was right for: one that was changed or removed counts at once.
+Names are looked up in ``listener.name.admin.plain.sasl.jaas.config`` (``user_NAME="PASSWORD"``), then among the cluster's SCRAM users. An
+unknown user takes the same steps as a wrong password. A correct password is remembered for a minute, by an HMAC under a key of this
+process, and only for the credential that it matched: a credential that is changed or removed takes effect at once.
 """
 
 from __future__ import annotations

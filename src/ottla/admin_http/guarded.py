@@ -1,8 +1,8 @@
 """The admin pages over TLS, for who shows who it is and may DESCRIBE the cluster. ``/healthz``, ``/livez`` and ``/readyz`` stay open.
 
 A load balancer without a password is answered whether the broker is ready, and not why it is not. Without an authorizer all who connect
-are let in, as by the broker's own listeners. Keys and certificates are those of ``listener.name.admin.ssl.*``, else of ``ssl.*``; others
-count after a restart.
+are let in, as by the broker's own listeners. Keys and certificates come from ``listener.name.admin.ssl.*``, else from ``ssl.*``; a change
+takes effect after a restart.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def guarded_pages(status: Status, pages: AdminPages, host: str, port: int)
 
     def accept(transport: Connection) -> _Asking:
         made = _Asking(transport, guard, connections)
-        if len(connections) > CONNECTIONS_MAX:  # the one that has waited for the longest time
+        if len(connections) > CONNECTIONS_MAX:  # close the connection that has waited longest
             next(iter(connections)).abort()
         return made
 

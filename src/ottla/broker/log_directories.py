@@ -1,4 +1,4 @@
-"""The log directories of one node: recognised or formatted, locked, and marked as those of a process that runs."""
+"""The log directories of one node: recognised or formatted, locked, and marked as in use by a running process."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Status:
 
     @property
     def election_count(self) -> int:
-        """Leaders that this node's controller has elected, but for those of new partitions."""
+        """Leaders that this node's controller has elected, not counting the first leaders of new partitions."""
         return self.parts.controller.election_count
 
     @property

@@ -1,4 +1,4 @@
-"""``ottla broker``: start one; list those of a cluster, and their log directories; remove one that will not return."""
+"""``ottla broker``: start a broker; list a cluster's brokers and their log directories; remove a broker that will not return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 @click.group()
 def broker() -> None:
-    """Run a broker; list those of a cluster."""
+    """Run a broker; list a cluster's brokers."""
 
 
 @broker.command()
@@ -38,8 +38,8 @@ def start(
     """Serve until SIGTERM or Ctrl-C.
 
     Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win. With --cores, ids
-    and ports of the brokers count up from those of the first, each entry of log.dirs has a directory for each broker, and a broker that
-    fails is started again.
+    and ports count up from the first broker's, each entry of log.dirs has a directory for each broker, and a broker that fails is
+    started again.
     """
     gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
     given = gather(file, os.environ, overrides)

@@ -355,7 +355,7 @@ def restart(node: int, data: str | None) -> None:
 @cluster.command()
 @data_option
 def add(data: str | None) -> None:
-    """Add a broker to the running cluster. New topics have partitions on it; those of older topics stay where they are."""
+    """Add a broker to the running cluster. New topics have partitions on it; older topics stay where they are."""
     from ottla.cli.nodes.place import PlaceState
 
     state = msgspec.json.decode(order(place_of(data), "add").state, type=PlaceState)

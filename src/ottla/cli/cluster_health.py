@@ -178,7 +178,7 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
 
 
 def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
-    """Times are those of the leader's clock, which has itself fetched just now."""
+    """Yields the voters by id. All times are read from the leader's clock, and the leader itself counts as having fetched just now."""
     leader = next(voter for voter in quorum.voters if voter.node_id == quorum.leader_id)
     for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
         is_silent = leader.last_fetch_ms - voter.last_fetch_ms > SILENT_MS_MAX

@@ -41,7 +41,7 @@ def resource_options(function: F) -> F:
 
 
 def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str | None, client_metrics: str | None) -> ConfigResource:
-    """The one that was named."""
+    """Returns the resource that the options name."""
     from ottla.sync import Broker, ClientMetrics, Group, Topic
 
     if broker is not None and not broker.isdecimal():

@@ -150,7 +150,7 @@ def export(group_id: str, bootstrap: str) -> None:
 @bootstrap_option
 @format_option
 def import_offsets(group_id: str, file: TextIO, yes: bool, bootstrap: str, output: str) -> None:
-    """Set an empty group's offsets to those of FILE, as `ottla group export` prints them. Prints the plan; --yes applies it."""
+    """Set an empty group's offsets from FILE, as `ottla group export` prints them. Prints the plan; --yes applies it."""
     from ottla.sync import Admin
 
     plan: dict[TopicPartition, int] = {}

@@ -1,6 +1,6 @@
 """Which partitions need attention: what ``ottla topic describe`` shows with one of its filters, of one topic or of all.
 
-The filters mean what those of kafka-topics do: a partition without a leader has too few in sync whatever its ISR says, one whose leader
+The filters mean the same as in kafka-topics: a partition without a leader has too few in sync whatever its ISR says, one whose leader
 does not serve is unavailable, and ``min.insync.replicas`` counts as it is configured, also where there are fewer replicas.
 """
 

@@ -92,7 +92,7 @@ def sql(
 
 
 def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
-    """Those of the topics that have a schema in the registry."""
+    """Returns the topics that have a schema in the registry, each with its form."""
     from ottla.spark.avro_values import avro
     from ottla.spark.protobuf_values import protobuf
     from ottla.spark.registry import WRONG_KIND, Registry, RegistryError

@@ -36,7 +36,7 @@ class TemporaryPlace:
 
 
 def remove_leftovers() -> None:
-    """Directories of processes that were killed no longer exist. Those of other users, and of processes that live, stay."""
+    """Removes the directories that killed processes left. Directories of other users, and of processes that live, stay."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()):
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):

@@ -150,7 +150,7 @@ class FetchBuffer:
         self._counts = Counter(fetched.partition for fetched in self._fetched)
 
     def _is_current(self, fetched: Fetched) -> bool:
-        """The partition is assigned, and its position is still the one that it was fetched for."""
+        """True when the partition is assigned, and its position has not changed since this was fetched."""
         state = self._positions.get(fetched.partition)
         return state is not None and state.version == fetched.version
 

@@ -314,7 +314,7 @@ class Cluster:
             self.nodes |= nodes
 
     def take_leader(self, partition: TopicPartition, leader: int, leader_epoch: int) -> bool:
-        """The partition's leader is the one that an answer names; False when that is no news, or that broker is not known."""
+        """Takes the partition's leader from an answer; False when that is no news, or that broker is not known."""
         topic = self.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic is not None else None
         if known is None or leader_epoch <= known.leader_epoch or leader not in self.nodes:

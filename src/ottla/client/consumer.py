@@ -1,8 +1,8 @@
 """The consumer: records out of assigned partitions, in order within each.
 
 Partitions are either assigned by hand (``assign``) or by a group (``subscribe``). Everything happens on the caller's loop:
-heartbeats and fetches run beside ``poll``, positions move only inside it. Offsets are committed by hand or, with
-auto-commit, those of records that were handed out before the present ``poll``. What asks no broker is no coroutine.
+heartbeats and fetches run beside ``poll``, positions move only inside it. Offsets are committed by hand; auto-commit
+covers the records that were handed out before the present ``poll``. What asks no broker is no coroutine.
 
 Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative rebalancing).
 """
@@ -108,11 +108,11 @@ class Consumer:
         self._cluster.retain({partition.topic for partition in self._positions})
 
     def subscription(self) -> list[str]:
-        """The topics that this consumer asks its group for: those of ``subscribe``, or those that its pattern has matched so far."""
+        """Returns the topics that this consumer asks its group for: given to ``subscribe``, or matched by its pattern so far."""
         return [] if self._subscription is None else self._subscription.topics()
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read at present."""
+        """Returns the partitions that are read at present."""
         return list(self._positions)
 
     @property
@@ -240,9 +240,9 @@ class Consumer:
         self._buffer.forget()
 
     async def _find_positions(self) -> None:
-        """Partitions without a position begin at the group's commit, else where the reset policy says.
+        """Sets missing positions to the group's commits, else to where the reset policy says.
 
-        Those of which a transaction has offsets that is still open have no position until it has ended.
+        A partition whose offsets are part of an open transaction has no position until that transaction has ended.
         """
         unknown = self._positions.unknown(self._clock.monotonic_ms())
         if not unknown:
@@ -350,9 +350,10 @@ class Consumer:
     # Commits
 
     async def commit(self, offsets: Committable | None = None) -> None:
-        """The offsets are stored in the group; a record stands for the one after it. Without any, those after all that was handed out.
+        """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
-        With enable.auto.offset.store=false, those of ``store_offsets``. ILLEGAL_GENERATION when this consumer is no member at present.
+        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. ILLEGAL_GENERATION when this consumer is
+        no member at present.
         """
         self._group()
         await self._commits.commit(offsets, is_subscribed=self._subscription is not None)

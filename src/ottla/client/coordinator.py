@@ -106,7 +106,7 @@ class GroupCoordinator(Coordinator):
             attempt += 1
 
     async def look_up(self, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, tuple[int, int]], set[TopicPartition]]:
-        """Offset and leader epoch of each partition that has a commit; and those of which a transaction that is still open has one."""
+        """Returns offset and leader epoch of each committed partition, and the partitions with offsets in a transaction that is open."""
         topics: dict[str, OffsetFetchRequestTopic] = {}
         for partition in partitions:
             topics.setdefault(partition.topic, OffsetFetchRequestTopic(partition.topic)).partition_indexes.append(partition.partition)

@@ -3,7 +3,7 @@
 Partitions are fetched from their leaders, or from the replicas in the client's rack that these name (KIP-392).
 
 What comes back is decoded at once and buffered (``buffer.py``). Records below the position (a fetch returns complete batches) and
-control records are passed over; with read_committed those of aborted transactions too. Fetches have a connection of their own to each
+control records are passed over; with read_committed aborted records too. Fetches have a connection of their own to each
 leader: nothing that is asked meanwhile waits until one that has found no records is answered. Source: KIP-74 (limits), KIP-98
 (isolation), KIP-320 (epochs).
 """

@@ -257,7 +257,7 @@ class GroupMembership:
                 wake()
 
     async def _drop_out(self) -> None:
-        """The application does not poll: others get its partitions, those of a static member when its session is over (KIP-345)."""
+        """Leaves, for the application does not poll. Others get its partitions; a static member's, when its session is over (KIP-345)."""
         if self._settings.group_instance_id is None:
             await self._send_leave()
         self._start_over(keep_id=False)

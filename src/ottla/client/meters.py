@@ -14,7 +14,7 @@ from ottla.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:
-    """Bytes are those of records before compression; a request takes from when it is sent until it is answered, or has failed."""
+    """Counts of a producer. Bytes are counted before compression; a request lasts from its send to its answer or failure."""
 
     records_acknowledged: int
     bytes_acknowledged: int

@@ -1,8 +1,7 @@
 """Settings that other clients of Kafka have and this one has not, each with the reason, and what to set instead.
 
-Names are as keyword arguments: ``group_protocol`` is group.protocol.
-Those of the Java client come first, then those of kafka-python, aiokafka
-and librdkafka. A setting with no row is unknown: it is refused, too, with the nearest name. docs/client.md has this table.
+Names are as keyword arguments: ``group_protocol`` is group.protocol. The Java client comes first, then kafka-python, aiokafka and
+librdkafka. A setting with no row is unknown: it is refused, too, with the nearest name. docs/client.md has this table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a member of a group subscribes to: topics by name or by pattern, looked at again as metadata ages.
 
-A topic that does not exist yet is looked for every second, those of a pattern every 30 s, new partitions after metadata.max.age.ms.
+A missing topic is looked for every second, topics that match a pattern every 30 s, new partitions after metadata.max.age.ms.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class TransactionStates:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether batches go out: those of a transaction that is open, or that waits for them to be committed."""
+        """Whether batches may be sent: the transaction is open, or its commit waits for them."""
         return self.state in TAKES_BATCHES
 
     @property

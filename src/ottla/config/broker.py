@@ -163,7 +163,7 @@ class BrokerConfig:
 
     @property
     def replica_dirs(self) -> list[str]:
-        """Those of ``log.dirs``, in which partitions lie; KafkaError INVALID_CONFIG when none is given."""
+        """The entries of ``log.dirs``, which hold the partitions; KafkaError INVALID_CONFIG when none is given."""
         dirs: list[str] = self["log.dirs"] or (self["log.dir"] if self.is_given("log.dir") else [])
         if not dirs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "no log directory: set log.dirs")

@@ -23,7 +23,7 @@ OPENSSL_NAMES: Final = {name: ours for name, ours in _pairs() if name != "TLS_DH
 
 
 def openssl_names(suites: Sequence[str], *, has_tls_1_3: bool) -> list[str]:
-    """Those of TLS 1.2. ValueError for a suite that is not supported, and for a choice among those of TLS 1.3."""
+    """Returns OpenSSL's names of the TLS 1.2 suites. ValueError for an unsupported suite, and for some but not all suites of TLS 1.3."""
     unknown = [suite for suite in suites if suite not in OPENSSL_NAMES and suite not in TLS_1_3]
     if unknown:
         raise ValueError(f"the cipher suite {unknown[0][:80]} is not supported; {', '.join((*TLS_1_3, *OPENSSL_NAMES))} are")

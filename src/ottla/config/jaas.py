@@ -21,9 +21,9 @@ from ottla.types import Secret
 
 JAAS: Final = "sasl.jaas.config"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Those of SASL by a name and a password, which clients and nodes have."""
+"""SASL mechanisms by name and password, for clients and nodes."""
 SERVER_MECHANISMS: Final = (*MECHANISMS, "OAUTHBEARER")
-"""Those that listeners offer."""
+"""SASL mechanisms that listeners may offer."""
 TEXT_LENGTH_MAX: Final = 1 << 20
 _PACKAGE: Final = "org.apache.kafka.common.security."
 

@@ -1,4 +1,4 @@
-"""Every key by name, and how to find the one that was meant.
+"""Every key by name, and the nearest name to a misspelt one.
 
 Source: Kafka 4.3's configuration reference (names, types, defaults). Where a default of ours differs, the key's doc says so.
 """

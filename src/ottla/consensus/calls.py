@@ -23,7 +23,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
 
 class EpochEnd(Call, frozen=True):
-    """The epoch, and where it ends in the log of the one that says it."""
+    """An epoch, and the offset at which it ends in the sender's log."""
 
     epoch: int
     end_offset: int
@@ -110,7 +110,7 @@ Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot
 
 
 class Answer(Call, frozen=True):
-    """``error`` is an ErrorCode; ``epoch`` and ``leader_id`` are those of the sender, -1 when it knows no leader."""
+    """An answer. ``error`` is an ErrorCode; ``epoch`` and ``leader_id`` are what the sender knows, -1 without a leader."""
 
     error: int = 0
     epoch: int = -1

@@ -183,7 +183,7 @@ def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
     if isinstance(role, Follower):
         return max(role.fetch_ms, role.deadline_ms - state.settings.sign_of_life_ms) if is_waiting else role.fetch_ms
     if is_waiting:
-        return NEVER  # the one that is asked who leads may be it, and counts what it hears
+        return NEVER  # the node that is asked for the leader may lead itself, and counts each request as a sign of life
     return role.ask_ms if state.settings.voters.others(state.settings.node_id) else NEVER
 
 

@@ -54,7 +54,7 @@ def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> N
 
 
 def _make_room(state: QuorumState, role: Leader) -> None:
-    """Where too many observers wait, the one that has waited longest is answered."""
+    """Answers the observer that has waited longest, where too many wait."""
     if len(role.parked) < PARKED_MAX:
         return
     for token, parked in role.parked.items():

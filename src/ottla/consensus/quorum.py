@@ -64,7 +64,7 @@ class Quorum:
 
     @property
     def is_electing(self) -> bool:
-        """Whether a leader is looked for: none is known, or the one that is has fallen silent."""
+        """Whether a leader is looked for: none is known, or the known one has fallen silent."""
         return self.leader_id == NO_LEADER or type(self._state.role) is Prospective
 
     @property

@@ -1,6 +1,6 @@
 """Brokers come, are fenced, stop and go: what the active controller decides about them, and about the partitions that they hold.
 
-A broker registers, and gets an epoch which distinguishes all its later messages from those of an earlier process with its id. It is
+A broker registers, and gets an epoch which distinguishes its messages from an earlier process with the same id. It is
 fenced until it has caught up with its own registration; fenced again when its session ends; out of all ISRs whenever it is not up.
 What concerns all of its partitions is a sweep: it is decided a slice at a time.
 Source: KIP-631 (registration, heartbeats), KIP-841 (fenced and stopping brokers in ISRs), KIP-858 (log directories), KIP-966 (what an

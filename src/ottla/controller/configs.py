@@ -1,7 +1,7 @@
 """Dynamic configuration: what AlterConfigs and IncrementalAlterConfigs decide over an image.
 
-A resource's values are the records of its name: a topic's, a group's, a client-metrics subscription's, those of one broker, or,
-under the empty name, of all brokers. Each resource is judged by itself, and the complete set that it would have then: one bad
+A resource's values are the records of its name: a topic's, a group's, a client-metrics subscription's, one broker's, or,
+under the empty name, all brokers'. Each resource is judged by itself, and the complete set that it would have then: one bad
 value leaves all of them as they were.
 
 Source: KIP-226 (brokers), KIP-339 (incremental), KIP-714 (client metrics), KIP-848 (groups).

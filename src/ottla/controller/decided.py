@@ -2,7 +2,7 @@
 
 A decision is a function of an image and a request: it reads the image, changes nothing, and returns the records that carry it out, or
 raises a KafkaError with Kafka's code. Who runs it appends the records and publishes the image that they make
-(``broker``'s active controller): the third shape of a pure machine, beside ``machine.ReplicatedMachine`` and those of ``replication``.
+(``broker``'s active controller): the third shape of a pure machine, beside ``machine.ReplicatedMachine`` and ``replication``.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def check_entity(entity: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 def find_quotas(
     image: ClusterImage, components: Sequence[tuple[str, int, str | None]], *, is_strict: bool
 ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-    """Entities that fit all components (type, match type, name), in order; with ``is_strict`` those of no further type."""
+    """Yields the entities that match all components (type, match type, name), in order; with ``is_strict`` without any further type."""
     wanted = {kind: (match, name) for kind, match, name in components}
     if len(wanted) != len(components):
         raise _refused("an entity type is listed twice in the filter")

@@ -1,6 +1,6 @@
 """In which log directory of its broker a replica is, and what follows when that has failed: others lead what was there.
 
-A replica that has lost its directory is in the one that Kafka calls lost. Source: KIP-858.
+A replica that has lost its directory gets the directory id that Kafka calls LOST. Source: KIP-858.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ottla.metadata.image import BrokerImage
 
 
 class Standing(Enum):
-    """The standing of a broker, and the one that its heartbeat takes it to."""
+    """The standing of a broker, before or after its heartbeat."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"

@@ -33,7 +33,7 @@ Find = Callable[[str], Group | None]
 
 
 class OffsetDecisions:
-    """They read the groups, and change none, but for the one that its first commit makes."""
+    """Decisions about offsets. They read groups, and change none, except that a first commit may make its group."""
 
     def __init__(self, settings: GroupSettings, offsets: CommittedOffsets, find: Find) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
 """Records of ``__consumer_offsets`` as bytes.
 
 A key is a 2-byte record type and a body, a value a 2-byte version and a body. Type 0 is the oldest form of an offset
-commit, with the same body as type 1. Types 3 to 8 and 16 are of consumer groups; those of share and streams groups are not ours to read.
+commit, with the same body as type 1. Types 3 to 8 and 16 belong to consumer groups; types of share and streams groups are not read here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transactions that have read from each other in a circle (G1c): whichever of them came first has read what was not there yet.
 
-The edges are those of reads alone: a transaction comes after each whose record it polled. Which of two wrote first to a partition says
+Only reads make edges: a transaction comes after each transaction whose record it polled. Which of two wrote first to a partition says
 nothing here, since Kafka's transactions write to one partition side by side. Source: Adya (G1c), jepsen.tests.kafka (wr edges).
 """
 

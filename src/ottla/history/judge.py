@@ -1,4 +1,4 @@
-"""Which anomalies a history has, partition by partition: the checks of Jepsen's Kafka workload, and those of groups' commits.
+"""Which anomalies a history has, partition by partition: the checks of Jepsen's Kafka workload, and checks of groups' commits.
 
     lost-write             acknowledged at or below the highest offset that was polled, and never polled at its offset
     unseen                 acknowledged, and never polled although all that there is has been (``drained``)
@@ -140,7 +140,7 @@ class Judge:
                 return
 
     def verdict(self) -> Verdict:
-        """All anomalies, in the order of the events that show them, those of the end last."""
+        """Returns all anomalies, in the order of the events that show them; anomalies that only the end shows come last."""
         self._judge_polled()
         for partition, log in sorted(self._logs.items()):
             self._judge_acknowledged(partition, log)
@@ -314,14 +314,14 @@ class Judge:
             self._find("torn", partition, text, lacking.event)
 
     def _readable(self, log: LogView) -> list[int]:
-        """Offsets whose records every consumer gets: not those of transactions of which that is not certain."""
+        """Returns the offsets that every consumer reads, leaving out transactions that may have been aborted."""
         return sorted(
             offset for offset in log.values if offset in log.polled or not (found := log.transactions.get(offset)) or self._ends.get(found)
         )
 
 
 def judge(operations: Iterable[Operation]) -> Verdict:
-    """The verdict over a complete history."""
+    """Returns the verdict over a complete history."""
     found = Judge()
     for operation in operations:
         found.take(operation)

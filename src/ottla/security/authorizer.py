@@ -1,6 +1,6 @@
 """Whether a principal may do something: Kafka's StandardAuthorizer as a function of tables (KIP-11, KIP-290, KIP-679, KIP-801).
 
-An ACL counts where its pattern covers the resource, its principal is the one that asks or ``User:*``, and its host is the asker's or
+An ACL counts where its pattern covers the resource, its principal is the caller or ``User:*``, and its host is the caller's or
 ``*``. What one of them denies is denied, wherever else it is allowed. What none allows is denied, too; but where no ACL at all covers
 the resource the operator's word for that case holds.
 """

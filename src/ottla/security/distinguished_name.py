@@ -77,7 +77,7 @@ def _oid(data: bytes) -> str:
 
 
 class Der:
-    """Values one after the other. DecodeError for a length beyond the end, or a tag that is not the one that is due."""
+    """A sequence of DER values. DecodeError for a length beyond the end, or an unexpected tag."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

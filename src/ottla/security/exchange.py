@@ -114,7 +114,7 @@ class Exchange:
 
     @property
     def mechanism(self) -> str:
-        """The one that was chosen; empty before."""
+        """The mechanism that the client has chosen; empty before."""
         return self._mechanism
 
     def judge(self, kind: Kind) -> Verdict:

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: who has the password proves it, and the server proves that it has what was made of it.
 
-Nothing is taken that is not exactly what the exchange so far demands: the final nonce equals the one that was sent, ``c=`` is the header
-of the first message, an authorization id is the name. Attributes that are repeated, mandatory extensions (``m=``) and extensions other
+Only what the exchange so far demands is accepted: the final nonce equals the nonce that was sent, ``c=`` is the header of the first
+message, an authorization id is the name. Attributes that are repeated, mandatory extensions (``m=``) and extensions other
 than ``tokenauth`` are refused. An unknown user gets a salt and an iteration count too, and fails at the proof.
 
 Source: RFC 5802, RFC 7677, KIP-84, KIP-48 (tokenauth).

@@ -1,6 +1,6 @@
 """Avro values of a schema registry, in Confluent's wire format: a zero, the schema's id in four bytes, the record.
 
-``read_topic(spark, "orders", avro("http://localhost:8081"))``: the columns are those of the subject's newest schema when the query starts,
+``read_topic(spark, "orders", avro("http://localhost:8081"))``: the columns come from the subject's newest schema when the query starts,
 and what was written with another one is resolved to it, as Avro says. ``to_topic(..., values=avro(...))`` registers the schema of the
 frame's columns. A value is bad, too, when bytes are left. Needs ``pip install 'ottla[avro]'``.
 """
@@ -51,9 +51,9 @@ class AvroRegistry(SchemasOf):
 
 
 def avro(registry: str, *, subject: str | None = None) -> AvroRegistry:
-    """Values in Avro, with the schemas of the registry at this address (``http://host:8081``, with ``name:password@`` where it asks).
+    """Declares values in Avro, with schemas of the registry at this address (``http://host:8081``, with ``name:password@`` if needed).
 
-    They are those of the subject, ``TOPIC-value`` without one.
+    ``subject`` defaults to ``TOPIC-value``.
     """
     Registry(registry)
     return AvroRegistry(registry, subject)

@@ -59,7 +59,7 @@ def changelogged(
 
 
 def with_changes(frame: DataFrame, app: str) -> DataFrame:
-    """The records of a frame of topic, value, and key where there is one, with those of the changes among its rows."""
+    """Returns a frame of records (topic, key, value) from a frame of records and changes: each change becomes a record of its changelog."""
     from pyspark.sql import functions as F
 
     change = F.col(CHANGE)

@@ -1,4 +1,4 @@
-"""A SparkSession with settings that suit streams on one machine, and those of them that suit a cluster, where the master is one.
+"""A SparkSession with settings that suit streams on one machine, or on a cluster where the master is one.
 
 ========================================  ================================================================================
 shuffle partitions: the cores, at most 8  every Python task and state store costs; 210 to 127 ms a micro-batch in all
@@ -12,7 +12,7 @@ FileSystemBasedCheckpointFileManager      local disks only: without native Hadoo
 driver on 127.0.0.1                       executors elsewhere would not reach it
 ========================================  ================================================================================
 
-A Python that was chosen by PYSPARK_PYTHON stays: on a cluster it is the one of the environment that was sent to the executors.
+A Python that was chosen by PYSPARK_PYTHON stays: on a cluster it belongs to the environment that was sent to the executors.
 """
 
 from __future__ import annotations

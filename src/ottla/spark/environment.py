@@ -4,7 +4,7 @@ Spark runs one path on the driver's machine and on executors: what looks up topi
 ``./environment/bin/python``, which is a script. On an executor it is in the archive, which Spark unpacks in its working directory, and
 starts that machine's own Python of the same version with the archive's packages. On the driver's machine it starts the driver's Python.
 
-PySpark is left out: an executor has that of its Spark. Compiled packages are those of this machine's platform.
+PySpark is left out: an executor has that of its Spark. Compiled packages fit this machine's platform only.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ READERS: Final[tuple[Any, ...]] = (DataFrameReader, DataStreamReader)
 
 
 def is_local(master: str) -> bool:
-    """Whether executors run in the driver's process; those of local-cluster[...] do not."""
+    """True when executors run in the driver's process, which executors of local-cluster[...] do not."""
     return master == "local" or master.startswith("local[")
 
 

@@ -2,7 +2,7 @@
 
 They are committed when the rows of a batch have been written, and nothing reads them back: it is the checkpoint that says where the query
 goes on. So a commit that fails is a warning, and the next one makes up for it. Exactly once the offsets are in the transaction of the
-rows, with a marker (``marker``); those of a group that has one are left alone, for without it that query could not go on.
+rows, with a marker (``marker``); a group with a marker is left alone, for without it that query could not go on.
 """
 
 from __future__ import annotations

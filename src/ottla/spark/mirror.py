@@ -95,7 +95,7 @@ class Mirror:
 
 
 def listed(root: Path) -> Iterator[tuple[str, Stamp]]:
-    """The checkpoint's files, by paths below it: those of a directory before those of the directories in it."""
+    """Yields the checkpoint's files, by paths below it: a directory's own files before its subdirectories."""
     waiting = [""]
     while waiting:
         below = waiting.pop()

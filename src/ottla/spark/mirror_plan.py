@@ -75,7 +75,7 @@ def planned(
 
 
 def _by_store(paths: Iterable[str]) -> defaultdict[str | None, list[str]]:
-    """Files by the store they are of; those of none under None."""
+    """Returns the files by the store they belong to; files of no store under None."""
     found: defaultdict[str | None, list[str]] = defaultdict(list)
     for path in paths:
         match = _CHANGES.match(path) or _SNAPSHOT.match(path) or _PART.match(path)

@@ -25,7 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Whole numbers from ``low`` to ``high``, both included; only those of ``among`` if it is given."""
+    """Whole numbers from ``low`` to ``high``, both included; if ``among`` is given, only its members."""
 
     low: int = -_MAX
     high: int = _MAX

@@ -186,7 +186,7 @@ class FairLimit:
         return {partition: start[partition] + shares[partition] if partition in shares else offset for partition, offset in end.items()}
 
     def _in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """In their order, beginning after the one that had its turn last."""
+        """Returns the partitions in order, starting after the partition whose turn was last."""
         ordered = sorted(partitions)
         first = 0 if self._last is None else bisect.bisect_right(ordered, self._last)
         return ordered[first:] + ordered[:first]

@@ -155,14 +155,14 @@ def made_by(
 
 
 def order_of(writers: Sequence[Any], sinks: Sequence[Any]) -> list[int]:
-    """Of each sink the index of its writer: of the one that has it (``attached``), else of the next one that has none."""
+    """Returns for each sink the index of its writer: the writer that has it (``attached``), else the next writer without a sink."""
     owned = {id(writer.__dict__[_SINK]): index for index, writer in enumerate(writers) if _SINK in vars(writer)}
     others = itertools.chain((index for index, writer in enumerate(writers) if _SINK not in vars(writer)), itertools.count(len(writers)))
     return [owned[id(sink)] if id(sink) in owned else next(others) for sink in sinks]
 
 
 def attached(writer: Any, sink: Any) -> Any:
-    """The writer, of which is known that this is its sink."""
+    """Returns the writer, with a note that this is its sink."""
     setattr(writer, _SINK, sink)
     return writer
 

@@ -1,4 +1,4 @@
-"""What a runner says of its queries' batches, and which offsets it commits: those of queries whose sinks do not."""
+"""What a runner says of its queries' batches; it commits offsets for queries whose sinks do not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Progress:
         return progress_line(name, progress, self._age_s(backlog_of(progress)))
 
     def commit(self, name: str, progress: Mapping[str, Any], *, is_last: bool) -> None:
-        """The offsets of the batch are those of the group that is called as the query; the last ones before this returns."""
+        """Commits the batch's offsets in the group named like the query; the last batch's before this returns."""
         group = self._groups.setdefault(name, GroupOffsets(self._settings, name))
         sources = [as_text(source["endOffset"]) for source in progress.get("sources", ())]
         planned = PlannedBatch(str(progress.get("id")), sources, has_state=False)

@@ -1,6 +1,6 @@
 """Protobuf values of a schema registry, in Confluent's wire format: a zero, the schema's id in four bytes, the message's indexes, itself.
 
-``read_topic(spark, "orders", protobuf("http://localhost:8081"))``: the columns are those of a message of the subject's newest schema when
+``read_topic(spark, "orders", protobuf("http://localhost:8081"))``: the columns come from a message of the subject's newest schema when
 the query starts; a value of another version is read by it, as Protobuf reads one, by the numbers of fields. ``to_topic(...,
 values=protobuf(...))`` writes that message, or registers one of the frame's columns where the subject has no schema. A value is bad, too,
 that is another message. The indexes say which message of the file it is: how many there are, then each of them, as numbers of variable
@@ -70,10 +70,9 @@ class ProtobufRegistry(SchemasOf):
 
 
 def protobuf(registry: str, *, subject: str | None = None, message: str | None = None) -> ProtobufRegistry:
-    """Values in Protobuf, with the schemas of the registry at this address (``http://host:8081``, with ``name:password@`` where it asks).
+    """Declares values in Protobuf, with schemas of the registry at this address (``http://host:8081``, with ``name:password@`` if needed).
 
-    They are those of the subject, ``TOPIC-value`` without one; ``message`` is the full name of one in the schema's file, without it the
-    first one.
+    ``subject`` defaults to ``TOPIC-value``; ``message`` is the full name of a message in the schema's file, by default the first one.
     """
     Registry(registry)
     return ProtobufRegistry(registry, subject, message)

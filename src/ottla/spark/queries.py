@@ -96,7 +96,7 @@ def _shaped(rows: DataFrame, topic: str, schema: str | SchemasOf | None) -> Data
 
 
 def follow(frame: DataFrame, say: Callable[[list[Any]], object]) -> Any:
-    """PySpark's query, which gives the rows of each batch to ``say``: new ones, or those of an aggregate that have changed."""
+    """Starts a query that gives the rows of each batch to ``say``: new rows, or the changed rows of an aggregate."""
 
     def show(rows: DataFrame, number: int) -> None:
         found = rows.collect()

@@ -1,6 +1,6 @@
 """A task's writing: rows of Arrow batches to record batches, to the partitions' leaders.
 
-The columns are those of Spark's Kafka sink: value (string or binary), and key, topic, partition, headers and timestamp where there
+The columns have the names of Spark's Kafka sink: value (string or binary), and key, topic, partition, headers and timestamp where there
 are such columns; others are ignored, so that what a source has read can be written as it is. A key's murmur2 picks the partition, as
 with every Kafka client; rows without one stay together for about the length of a record batch. Rows of one partition keep their order.
 """
@@ -184,7 +184,7 @@ class RowWriter:
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
     def _partitions(self, batch: pa.RecordBatch, topics: list[str], codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Each row's partition: the one that it names, else the one of its key, else any."""
+        """Returns each row's partition: named by the row, else by the hash of its key, else any."""
         import numpy as np
 
         names = batch.schema.names

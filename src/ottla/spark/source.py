@@ -1,6 +1,6 @@
 """``format("ottla")``: topics as DataFrames, and DataFrames to topics, as Spark's Python Data Source.
 
-Options and columns are those of Spark's own Kafka connector (``options.TABLE``, ``columns.COLUMN_TYPES``), so a query moves
+Options and columns are the same as in Spark's own Kafka connector (``options.TABLE``, ``columns.COLUMN_TYPES``), so a query moves
 between the two by one word. Spark imports this module in each of its Python processes: everything heavy is imported in methods.
 
 Readers and writers are made in the driver's Python processes and pickled; ``read`` and ``write`` run in workers. So constructors

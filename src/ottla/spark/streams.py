@@ -31,12 +31,12 @@ def read_topic(
     bootstrap: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A stream of the topic's committed records (topics with commas between them), from the earliest one on.
+    """Returns a stream of the topic's committed records (topics with commas between them), from the earliest one on.
 
-    With a ``schema`` (``"id string, amount double"``) the values are JSON objects, and its columns are those of the stream; a record
-    without a value has nulls. With ``avro(...)`` or ``protobuf(...)`` their schema is a registry's. ``record`` names a column more, a
-    struct of key, topic, partition, offset, timestamp and headers. Without a schema the columns are those of ``format("ottla")`` with
-    headers.
+    With a ``schema`` (``"id string, amount double"``) the values are JSON objects, and the stream has its columns; a record without a
+    value has nulls. With ``avro(...)`` or ``protobuf(...)`` the schema comes from a registry. ``record`` names one more column, a struct
+    of key, topic, partition, offset, timestamp and headers. Without a schema the stream has the columns of ``format("ottla")``, headers
+    included.
 
     A value that does not fit fails the query, with its place. With ``bad_rows`` such records go to the topic of that name, in the
     transaction of the rows of their batch, with the headers topic, partition, offset and error. It is ``to_topic`` and ``sink``

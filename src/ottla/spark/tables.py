@@ -28,11 +28,11 @@ def read_table(
     bootstrap: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A batch of the newest committed value of each key of the topic; keys whose newest record has no value are not in it.
+    """Returns the newest committed value of each key of the topic, as a batch; keys whose newest record has no value are not in it.
 
-    The columns are those of the ``schema``, of JSON values or of a registry; ``key`` names one more, the record's key as text. Joined to
-    a stream the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables
-    that are read in a moment. A record without a key fails the query, and so does a value that does not fit.
+    ``schema`` gives the columns, of JSON values or by a registry; ``key`` names one more, the record's key as text. Joined to a stream
+    the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables that
+    are read in a moment. A record without a key fails the query, and so does a value that does not fit.
     """
     from pyspark.sql import functions as F
 

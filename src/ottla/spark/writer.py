@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch`` that writes each batch to topics; the options are those of ``write.format("ottla")``.
+    """Returns a function for ``foreachBatch`` that writes each batch to topics; it takes the options of ``write.format("ottla")``.
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows. With ``app`` a stream that is
-    written at least once commits its offsets as those of the group of that name, for tools that show lag.
+    written at least once commits its offsets in the group of that name, for tools that show lag.
     """
     found = runner()
     given = dict(options)
@@ -93,11 +93,11 @@ def to_topic(
     options: Mapping[str, str] | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> DataStreamWriter:
-    """PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
+    """Returns PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
 
     ``key`` and ``value`` name columns. Without a value the record's value is a JSON object of all columns, or with ``values=avro(...)``
     a record of Avro, with ``protobuf(...)`` a message; a key has to be a plain value.
-    Without a topic the columns are those of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
+    Without a topic the frame has the columns of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
     where the option checkpointLocation says that it was and it is not there any more.

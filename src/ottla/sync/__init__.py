@@ -11,9 +11,9 @@
         for record in consumer:
             print(record.value)
 
-The methods are those of ``ottla.aio``, with the same arguments, and block until they are done; ``Producer.send`` returns at once with a
-``concurrent.futures.Future``. Objects may be used from one thread at a time. Callbacks of a consumer run in the thread that polls, those
-of a producer's records and ``on_connectivity`` in the client's own thread.
+The methods are the same as in ``ottla.aio``, with the same arguments, and block until they are done; ``Producer.send`` returns at once with
+a ``concurrent.futures.Future``. Objects may be used from one thread at a time. A consumer's callbacks run in the thread that polls; the
+callbacks of a producer's records and ``on_connectivity`` run in the client's own thread.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ _OF_ALL: Final[dict[type[Struct], frozenset[ErrorCode]]] = {
     ),
     MetadataResponse: frozenset({ErrorCode.REBOOTSTRAP_REQUIRED}),
 }
-"""Answers whose own code says something of these kinds alone; other codes are those of their elements."""
+"""Answers whose own code says something of these kinds alone; other codes belong to their elements."""
 
 
 def refusal(api: Api, version: int, request: Request, code: ErrorCode) -> Response:
-    """The answer to a request that was not carried out."""
+    """Returns the answer to a request that was not carried out."""
     response = api.response()
     if "error_code" not in _fields(response, version):
         _mirror(response, request, version)

@@ -1,6 +1,6 @@
 """Nodes in processes of their own, which can be killed and paused.
 
-They are supervised as those of ``ottla cluster start`` are: a node whose supervisor has ended, however that came about, ends by itself.
+They are supervised as under ``ottla cluster start``: a node whose supervisor has ended, however that came about, ends by itself.
 """
 
 from __future__ import annotations

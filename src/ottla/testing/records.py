@@ -57,7 +57,7 @@ def _serialized(client: Any, which: str, topic: str, part: Any) -> Any:
     serializer = _serializer(client, f"{which}_serializer")
     if serializer is None:
         return part
-    # Those of kafka-python are objects, those of other clients functions.
+    # Serializers of kafka-python are objects; other clients have functions.
     return serializer.serialize(topic, [], part) if hasattr(serializer, "serialize") else serializer(part)
 
 

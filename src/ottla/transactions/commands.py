@@ -1,8 +1,8 @@
 """What is asked of the transaction coordinator, and what it answers.
 
-``producer_id`` and ``producer_epoch`` are those that the client has. ``transaction_version`` is 2 for requests that only clients of
+``producer_id`` and ``producer_epoch`` are the client's. ``transaction_version`` is 2 for requests that only clients of
 transaction.version 2 send (EndTxn 5, AddPartitionsToTxn 4 and 5), else 0. ``fresh_producer_id`` is filled by the runner when the machine
-asks for it (``TakeProducerId``). Codes are those of each API's newest version; handlers know what older ones have in their place.
+asks for it (``TakeProducerId``). Codes are as in each API's newest version; handlers know what older ones have in their place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the transaction coordinator has others do.
 
-Effects are carried out when the decision's records are committed; those of a load when all that was loaded is: a new leader may have
+Effects are carried out when the decision's records are committed; a load's effects, when all that was loaded is: a new leader may have
 a decision that no other replica has, and be replaced before any has.
 """
 

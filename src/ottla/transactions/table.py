@@ -139,7 +139,7 @@ def _end_row(command: EndTransaction, known: Transaction | None) -> Row:
 
 
 def _was_raised_from(asked: tuple[int, int], known: Transaction) -> bool:
-    """Whether the end of the last transaction has raised this id and epoch to those of the state.
+    """True when the end of the last transaction has raised this id and epoch to the present ones.
 
     Below version 2 an end raises nothing: there a zombie has the epoch before.
     """

@@ -35,7 +35,7 @@ NOBODY: Final = -2
 
 
 class TransactionState(IntEnum):
-    """The numbers are those of the records."""
+    """The state of a transaction, by the number that records have for it."""
 
     EMPTY = 0
     ONGOING = 1

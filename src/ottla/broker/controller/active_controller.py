@@ -70,13 +70,13 @@ class ActiveController(Part):
         self._is_closed = False
         self._became_active = asyncio.Event()
         self._added_count = 0  # partitions that were ever added to this broker
-        self._unopened: deque[tuple[int, int]] = deque()  # those of them that are not open yet, by the end of what added them
+        self._unopened: deque[tuple[int, int]] = deque()  # added partitions that are not open yet, by the end of what added them
         self._remote = remote
         self.replicates = replicates
         self._arrivals = Arrivals()
         self._producer_ids: deque[int] = deque()  # recorded, and not yet given away
         self.election_count = 0
-        """Leaders that this controller has elected, but for those of new partitions."""
+        """Leaders that this controller has elected, not counting the first leaders of new partitions."""
         self.unclean_election_count = 0
         """The ones among these that may lack committed records."""
 

@@ -172,7 +172,7 @@ class Membership(Part):
         return not (seen and all(seen) and set(known.directories) == set(wanted.directories))
 
     def _ask_the_registered(self, wanted: BrokerImage) -> None:
-        """Where another process has the log directories of the one that is registered, that one's system shows whether it knows it still.
+        """Asks whether the registered process still lives, where another process registers with the same log directories.
 
         A machine that has lost power, and is back, has said nothing of its connections: it does when something comes on them. They end
         then, and the next request finds them so. A broker that lives notices nothing, even if a copy of its directories runs elsewhere.

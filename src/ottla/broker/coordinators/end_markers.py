@@ -1,4 +1,4 @@
-"""The ends of transactions, written into the partitions that this broker leads: for its own coordinators, and for those of others.
+"""The ends of transactions, written into the partitions that this broker leads: for its own coordinators and other brokers' coordinators.
 
 A marker is answered when it is committed, within a second; REQUEST_TIMED_OUT says that it is not yet. In ``__consumer_offsets`` it is a
 command of the group coordinator, which has applied it before the answer. Codes are those that Kafka's coordinators understand; they throw

@@ -190,7 +190,7 @@ class MarkerQueues:
 
 
 def _leaders(image: ClusterImage, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-    """By the brokers that lead them, -1 where none does; and those of topics that the image lacks."""
+    """Returns the partitions by leader (-1 without one), and the partitions whose topics the image lacks."""
     leaders: dict[int, list[TopicPartition]] = {}
     missing = []
     for key in sorted(partitions):
@@ -236,7 +236,7 @@ def _request(taken: list[_Due]) -> WriteTxnMarkersRequest:
 
 
 def _answer(due: _Due, codes: Mapping[TopicPartition, int], deleted: frozenset[TopicPartition] = frozenset()) -> None:
-    """The shard decides what the codes mean, if it is still the one that asked."""
+    """Passes the codes to the shard that asked, which decides what they mean, if it still leads."""
     wanted = due.wanted
     command = AnswerMarkers(
         wanted.transactional_id, wanted.producer_id, wanted.producer_epoch,

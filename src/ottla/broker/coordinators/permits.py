@@ -1,6 +1,6 @@
 """Whether a partition may take a producer's transactional batch: asked of the coordinator, by the broker that leads the partition.
 
-Producers of transaction.version 2 have their partitions added by that; those of earlier versions add them before, and the broker only
+For producers of transaction.version 2 the request adds the partitions; producers of earlier versions have added them, and the broker only
 verifies. What one turn of the loop asks of one coordinator goes in one request; a coordinator on this broker is asked without one, by the
 same code. A coordinator that is busy with the transaction before is asked again, for as long as the configuration says. Source: KIP-890.
 """

@@ -55,7 +55,7 @@ RETRY_MS: Final = 500
 
 
 class _Asked(msgspec.Struct, gc=False):
-    """A command that waits to be decided. ``token`` is that of the client that waits for it, ``timer`` the one that it comes from."""
+    """A command that waits to be decided: ``token`` belongs to the client that waits for it, ``timer`` has issued it."""
 
     command: Any
     token: int | None = None

@@ -1,6 +1,6 @@
 """A consumer's fetch in a session of many partitions: those that are at rest are not looked at (``consumer_watch.py``).
 
-The answer is the one that a look at all of them would give. A session of few partitions is not watched: looking at all is cheaper then.
+The answer is the same as if all were looked at. A session of few partitions is not watched: looking at all is cheaper then.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class StagedProduce:
         self.timeout_ms = request.timeout_ms
         self.transactional_id = request.transactional_id
         self.producer_id = -1
-        """Of the transactional batches: a request has those of one producer."""
+        """The id of the transactional batches' producer: a request has one such producer at most."""
         self._commit: AwaitedCommit | None = None
         self.context = context
         self.acks = request.acks

@@ -1,7 +1,6 @@
-"""Whether this broker's address leads to this process: it connects there, under a name that no other has, and sees whether it is the one
-who is asked.
+"""Whether this broker's address leads to this process: it connects there under a unique name, and sees whether the connection arrives here.
 
-A copy of a broker's machine may advertise the address of the one that lives.
+A copy of a broker's machine may advertise the address of the original, which still lives.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ async def _records(data: bytes) -> AsyncIterator[Stored]:
                 yield decode_record(record.value or b"")
     if end != len(data):
         raise DecodeError(f"it ends in a torn batch at byte {end}")
-    if kinds not in ([], [ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER]):  # those of earlier versions have neither
+    if kinds not in ([], [ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER]):  # snapshots of earlier versions have neither
         raise DecodeError("it has no footer: its end is missing")
 
 

@@ -16,7 +16,7 @@ class Strangers:
         self._foreign: set[int] = set()  # voters that said that they are of another cluster
         self._contradicted_epoch = -1
         self.second_leader_count = 0
-        """Times that a request or an answer named another leader of an epoch than the one that leads it."""
+        """How often a request or an answer named a second leader for one epoch."""
 
     def on_leader(self) -> None:
         """The quorum has a leader, or another epoch."""

@@ -25,9 +25,9 @@ class ControllerChannel:
         self._asked: dict[asyncio.Future[Response | None], Address] = {}
 
     def on_controller(self) -> None:
-        """The leader may have changed: answers of other nodes are no longer waited for.
+        """Stops waiting for answers of other nodes than the leader, which may have changed.
 
-        The one that was asked may lead again, after its machine has lost power: it is found out whether that knows the connection.
+        The node that was asked may lead again after its machine lost power: a probe finds out whether it still knows the connection.
         """
         address = self._leader()
         for future, asked in list(self._asked.items()):
@@ -37,7 +37,7 @@ class ControllerChannel:
             self._peers.probe(address)
 
     async def ask(self, request: Request, response_type: type[R]) -> R | None:
-        """Its answer, once; None when no controller is known, or the one that was has not answered."""
+        """Returns the controller's answer to one request; None when no controller is known, or the known one has not answered."""
         address = self._leader()
         if address is None:
             return None

@@ -1,6 +1,6 @@
 """What the checkpoint files of all log directories say about each partition, while it is not open and after.
 
-An open log knows its offsets itself. Those of a partition that could not be opened are kept as they were read and written back
+An open log knows its offsets itself. For a partition that could not be opened, the offsets that were read are kept and written back
 with the others: without its start offset, deleted records would come back.
 """
 

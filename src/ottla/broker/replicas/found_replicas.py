@@ -2,7 +2,7 @@
 
 Nothing that was found is deleted because the metadata does not name it: it is renamed ``<topic>-<partition>.<id>-stray`` and
 kept. That applies to a replica that no topic of the metadata claims, and to one of an earlier topic of the same name. Only what
-holds no record is removed, and of two copies of one replica the one that it was moved away from (``storage/directory/directory.py``).
+holds no record is removed, and of two copies of one replica the copy that a move left behind (``storage/directory/directory.py``).
 
 Source: Kafka's handling of stray replicas.
 """

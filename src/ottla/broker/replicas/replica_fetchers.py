@@ -58,13 +58,13 @@ class ReplicaFetchers(Part):
             eager.run(self._spread(), _spread)
 
     async def _spread(self) -> None:
-        """Every partition is fetched by the one that it belongs to now."""
+        """Hands every partition to the fetcher that it belongs to now."""
         async for partition in Slices(self._world.clock).over(list(self._of)):
             if partition in self._of:
                 self.on_role(partition)
 
     def on_role(self, partition: Partition) -> None:
-        """It follows the leader that it names, or none."""
+        """Moves the partition to the fetcher of the leader that it names, or to none."""
         before = self._of.pop(partition, None)
         if before is not None:
             before.leave(partition)

@@ -113,7 +113,7 @@ class ReplicaRole:
         """The partition (``Partition``) has another role, has started to lead, or was deleted."""
 
     def take(self, image: PartitionImage) -> bool:
-        """Takes the role that the image says, or the one that precedes it. Returns whether the epoch or the leader is another one.
+        """Takes the role that the image says, or the role that precedes it. Returns whether the epoch or the leader has changed.
 
         What waits under the earlier epoch is answered. Acknowledgements wait on when this broker leads the next epoch, too: as in Kafka,
         its clients need not know of that.

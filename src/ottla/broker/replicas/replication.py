@@ -195,7 +195,7 @@ class _Awaited:
     """A ``CommitWaiter`` whose ``what`` is a future."""
 
     def on_commit(self, what: asyncio.Future[None], error: KafkaError | None) -> None:
-        if what.done():  # the one that waited is gone
+        if what.done():  # the caller no longer waits
             return
         if error is None:
             what.set_result(None)

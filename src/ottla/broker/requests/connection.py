@@ -190,11 +190,11 @@ class BrokerConnection:
             self.pipeline.call_soon(self._go_on)
 
     def gather_answers(self) -> None:
-        """Answers wait for ``send_answers``, as those of a burst do for its end."""
+        """Holds answers back until ``send_answers``, as in a burst."""
         self._in_burst = True
 
     def send_answers(self) -> None:
-        """Those that are ready leave in one send."""
+        """Sends the answers that are ready, in one system call."""
         self._in_burst = False
         self._leave()
 

@@ -132,7 +132,7 @@ class Gatekeeper(Part):
             self._roles[address.name] = address.role
 
     async def _read_key_sets(self, used: Mapping[str, Protocol]) -> None:
-        """Those of listeners that offer OAUTHBEARER; one for each place."""
+        """Reads the key sets of the listeners that offer OAUTHBEARER; one set for each URL."""
         by_url: dict[str, KeySet] = {}
         for name, url in oauth_urls(self._config, used).items():
             if url not in by_url:

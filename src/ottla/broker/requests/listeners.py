@@ -135,7 +135,7 @@ def _names(config: BrokerConfig) -> set[str]:
 
 
 def between_brokers(config: BrokerConfig) -> str:
-    """The listener on which brokers reach each other: the one that is named, or the first."""
+    """Returns the name of the listener on which brokers reach each other: ``inter.broker.listener.name``, or the first listener."""
     name: str | None = config["inter.broker.listener.name"]
     return name.upper() if name else listeners(config)[0].name
 

@@ -181,7 +181,7 @@ class Router(Part):
             return True
         header, position = decode_request_header(frame, is_flexible=version >= api.flexible)
         handle = service.handle
-        kept = None  # to be passed on, if this node's controller is not the one that decides, or is not in the end
+        kept = None  # to be passed on, if another node's controller decides, or does by the end
         forward = self.gate.forward
         if service.is_forwarded and forward is not None and connection.role is Role.BROKER:
             kept = bytes(frame)

@@ -91,7 +91,7 @@ class TlsStores(Part):
         check_change(old.keys, new.keys, may_change_subject=get(DN_CHANGES), may_lose_names=get(SAN_CHANGES))
 
     async def _read(self, config: BrokerConfig, listener: str) -> tuple[TlsServer | None, TlsClient | None]:
-        """What the listener has by the configuration, and what this node has at those of others. INVALID_CONFIG or ValueError."""
+        """Reads the stores of the listener, and of this node as a client of others. INVALID_CONFIG or ValueError."""
         reading = asyncio.ensure_future(self._read_both(config, listener))
         await asyncio.wait({reading}, timeout=READ_SECONDS_MAX)
         if not reading.done():  # as where a file is on a disk that does not answer

@@ -2,8 +2,8 @@
 
 What is taken of them, and what follows, is the table of ``security/exchange.py``. Bounds: frames of ``sasl.server.max.receive.size``;
 ``ottla.authentication.timeout.ms`` from accept to authenticated, whatever is sent meanwhile; so many of them as
-``ottla.unauthenticated.connections.max`` says, which hold ``HELD_BYTES_MAX`` together. Above either the one that has waited for the longest
-time is closed. A client that fails is answered after ``connection.failed.authentication.delay.ms``, and is not read meanwhile.
+``ottla.unauthenticated.connections.max`` says, which hold ``HELD_BYTES_MAX`` together. Above either bound the connection that has waited
+longest is closed. A client that fails is answered after ``connection.failed.authentication.delay.ms``, and is not read meanwhile.
 
 A session that has expired is on the threshold again, and so is one while it authenticates again; what it had asked is answered in order.
 Source: KIP-43, KIP-152, KIP-306 (delay), KIP-368 (sessions).
@@ -121,7 +121,7 @@ class Threshold:
         return self._protocols.get(listener, Protocol.PLAINTEXT)
 
     def follow(self, image: ClusterImage) -> None:
-        """Users and tokens are those of the image from now on; sessions of tokens that are not good any more end."""
+        """Takes users and tokens from the image from now on; ends the sessions of tokens that are no longer valid."""
         before, self.image = self.image, image
         if image.delegation_tokens is before.delegation_tokens:
             return

@@ -157,7 +157,7 @@ class Foreground:
 
 
 async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:
-    """The log directories of new nodes are made. Those of others are left as they are, also where they are empty now."""
+    """Formats the log directories of new nodes. Known nodes' directories are left as they are, even where they are empty now."""
     new = [plan for plan in plans if plan.node_id not in cluster.formatted]
     if not new or cluster.zookeeper is not None:  # there, a node has promised nothing that it could forget
         return

@@ -67,7 +67,7 @@ SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag
 
 @dataclass(frozen=True, slots=True)
 class SeenCluster:
-    """A cluster whose processes are not known: what it says of itself. ``rows`` are those of ``SEEN_COLUMNS``."""
+    """A cluster whose processes are not known: what it says of itself. ``rows`` have the columns ``SEEN_COLUMNS``."""
 
     cluster_id: str
     active_controller: int | None

@@ -30,7 +30,7 @@ class ClusterDescription:
     controller_id: int
     nodes: list[Node]
     fenced: frozenset[int] = frozenset()
-    """Those of the nodes that are registered and do not serve."""
+    """Ids of the nodes that are registered and do not serve."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class ConfigAdmin(AdminBase):
     async def describe_client_quotas(
         self, wanted: Mapping[str, str | QuotaMatch] | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Quotas whose entity fits: ``{"user": "alice", "client-id": QuotaMatch.ANY}``; with ``strict`` those of no further type."""
+        """Returns the quotas whose entity matches: ``{"user": "alice", "client-id": QuotaMatch.ANY}``; ``strict`` allows no other type."""
         components = [
             ComponentData(kind, name.value, None) if isinstance(name, QuotaMatch) else ComponentData(kind, _EXACT, name)
             for kind, name in (wanted or {}).items()

@@ -116,7 +116,7 @@ class GroupMember:
 class GroupDescription:
     """A group with its members. ``state`` is Dead where the coordinator does not know it; ``assignor`` divides its partitions.
 
-    Of consumer groups (KIP-848), ``epoch`` is that of the members and topics, ``target_epoch`` the one that the targets are made for.
+    In a consumer group (KIP-848) ``epoch`` grows with each change of members or topics; the targets are made for ``target_epoch``.
     """
 
     group_id: str

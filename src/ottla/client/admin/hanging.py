@@ -110,10 +110,10 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
 
 
 def judge(suspect: HangingTransaction, known: TransactionDescription, *, level: int) -> HangingTransaction | None:
-    """The suspect with the outcome that the coordinator knows; None when the transaction does not hang.
+    """Returns the suspect with the outcome that the coordinator knows; None when the transaction does not hang.
 
-    The outcome is that of the last transaction. It is the suspect's when the coordinator's epoch is the one that the suspect's end
-    brought, and when the last transaction did not begin later than a record of the suspect's could have waited for its transaction.
+    The coordinator knows the outcome of the last transaction only. That is the suspect's outcome when the coordinator's epoch matches the
+    end of the suspect, and when the last transaction did not start later than a record of the suspect could have waited for it.
     """
     if known.state in _OPEN and suspect.partition in known.partitions:
         return None

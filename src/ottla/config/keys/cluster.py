@@ -9,7 +9,7 @@ from ottla.config.keys.reasons import DESIGN, NOT_YET, TIERED
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_ALONE: Final = "org.apache.kafka.common.replica.LeaderSelector"
-"""Kafka's classes. Their names are accepted as those of their rules: no class is loaded."""
+"""Kafka's classes. Each name selects a rule of the same effect: no class is loaded."""
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings("controller.listener.names", None, "Listeners of the controller: brokers and controllers talk over them."),

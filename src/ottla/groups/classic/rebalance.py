@@ -16,7 +16,7 @@ from ottla.groups.commands import NO_MEMBER, EndInitialDelay, JoinResult, SyncRe
 
 
 def rebalance(draft: Draft) -> None:
-    """Something about the members has changed: a rebalance starts, or the one that is on may now be complete."""
+    """Starts a rebalance after a change of the members, or completes the present one if all have joined."""
     if draft.group.is_in(GroupState.PREPARING_REBALANCE):
         complete_if_all_joined(draft)
     else:
@@ -24,7 +24,7 @@ def rebalance(draft: Draft) -> None:
 
 
 def prepare(draft: Draft) -> None:
-    """The group gathers its members."""
+    """Starts to gather the members."""
     group = draft.group
     if group.is_in(GroupState.COMPLETING_REBALANCE):
         for member in list(group.members.values()):

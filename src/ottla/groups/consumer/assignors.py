@@ -34,7 +34,7 @@ _Given = dict[str, dict[bytes, set[int]]]
 
 
 def uniform(members: Members, counts: Counts) -> dict[str, Partitions]:
-    """Of two members that could both read a partition, the one that does has at most one more than the other."""
+    """Assigns evenly: of two members that could read one partition, its reader has at most one partition more than the other."""
     given: _Given = {member_id: {} for member_id in sorted(members)}
     free = {topic: set(range(counts[topic])) for member in members.values() for topic in member.topics}
     for member_id in given:

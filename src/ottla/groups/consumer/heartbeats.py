@@ -32,7 +32,7 @@ class Beat:
 
 
 def heartbeat(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat, *, are_topics_seen: bool) -> Beat:
-    """KafkaError for what is refused. ``are_topics_seen`` when the topics are those of the group's last heartbeat."""
+    """Takes a member's heartbeat; KafkaError when it is refused. ``are_topics_seen`` when no topic has changed since the last heartbeat."""
     known, replaced = _known_member(context, group, command)
     updated = _updated(known, command)
     before = group.members.get(updated.member_id)
@@ -114,7 +114,7 @@ def _may_assign(context: Context, group: ConsumerGroup) -> bool:
 
 
 def _known_member(context: Context, group: ConsumerGroup, command: ConsumerHeartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:
-    """The member before this heartbeat, and the one that it replaces: a static one that has left for a while."""
+    """Returns the member before this heartbeat, and the static member that it replaces, which has left for a while."""
     member_id, instance_id, is_joining = command.member_id, command.instance_id, command.member_epoch == JOINING
     member = group.members.get(member_id)
     static = group.static_member(instance_id)

@@ -18,7 +18,7 @@ def subscribed(group: ConsumerGroup, members: Iterable[ConsumerMember]) -> Itera
 
 
 def preferred_assignor(context: Context, members: Iterable[ConsumerMember]) -> str:
-    """The one that most members ask for, of those that are configured; the first configured one where none does."""
+    """Returns the configured assignor that most members ask for; the first configured one where no member asks."""
     known = context.settings.assignors
     asked = Counter(member.assignor for member in members if member.assignor in known)
     return max(known, key=lambda name: asked[name])

@@ -44,8 +44,8 @@ PLAIN_LINE_INTERVAL_S: Final = 5.0
 class Outcome:
     """The outcome of the job."""
 
-    sent_count: int  # flights in the topic, those of earlier runs too
-    read_count: int  # flights that the query has read, those of earlier runs too
+    sent_count: int  # flights in the topic, earlier runs included
+    read_count: int  # flights that the query has read, earlier runs included
     results: Results
 
 

@@ -1,8 +1,8 @@
 """Which log is to be compacted next: a decision over values.
 
 A log is due when the dirty share of what can be cleaned is above ``min.cleanable.dirty.ratio``, or when a record in its dirty
-part has waited for ``max.compaction.lag.ms``. Of those that are due, the one that waits too long comes first, then the
-dirtiest. Source: Kafka's documentation of log compaction, KIP-354.
+part has waited for ``max.compaction.lag.ms``. Among the logs that are due, a log that has waited too long comes first, then
+the dirtiest. Source: Kafka's documentation of log compaction, KIP-354.
 """
 
 from __future__ import annotations

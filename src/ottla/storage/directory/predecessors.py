@@ -1,7 +1,7 @@
 """Whose records a log directory certainly has: what its marks of a clean stop and of a running process say (KIP-966).
 
-A process that is killed has lost nothing, as long as the machine runs on and its directory is the one that it wrote to: a copy of that,
-made while it ran, lacks what came later. Its mark names the machine's boot and a file of the directory for that reason.
+A process that is killed has lost nothing, as long as the machine runs on and the directory is the original: a copy that was made while
+the process ran lacks what came later. Its mark names the machine's boot and a file of the directory for that reason.
 """
 
 from __future__ import annotations

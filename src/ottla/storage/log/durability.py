@@ -50,9 +50,9 @@ class Durability:
         return bool(self._segments.unsynced)
 
     async def sync(self) -> None:
-        """All that was in the log at the call survives a power cut, and the recovery point is there.
+        """Makes all that is in the log at the call durable against a power cut, and moves the recovery point there.
 
-        Closed segments are synced with their indexes. Those of the last segment are only in memory: a part of it is after the
+        Closed segments are synced with their indexes. The last segment's indexes are only in memory: a part of it is after the
         recovery point, so a recovery walks it and rebuilds them. StorageError when the disk refused; the log has failed then.
         """
         segments, tail = self._segments, self._tail

@@ -160,7 +160,7 @@ class PartitionLog:
     # -- reading
 
     async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
-        """Batches of one segment from the one that holds ``offset``, none that starts at or after ``end_offset``.
+        """Reads batches of one segment, from the batch that holds ``offset``; none starts at or after ``end_offset``.
 
         At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one completely. None when
         there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
@@ -323,7 +323,7 @@ class PartitionLog:
         self.compaction.first_dirty_offset = min(self.compaction.first_dirty_offset, segments.all[-1].base_offset)
         segments.were_truncated()
         self.epochs.truncate_from_end(end_offset)
-        self._epoch_file.is_changed = True  # a recovery takes those of the segment that was cut from its batches
+        self._epoch_file.is_changed = True  # a recovery takes the epochs of the cut segment from its batches
         if is_durable:
             await self._epoch_file.write_if_room(self.folder)
         self.tail.producers, _ = await rebuild_producers(
@@ -341,7 +341,7 @@ class PartitionLog:
     # -- its place
 
     def relocate(self, folder: str, files: Sequence[File]) -> None:
-        """The log is in another directory, where all of it is durable; ``files`` are those of its segments. Readers are not disturbed.
+        """Moves the log to another directory, where all of it is durable; ``files`` are its segments' files. Readers are not disturbed.
 
         Only between flushes and syncs. What is staged will be written there. The old directory is the owner's to remove.
         """
@@ -352,7 +352,7 @@ class PartitionLog:
         self.tail.unsynced_since_ms = -1
 
     def retire(self) -> None:
-        """Nothing is read from the log or written to it from now on: its partition was deleted. What was staged is dropped."""
+        """Ends all reading and writing: the partition was deleted. What was staged is dropped."""
         self._segments.retire_all()
         self.health.retire()
 

@@ -106,7 +106,7 @@ class ReplicaCopy:
 
     @property
     def offset_lag(self) -> int:
-        """How many offsets are missing, at most: those of a segment that is copied in part all count."""
+        """How many offsets are missing, at most: a segment that is copied in part counts entirely."""
         parts = [segment for segment in self._log.segments if self._sizes.get(segment) != segment.size or not self._is_valid(segment)]
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
 

@@ -130,13 +130,13 @@ class Tail:
         begins_at_zero: bool = False,
         transaction_version: int = 0,
     ) -> Appended:
-        """The batch has its offsets, and its buffer will be written by the next ``flush``; it must stay as it is until then.
+        """Gives the batch its offsets; the next ``flush`` writes its buffer, which must stay as it is until then.
 
         ``from_client=False``, for what brokers write themselves, allows control batches and leaves out sequences and the topic's rules
         about times, keys and codecs. These rules do not hold either for ``is_prepared``, which is what ``prepare_away`` has brought.
         ``is_permitted`` says that a coordinator has the partition in the batch's transaction, which need not be open here then.
-        ``transaction_version`` is an end marker's. A marker that says only what is known is a duplicate. Errors: those of ``check_batch``,
-        ``apply_rules`` and ``ProducerStates``, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR; HeavyBatch. Nothing is staged then.
+        ``transaction_version`` is an end marker's. A marker that says only what is known is a duplicate. Raises what ``check_batch``,
+        ``apply_rules`` and ``ProducerStates`` raise, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR and HeavyBatch. Nothing is staged then.
         """
         if self._health.is_failed:
             self._health.check(self._segments.folder)

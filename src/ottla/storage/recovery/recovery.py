@@ -160,7 +160,7 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
 
 
 async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
-    """The bases without those of segments entirely below the start, whose files are deleted.
+    """Deletes the segments that are entirely below the start. Returns the bases of the others.
 
     Their deletion was cut short. A power cut may have kept an older one and not the next, and what has a hole is not a log.
     """

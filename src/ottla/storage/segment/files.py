@@ -1,4 +1,4 @@
-"""The files of a partition directory: their names, and what is done to those of one segment together.
+"""The files of a partition directory: their names, and what is done to all files of a segment together.
 
 Offsets in names have 20 digits, so that names sort as offsets do.
 """

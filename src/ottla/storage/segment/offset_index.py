@@ -71,7 +71,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: Buffer, base_offset: int, *, log_size: int) -> OffsetIndex:
-        """DecodeError when the entries cannot be those of a segment of ``log_size`` bytes."""
+        """Returns the index with these entries; DecodeError when they do not fit a segment of ``log_size`` bytes."""
         if len(data) % ENTRY_SIZE:
             raise DecodeError(f"an offset index has {len(data)} bytes, not a multiple of {ENTRY_SIZE}")
         words = array("I", bytes(data))

@@ -91,7 +91,7 @@ class Segment(Tally):
             if self.is_retired:
                 raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.path)
             file = await self._disk.open(self.path)
-            if self.is_retired:  # it may be the file of the one that replaced it
+            if self.is_retired:  # it may be the file of the segment that replaced this one
                 raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.path)
             self._file = file
         return self._file

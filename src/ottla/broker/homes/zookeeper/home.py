@@ -162,7 +162,7 @@ class ZookeeperLife(Life):
         return self._lifecycle.broker_epoch
 
     async def start(self) -> None:
-        """Its listeners are those of controllers, too, and they are open before it registers."""
+        """Opens the listeners, which serve controllers too, before the broker registers."""
         basis, core, home = self._basis, self._core, self._home
         await core.gate.bind(listeners(basis.config))
         home.waits.turn_to(self._awaited)

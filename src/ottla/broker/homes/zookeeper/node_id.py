@@ -1,4 +1,4 @@
-"""A broker's id in ZooKeeper mode: the one that it is given, the one that its log directories have, or a new one.
+"""A broker's id in ZooKeeper mode: from the configuration, else from its log directories, else a new one.
 
 A new id is ``reserved.broker.max.id`` and the version of ``/brokers/seqid`` after a write: each write has a version of its own, so that no
 two brokers get the same one. It is kept in the meta.properties of the log directories, as any id is. One that is not kept, because

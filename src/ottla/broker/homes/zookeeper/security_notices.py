@@ -78,19 +78,19 @@ class SecurityNotices:
         self._in_flight_max = in_flight_max
 
     async def follow_literal_acls(self, reign: Reign) -> None:
-        """Those of one name each."""
+        """Takes changes of ACLs whose pattern is a literal name."""
         await self._follow(reign, security_znodes.LITERAL_CHANGES, _of_acls)
 
     async def follow_prefixed_acls(self, reign: Reign) -> None:
-        """Those of prefixes."""
+        """Takes changes of ACLs whose pattern is a prefix."""
         await self._follow(reign, security_znodes.PREFIXED_CHANGES, _of_acls)
 
     async def follow_tokens(self, reign: Reign) -> None:
-        """Delegation tokens."""
+        """Takes changes of delegation tokens."""
         await self._follow(reign, security_znodes.TOKEN_CHANGES, security_znodes.decode_token_change)
 
     async def _follow(self, reign: Reign, changes: str, subject_of: SubjectOf) -> None:
-        """Each notice is taken once, at first all that the last controller may not have taken; old ones are deleted."""
+        """Takes each notice once, at first all that the last controller may not have taken; deletes old ones."""
         made_ms: dict[str, int] = {}
         due = _Due()
         while True:

@@ -62,7 +62,7 @@ def _pem(path: str | None, given_type: str | None, store: str, options: str) -> 
 
 
 def _default_versions(config: BrokerConfig) -> list[str]:
-    """The one that is given; else both, where Kafka offers the earlier one alone: ZooKeeper 3.9 may accept only the later one."""
+    """Returns the configured version, else both: Kafka offers the earlier one alone, and ZooKeeper 3.9 may accept only the later one."""
     return [config["zookeeper.ssl.protocol"]] if config.is_given("zookeeper.ssl.protocol") else list(VERSIONS)
 
 
