@@ -196,7 +196,7 @@ class Producer(producer.Producer):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As ``close``; a DeliveryError becomes a note of the error that ended the block, where there is one."""
+        """Closes as ``close`` does; a DeliveryError becomes a note of the error that ended the block, where there is one."""
         try:
             await self.close()
         except DeliveryError as failures:
@@ -270,7 +270,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As ``close``."""
+        """Closes as ``close`` does."""
         await self.close()
 
 
@@ -285,5 +285,5 @@ class Admin(admin.Admin):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As ``close``."""
+        """Closes as ``close`` does."""
         await self.close()

@@ -35,7 +35,7 @@ def ottla_properties() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def ottla_broker(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
-    """A broker in a thread, one for all tests; its ``bootstrap`` is for clients."""
+    """Provides one broker in a thread for all tests; its ``bootstrap`` is for clients."""
     from ottla.testing import broker
 
     with broker(**ottla_properties) as served:
@@ -62,13 +62,13 @@ def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest) -> str:
-    """The name of a new topic with one partition."""
+    """Provides the name of a new topic with one partition."""
     return _served(request).topic(request.node.name)
 
 
 @pytest.fixture
 def history(request: pytest.FixtureRequest) -> Iterator[History]:
-    """What the clients of the test did, as far as they are watched; the test fails when a record is lost or doubled."""
+    """Provides the history of the test's watched clients; the test fails when a record is lost or doubled."""
     from ottla.testing import History
 
     recorded = History(_served(request).bootstrap)
@@ -78,7 +78,7 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What is logged from here on belongs to this test."""
+    """Notes where the log stands: later lines belong to this test."""
     journal = sys.modules.get("ottla.testing.journal")
     item.stash[_position] = journal.JOURNAL.position if journal is not None else 0
 
@@ -94,7 +94,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report of a test that failed has what nodes have logged."""
+    """Adds the nodes' logs to the report of a test that failed."""
     report = yield
     if report.failed:
         report.sections += _logs(item.stash.get(_position, 0))

@@ -34,7 +34,7 @@ CONSUMER: Final = {ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE), Res
 
 
 def _resource_options(function: F) -> F:
-    """An option for each of ``RESOURCES``, ``--cluster``, ``--prefix``."""
+    """Adds an option for each of ``RESOURCES``, ``--cluster``, ``--prefix``."""
     function = click.option("--prefix", is_flag=True, help="The names are the beginnings of names.")(function)
     function = click.option("--cluster", is_flag=True, help="The cluster itself.")(function)
     for name, _ in reversed(RESOURCES):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def admin_beside(config: BrokerConfig) -> Beside | None:
-    """The pages, where the configuration asks for them."""
+    """Returns the pages, where the configuration asks for them."""
     if config["ottla.admin.listener"] is None:
         return None
     from ottla.admin_http.server import serve_admin

@@ -126,7 +126,7 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
 
 
 def start_one(config: BrokerConfig, log_level: str, log_format: str, ready_file: str | None) -> None:
-    """A broker in this process."""
+    """Runs a broker in this process."""
     from ottla.broker.node import Broker
     from ottla.cli.logging import configure_logging
     from ottla.cli.ready import report_ready
@@ -146,12 +146,12 @@ def start_one(config: BrokerConfig, log_level: str, log_format: str, ready_file:
 
 
 def has_brokers(config: BrokerConfig) -> bool:
-    """Whether a log directory has the brokers of --cores, or the nodes of a cluster."""
+    """True when a log directory has the brokers of --cores, or the nodes of a cluster."""
     return any(os.path.exists(os.path.join(path, "cluster.json")) for path in config.log_dirs)
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
-    """All sources merged. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
+    """Merges all sources. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
     values: dict[str, str] = {}
     if file is not None:
         values |= read_properties(file)
@@ -167,6 +167,6 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
 
 
 def default_data_folder(environ: Mapping[str, str]) -> str:
-    """In the user's data directory, because the system empties the temporary one."""
+    """Returns a path in the user's data directory, because the system empties the temporary one."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return os.path.join(home, "ottla", "data")

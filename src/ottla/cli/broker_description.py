@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_description(admin: Admin, ids: Sequence[int], output: str) -> None:
-    """Each broker; KafkaError for one that is not registered."""
+    """Prints each broker; KafkaError for one that is not registered."""
     from ottla.sync import Broker, ConfigSource
 
     cluster = admin.describe_cluster(include_fenced=True)

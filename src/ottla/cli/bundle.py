@@ -39,7 +39,7 @@ Files = dict[str, bytes]
 
 
 def gather(bootstrap: str | None, data: str | None, configs: tuple[str, ...], logs: tuple[str, ...]) -> Files:
-    """The files by name."""
+    """Returns the files by name."""
     place = place_of(data)
     found = place.read() if data is not None or bootstrap is None else None  # a cluster that is named is not the one of this machine
     nodes = [] if found is None else found.nodes
@@ -118,7 +118,7 @@ def _scrubbed(content: bytes, secrets: set[bytes]) -> bytes:
 
 
 def _put_cluster(files: Files, servers: str) -> None:
-    """What the brokers say of themselves."""
+    """Adds what the brokers say of themselves."""
     from ottla.cli.cluster_health import findings, look, summary
     from ottla.sync import Admin
 
@@ -169,7 +169,7 @@ def _is_secret(name: str, is_sensitive: bool) -> bool:
 
 
 def _page(listener: str, broker_host: str, path: str) -> bytes:
-    """A page of the broker's admin listener, which is on the broker's loopback where it has no host."""
+    """Returns a page of the broker's admin listener, which is on the broker's loopback where it has no host."""
     if listener.startswith("https://"):
         raise OSError(f"{listener} wants a password, which a bundle has not: fetch its pages by hand")
     host, _, port = listener.rpartition(":")

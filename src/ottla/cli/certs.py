@@ -46,7 +46,7 @@ def authority(directory: Path, name: str, days: int, output: str) -> None:
 
 
 def new_authority(directory: Path, *, name: str, days: int) -> Certificate:
-    """What ``certs authority`` makes. UsageError where one is there already."""
+    """Makes what ``certs authority`` makes. UsageError where an authority exists already."""
     from cryptography.x509 import BasicConstraints, KeyUsage
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def issue(directory: Path, names: tuple[str, ...], hosts: tuple[str, ...], days:
 def new_certificates(
     directory: Path, names: Sequence[str], *, hosts: Sequence[str], days: int, replaces: bool
 ) -> list[tuple[Path, Certificate]]:
-    """What ``certs issue`` makes: the files, and their certificates. UsageError where none can be made."""
+    """Makes what ``certs issue`` makes: the files, and their certificates. UsageError where none can be made."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509 import BasicConstraints, SubjectAlternativeName, load_pem_x509_certificate
 
@@ -187,7 +187,7 @@ def _pem(certificate: Certificate) -> bytes:
 
 
 def _write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """The file has this content, and never less of it, and was never readable for others than its mode says."""
+    """Writes the file: it never has less than this content, and is never more readable than its mode allows."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -21,7 +21,7 @@ _META: Final = "ottla.client_settings"
 
 
 def client_options(function: F) -> F:
-    """Both options. What they say is in the click context, and ``client_settings`` gives it."""
+    """Adds both options. What they say is in the click context, and ``client_settings`` gives it."""
     file = click.option(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
@@ -43,7 +43,7 @@ def client_options(function: F) -> F:
 
 
 def client_settings(*kinds: type[Settings], **own: Any) -> Any:
-    """The settings for a client of this command, of these kinds and those that all have; ``own`` are the command's, and stronger."""
+    """Returns the settings for a client of this command, of these kinds and the common ones; the command's ``own`` take precedence."""
     from ottla.client.options import ClusterSettings
     from ottla.client.settings import checks_of
 
@@ -54,7 +54,7 @@ def client_settings(*kinds: type[Settings], **own: Any) -> Any:
 
 
 def spark_options() -> dict[str, str]:
-    """What they say of every client, as the options of ``format("ottla")``."""
+    """Returns what they say of every client, as the options of ``format("ottla")``."""
     from ottla.client.options import ClusterSettings
     from ottla.client.settings import checks_of
 
@@ -63,7 +63,7 @@ def spark_options() -> dict[str, str]:
 
 
 def _given() -> dict[str, str]:
-    """By names with ``_`` for ``.``. UsageError for a property that no client has."""
+    """Returns the properties by names with ``_`` for ``.``. UsageError for a property that no client has."""
     context = click.get_current_context(silent=True)
     meta = {} if context is None else context.meta.get(_META, {})
     given: dict[str, str] = {**meta.get("file", {}), **meta.get("overrides", {})}

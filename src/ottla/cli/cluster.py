@@ -130,7 +130,7 @@ def start(
 def described(
     place: Place, count: int | None, port: int | None, overrides: tuple[str, ...], zookeeper: str | None = None
 ) -> tuple[ClusterFile, bool]:
-    """The cluster that is here, or a new one, and whether it is new. PlaceError for a directory of something else."""
+    """Returns the cluster that is here, or a new one, and whether it is new. PlaceError for a directory of something else."""
     from ottla.broker.formatting import random_uuid
     from ottla.cli.config import key_and_value
     from ottla.cli.nodes.place import ClusterFile, PlaceError
@@ -172,7 +172,7 @@ def described(
 
 
 def number_ports(cluster: ClusterFile, port: int | None) -> int:
-    """The nodes have ports on end, from that one or the first free ones on; how many they are."""
+    """Numbers the nodes' ports on end, from that one or the first free ones on. Returns how many they are."""
     from ottla.cli.nodes.plan import FIRST_PORT, choose_ports
 
     voters = cluster.voters if len(cluster.nodes) > 1 else []
@@ -187,7 +187,7 @@ def number_ports(cluster: ClusterFile, port: int | None) -> int:
 
 
 def another(place: Place, found: ClusterFile) -> NodePlan:
-    """One broker more, with the next id and the next free port."""
+    """Plans one more broker, with the next id and the next free port."""
     from ottla.cli.nodes.plan import choose_ports, cluster_plan
     from ottla.errors import ErrorCode, KafkaError
 
@@ -208,7 +208,7 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
 
 
 def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str, waiting: int | None) -> None:
-    """On standard output, once all nodes serve, or where another command waits; a reader that has gone away stops no cluster."""
+    """Prints the nodes on standard output, once all serve, or where another command waits; a reader that has gone away stops no cluster."""
     from ottla.cli.nodes.detached import announce_detached
     from ottla.cli.nodes.plan import replication_of
 

@@ -114,7 +114,7 @@ class Finding:
 
 
 def look(admin: Admin) -> Health:
-    """As the cluster answers now. KafkaError when no broker does."""
+    """Returns the cluster's health by its present answers. KafkaError when no broker answers."""
     cluster = admin.describe_cluster(include_fenced=True)
     serving = {node.node_id for node in cluster.nodes} - cluster.fenced
     quorum, problem, is_in_zookeeper = None, None, False
@@ -162,7 +162,7 @@ def look(admin: Admin) -> Health:
 
 
 def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], serving: Collection[int]) -> Iterator[str]:
-    """The partitions of which no broker has moved the stable offset for longer than a transaction may last, and ``LATE_TRANSACTION_MS``."""
+    """Yields the partitions whose stable offset has not moved for longer than a transaction may last, and ``LATE_TRANSACTION_MS``."""
     led: dict[int, list[TopicPartition]] = {}
     for key, partition in sorted(partitions.items()):
         if partition.leader in serving:
@@ -187,7 +187,7 @@ def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
 
 
 def findings(health: Health) -> Iterator[Finding]:
-    """What is wrong, the worst first. Each remedy names a command."""
+    """Yields what is wrong, the worst first. Each remedy names a command."""
     states, fenced = health.partitions, health.fenced
     absent = sorted(states.missing.keys() - set(health.brokers))
     down = sorted({*fenced, *absent})
@@ -256,7 +256,7 @@ def _start(brokers: list[int]) -> str:
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:
-    """The screen."""
+    """Yields the lines of the screen."""
     states = health.partitions
     verdict = "healthy" if not found else f"{len(found)} problem{'s'[: len(found) != 1]}"
     yield f"cluster {health.cluster_id}: {verdict}"
@@ -286,7 +286,7 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
 
 
 def _count(names: Iterable[str]) -> str:
-    """As the subject of a sentence, with "has" or "have"."""
+    """Returns the subject of a sentence, with "has" or "have"."""
     found = list(names)
     shown = ", ".join(found[:NAMES_MAX]) + (", ..." if len(found) > NAMES_MAX else "")
     return f"{len(found)} partition{'s'[: len(found) != 1]} ({shown}) {'has' if len(found) == 1 else 'have'}"

@@ -47,7 +47,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
 
 
 def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool) -> bool:
-    """Whether the cluster is well. What was seen is printed where that is wanted, and where it is well."""
+    """Returns whether the cluster is well. What was seen is printed where that is wanted, and where it is well."""
     from ottla.cli.cluster_health import findings, look, summary
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin

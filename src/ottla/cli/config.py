@@ -170,7 +170,7 @@ def explain(key: str, output: str) -> None:
 
 
 def in_force(key: ConfigKey, defaults: BrokerConfig) -> str | None:
-    """What holds where nothing is set: the default of another key, where the key has none of its own."""
+    """Returns what holds where nothing is set: the default of another key, where the key has none of its own."""
     from ottla.config import BROKER_KEYS
 
     value = key.default
@@ -239,7 +239,7 @@ def _described(bootstrap: str, resource: ConfigResource) -> list[ConfigEntry]:
 
 
 def _default_of(entry: ConfigEntry, keys: Mapping[str, ConfigKey]) -> str | None:
-    """The broker's answer, if it has one for this key; a coarser key (hours for milliseconds) says nothing."""
+    """Returns the broker's answer, if it has one for this key; a coarser key (hours for milliseconds) says nothing."""
     key = keys.get(entry.name)
     names = {entry.name, key and key.broker_key}
     from ottla.sync import ConfigSource

@@ -35,7 +35,7 @@ def console(bootstrap: str, port: int, data: str | None) -> None:
 
 
 def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, folder: str | None) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serves until SIGINT or SIGTERM."""
     import asyncio
 
     try:
@@ -52,14 +52,14 @@ class Beside:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, bootstrap: str, folder: str | None, command_config: str | None = None) -> None:
-        """It serves, and prints its address."""
+        """Starts the console, which prints its address."""
         command = [sys.executable, "-m", "ottla", "console", "--bootstrap-server", bootstrap]
         for option, value in (("--data", folder), ("--command-config", command_config)):
             command += [] if value is None else [option, value]
         self._process = subprocess.Popen(command, start_new_session=True)
 
     def stop(self) -> None:
-        """It has ended."""
+        """Ends the console."""
         if self._process is None:
             return
         self._process.terminate()
@@ -72,7 +72,7 @@ class Beside:
 
 @contextlib.contextmanager
 def console_beside() -> Iterator[Beside]:
-    """It ends with the context."""
+    """Ends the console with the context."""
     beside = Beside()
     try:
         yield beside

@@ -90,7 +90,7 @@ def consume(
 
 
 def matcher_of(regex: str | None) -> Matcher:
-    """Whether a record has the expression anywhere; every record without one."""
+    """Returns a test whether a record has the expression anywhere; every record passes without one."""
     if regex is None:
         return lambda record: True
     try:
@@ -122,7 +122,7 @@ def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) 
 def _seek(
     consumer: Consumer[bytes | None, bytes | None], wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
 ) -> tuple[dict[TopicPartition, int] | None, dict[TopicPartition, Marks]]:
-    """Where to stop in each partition (None: nowhere), and each partition's marks."""
+    """Returns where to stop in each partition (None: nowhere), and each partition's marks."""
     from ottla.cli.record_format import Marks
 
     consumer.assign(wanted)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
-    """A pause, of so many seconds, in which alone a Ctrl-C is a KeyboardInterrupt; a second one is one everywhere.
+    """Yields a pause, of so many seconds, in which alone a Ctrl-C is a KeyboardInterrupt; a second one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one begins after that.
     """

@@ -50,7 +50,7 @@ def dump_log(files: tuple[str, ...], with_records: bool, show_secrets: bool, out
 
 
 def _item(entry: Any, kind: Kind, show_secrets: bool) -> tuple[Any, list[dict[str, Any]]]:
-    """What is said of an entry, and of its records."""
+    """Returns what is said of an entry, and of its records."""
     if not isinstance(entry, msgspec.Struct):
         return entry, []
     records = getattr(entry, "records", [])

@@ -94,7 +94,7 @@ def _topics_of(found: dict[str, Any]) -> list[str]:
 
 
 def _described(admin: Admin, group_id: str) -> dict[str, Any]:
-    """One group, as an item of the JSON document."""
+    """Returns one group, as an item of the JSON document."""
     found = admin.describe_group(group_id)
     if found.state == "Dead":
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist; `ottla group list` shows those that do")

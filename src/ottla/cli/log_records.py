@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 def kind_of(path: str) -> Kind:
-    """By the partition's directory; snapshots of the metadata are anywhere."""
+    """Returns the kind by the partition's directory; snapshots of the metadata are anywhere."""
     topic = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition("-")[0]
     if path.endswith(".checkpoint"):
         return Kind.METADATA
@@ -38,7 +38,7 @@ def kind_of(path: str) -> Kind:
 
 
 def described(record: Record, kind: Kind, *, show_secrets: bool) -> dict[str, Any]:
-    """The record as a JSON object; what cannot be decoded is shown as it is, with the reason."""
+    """Returns the record as a JSON object; what cannot be decoded is shown as it is, with the reason."""
     head: dict[str, Any] = {"offset": record.offset, "timestamp_ms": record.timestamp_ms}
     decode = _DECODERS.get(kind)
     if decode is not None:
@@ -56,7 +56,7 @@ def described(record: Record, kind: Kind, *, show_secrets: bool) -> dict[str, An
 
 
 def line_of(item: dict[str, Any]) -> str:
-    """The object as one line; texts are written as JSON writes them, so that none of them has a second line."""
+    """Returns the object as one line; texts are written as JSON writes them, so that none of them has a second line."""
     return " ".join(f"{name}={value if isinstance(value, int) else msgspec.json.encode(value).decode()}" for name, value in item.items())
 
 

@@ -39,7 +39,7 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
 
 
 def _what_matters_first(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """When, how grave, what: then the rest, as it came."""
+    """Puts time, level and event first: then the rest, as it came."""
     first = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
     return {**first, **event}
 
@@ -50,7 +50,7 @@ def _of_node(node_id: int, _: WrappedLogger, __: str, event: EventDict) -> Event
 
 
 def _traceback_as_value(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """The renderer would print the lines of an ``exception`` as lines."""
+    """Renames an ``exception``, whose lines the renderer would print as lines."""
     if "exception" in event:
         event["traceback"] = event.pop("exception")
     return event

@@ -78,7 +78,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the console script."""
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:

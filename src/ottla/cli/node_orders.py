@@ -29,7 +29,7 @@ def place_of(data: str | None) -> Place:
 
 
 def order(place: Place, command: str, node: int | None = None) -> Answer:
-    """What the supervisor did. ClickException with its words when it could not."""
+    """Returns what the supervisor did. ClickException with its words when it could not."""
     from ottla.runtime.supervision.control import Order, ask_supervisor
 
     answer = ask_supervisor(place.path, Order(command, node))

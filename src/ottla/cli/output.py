@@ -83,7 +83,7 @@ def _checked(context: click.Context, parameter: click.Parameter, servers: str) -
 
 @contextlib.contextmanager
 def wrong_call() -> Iterator[None]:
-    """A KafkaError within is the caller's: UsageError, exit code 2."""
+    """Turns a KafkaError within into the caller's: UsageError, exit code 2."""
     try:
         yield
     except KafkaError as error:
@@ -91,7 +91,7 @@ def wrong_call() -> Iterator[None]:
 
 
 def say_connectivity(problem: KafkaError | None) -> None:
-    """What a client says of its brokers, on standard error as it changes."""
+    """Prints what a client says of its brokers, on standard error as it changes."""
     if problem is None:
         complain("reconnected")
     else:
@@ -99,18 +99,18 @@ def say_connectivity(problem: KafkaError | None) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Prints one line on standard error."""
     click.echo(f"ottla: {text}", err=True)
 
 
 def end_of_plan(text: str) -> NoReturn:
-    """A plan was shown, and nothing was done: exit code 1, for every command that has ``--yes``."""
+    """Ends after a plan that was only shown: exit code 1, for every command that has ``--yes``."""
     click.echo(f"{text}; add --yes to apply it", err=True)
     sys.exit(1)
 
 
 def way_out(error: BaseException) -> str:
-    """What to try next, as the end of the error's sentence; empty where the error says it itself."""
+    """Returns what to try next, as the end of the error's sentence; empty where the error says it itself."""
     if isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
         return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
@@ -135,7 +135,7 @@ def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence
 
 
 def print_json(command: str, items: Sequence[Any]) -> None:
-    """One document; ``items`` is a list, of one item where a command is about one thing."""
+    """Prints one document; ``items`` is a list, of one item where a command is about one thing."""
     document = {"_command": command, "_version": 1, "items": items}
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 

@@ -33,7 +33,7 @@ class PartitionState:
     adding_count: int = 0
 
     def is_any(self, states: Collection[str]) -> bool:
-        """Whether the partition is in one of these states."""
+        """True when the partition is in one of these states."""
         partition = self.partition
         count = len(partition.in_sync)
         found = {
@@ -46,7 +46,7 @@ class PartitionState:
 
 
 def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]) -> list[tuple[object, ...]]:
-    """One row of ``COLUMNS`` for each partition of the topics, or of all without any, that is in one of the states."""
+    """Returns one row of ``COLUMNS`` for each partition of the topics, or of all without any, that is in one of the states."""
     topics: Mapping[str, TopicMetadata] = {name: admin.describe_topic(name) for name in names} if names else admin.list_topics()
     moving = admin.list_partition_reassignments()
     serving = {node.node_id for node in admin.describe_cluster().nodes}

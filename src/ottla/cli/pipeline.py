@@ -153,7 +153,7 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
 
 
 def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
-    """The newest committed value of each key of the topic, as text."""
+    """Returns the newest committed value of each key of the topic, as text."""
     from ottla.sync import Consumer
     from ottla.types import LATEST_TIMESTAMP, TopicPartition
 

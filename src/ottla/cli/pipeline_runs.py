@@ -35,7 +35,7 @@ checkpoint_option = click.option(
 
 @contextlib.contextmanager
 def needs_pyspark() -> Iterator[None]:
-    """A module that is missing is an error of the command, with the way out."""
+    """Turns a missing module into an error of the command, with the way out."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -55,7 +55,7 @@ def run_pipelines(
     checkpoints: str | None = None,
     starting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
-    """The queries of the file have ended; exit code 1 where one was stopped.
+    """Runs the queries of the file until they have ended; exit code 1 where one was stopped.
 
     ``checkpoints`` is where their checkpoints are, where that is not the application's directory; Spark's processes are started in
     ``starting``.
@@ -99,7 +99,7 @@ def run_pipelines(
 
 
 def folder_of(app: str, data: Path | None) -> Path:
-    """The application's directory on this machine."""
+    """Returns the application's directory on this machine."""
     if data is not None:
         return data.absolute()
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -108,7 +108,7 @@ def folder_of(app: str, data: Path | None) -> Path:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """No other process of this machine uses the directory meanwhile. One with files of another kind is refused."""
+    """Holds the directory: no other process of this machine uses it meanwhile. One with files of another kind is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / LOCK
     if not mark.exists() and any(folder.iterdir()):

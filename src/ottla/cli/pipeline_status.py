@@ -33,7 +33,7 @@ class Application:
 
 
 def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
-    """Of each query of the application, or of all applications: what it has written last, and how far its topics go on."""
+    """Returns for each query of the application, or of all, what it has written last, and how far its topics go on."""
     rows = []
     for group, found in applications(admin, app).items():
         is_open = bool(admin.pending_offsets(group))
@@ -43,7 +43,7 @@ def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
 
 
 def lag_of(admin: Admin, offsets: Offsets) -> int:
-    """How many offsets the topics have more; with a topic a cluster deletes its offsets."""
+    """Returns how many offsets the topics have more; with a topic a cluster deletes its offsets."""
     from ottla.types import LATEST_TIMESTAMP
 
     ends = admin.offsets_for_times(dict.fromkeys(offsets, LATEST_TIMESTAMP))
@@ -51,7 +51,7 @@ def lag_of(admin: Admin, offsets: Offsets) -> int:
 
 
 def checkpoint_topics(admin: Admin, app: str | None = None) -> dict[str, str]:
-    """The topics that have checkpoints of the application, or of all, by the names of their queries."""
+    """Returns the topics that have checkpoints of the application, or of all, by the names of their queries."""
     from ottla.spark.marker import CHECKPOINT_SUFFIX
     from ottla.spark.pipelines import is_query_of
 
@@ -60,7 +60,7 @@ def checkpoint_topics(admin: Admin, app: str | None = None) -> dict[str, str]:
 
 
 def applications(admin: Admin, app: str | None = None) -> dict[str, Application]:
-    """The queries of the application, or of all, that have written something, by their names."""
+    """Returns the queries of the application, or of all, that have written something, by their names."""
     from ottla.client.group_metadata import OffsetAndMetadata
     from ottla.spark.group_offsets import noted_of
     from ottla.spark.marker import committed_of

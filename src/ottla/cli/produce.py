@@ -97,7 +97,7 @@ class Tally:
         self.has_some = False  # records were sent
 
     def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
-        """A record is done. The first few refusals are reported at once, each on a line."""
+        """Notes that a record is done. The first few refusals are reported at once, each on a line."""
         if landed is not None:
             place = self._landed.setdefault((landed.topic, landed.partition), [0, landed.offset, landed.offset])
             place[0] += 1
@@ -110,7 +110,7 @@ class Tally:
             complain("more records are being refused; the total is reported at the end")
 
     def report(self, output: str) -> None:
-        """One line for each partition; exit code 1 when any record was refused."""
+        """Prints one line for each partition; exit code 1 when any record was refused."""
         rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
         print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
         if self._refused:

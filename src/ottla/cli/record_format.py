@@ -183,14 +183,14 @@ def _piece(name: str, modifier: str) -> Piece:
 
 
 def _header(record: AnyRecord, key: str, value: bytes | None) -> AnyRecord:
-    """A header dressed as a record, so that %k, %v, %K and %V mean its parts."""
+    """Returns a header dressed as a record, so that %k, %v, %K and %V mean its parts."""
     return ConsumerRecord(
         record.topic, record.partition, record.offset, record.timestamp_ms, 0, key.encode(), value, (), record.leader_epoch
     )
 
 
 def read_escape(text: str, position: int) -> tuple[bytes, int]:
-    """What a backslash means, and the position after it."""
+    """Returns what a backslash means, and the position after it."""
     if text[position : position + 1] == "x" and re.fullmatch(r"[0-9a-fA-F]{2}", text[position + 1 : position + 3]):
         return bytes.fromhex(text[position + 1 : position + 3]), position + 3
     found = _ESCAPES.get(text[position : position + 1])
@@ -200,7 +200,7 @@ def read_escape(text: str, position: int) -> tuple[bytes, int]:
 
 
 def read_braces(text: str, position: int) -> tuple[str, int]:
-    """The text between the braces at ``position``, which may nest."""
+    """Returns the text between the braces at ``position``, which may nest."""
     depth = 0
     for index in range(position, len(text)):
         if text[index] == "{":
@@ -213,7 +213,7 @@ def read_braces(text: str, position: int) -> tuple[str, int]:
 
 
 def as_json(record: AnyRecord) -> bytes:
-    """One object: text where the bytes are UTF-8, else base64 under ``key_base64`` and ``value_base64``."""
+    """Returns one object: text where the bytes are UTF-8, else base64 under ``key_base64`` and ``value_base64``."""
     item: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

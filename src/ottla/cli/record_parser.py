@@ -75,7 +75,7 @@ class JsonParser:
         self._keeps_place = keeps_place
 
     def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
-        """A record for each line; INVALID_REQUEST, with the line's number, for one that is none."""
+        """Yields a record for each line; INVALID_REQUEST, with the line's number, for one that is none."""
         for number, line in enumerate(stream, 1):
             if line.strip():
                 try:
@@ -109,7 +109,7 @@ def _json_bytes(item: dict[str, Any], name: str) -> bytes | None:
 
 
 def parser_of(layout: str, *, keeps_place: bool) -> RecordParser | JsonParser:
-    """What reads the format."""
+    """Returns the reader of the format."""
     return JsonParser(keeps_place=keeps_place) if layout == "json" else RecordParser(layout)
 
 
@@ -141,7 +141,7 @@ class _Reader:
         return taken
 
     def until(self, literal: bytes | None) -> bytes:
-        """Up to the literal, which stays; everything when there is none, or the input ends first."""
+        """Reads up to the literal, which stays; everything when there is none, or the input ends first."""
         while not literal or literal not in self._buffer:
             if not self._fill():
                 taken, self._buffer = self._buffer, b""

@@ -25,7 +25,7 @@ DEFAULT_ITERATIONS: Final = 4096
 
 
 def credential_of(text: str) -> UserScramCredentialRecord:
-    """The credential, with a random salt where none is given. UsageError, which does not show the text, when it cannot be read."""
+    """Returns the credential, with a random salt where none is given. UsageError, which does not show the text, when it cannot be read."""
     from ottla.controller.scram_users import ITERATIONS_MAX, ITERATIONS_MIN, credential_record
     from ottla.errors import KafkaError
     from ottla.security.scram import SALT_BYTES, ScramMechanism

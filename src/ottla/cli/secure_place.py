@@ -57,7 +57,7 @@ class SecurePlace:
         new.rename(self.client)
 
     def properties(self, port: int) -> dict[str, str]:
-        """Of the broker: one listener, for who shows a password over TLS, and ACLs, which do not bind the user of the file."""
+        """Returns the broker's properties: one SASL_SSL listener with passwords, and ACLs, which do not bind the user of the file."""
         return {
             "listeners": f"SASL_SSL://127.0.0.1:{port}",
             "sasl.enabled.mechanisms": MECHANISM,
@@ -68,7 +68,7 @@ class SecurePlace:
         }
 
     def add_user(self, properties: Mapping[str, str]) -> None:
-        """The user is in the metadata of a broker that starts for the first time."""
+        """Adds the user to the metadata of a broker that starts for the first time."""
         from ottla.broker.formatting import format_log_dirs
         from ottla.broker.metadata.log import has_metadata
         from ottla.cli.scram_argument import credential_of

@@ -112,7 +112,7 @@ def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
 
 
 def _planned(spark: Any, query: str) -> Any:
-    """The frame of the query. ClickException with Spark's own words for one that is no query."""
+    """Returns the frame of the query. ClickException with Spark's own words for one that is no query."""
     from pyspark.errors import PySparkException
 
     try:
@@ -122,7 +122,7 @@ def _planned(spark: Any, query: str) -> Any:
 
 
 def _wait(query: Any) -> None:
-    """Until the query fails, or a Ctrl-C."""
+    """Waits until the query fails, or a Ctrl-C."""
     with ctrl_c_in_pauses() as pause:
         try:
             while query.isActive:
@@ -140,5 +140,5 @@ def _say(rows: list[Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """As tables and JSON have it."""
+    """Returns the value as tables and JSON have it."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -179,7 +179,7 @@ def _config(file: str | None, overrides: tuple[str, ...]) -> BrokerConfig:
 
 
 async def _lock(disk: Disk, path: str) -> None:
-    """No broker uses the log directory, and none can until this process ends. StorageError while one does."""
+    """Locks the log directory: no broker uses it until this process ends. StorageError while one does."""
     from ottla.errors import StorageError
 
     if await disk.exists(lock := f"{path}/.lock"):

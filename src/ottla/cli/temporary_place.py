@@ -30,7 +30,7 @@ class TemporaryPlace:
         os.mkdir(self.data)
 
     def remove(self) -> None:
-        """It no longer exists."""
+        """Removes the directory."""
         shutil.rmtree(self._path, ignore_errors=True)
         os.close(self._lock)
 

@@ -176,7 +176,7 @@ def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, ou
 
 
 def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
-    """One topic, as an item; as text it is printed."""
+    """Returns one topic, as an item; as text it is printed."""
     from ottla.sync import Admin, ConfigSource, Topic
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -227,7 +227,7 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
 
 
 def report(output: str, command: str, results: Mapping[str, KafkaError | None], done: str) -> None:
-    """One line an item; exit code 1 when any of them failed."""
+    """Prints one line an item; exit code 1 when any of them failed."""
     rows = [(name, done if error is None else "failed", None if error is None else str(error)) for name, error in results.items()]
     print_rows(output, command, ("name", "result", "error"), rows)
     if any(results.values()):

@@ -164,7 +164,7 @@ def abort(topic: str, partition: int, producer_id: int | None, yes: bool, bootst
 
 
 def _partitions(admin: Admin, topics: tuple[str, ...], indexes: tuple[int, ...]) -> list[TopicPartition] | None:
-    """None for all."""
+    """Returns the partitions; None for all."""
     if not topics:
         if indexes:
             raise click.UsageError("--partition needs --topic")

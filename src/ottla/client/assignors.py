@@ -27,7 +27,7 @@ Assignor = Callable[[Mapping[str, Subscription], Mapping[str, int]], Assignment]
 
 
 def assign(name: str, subscriptions: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Assignment:
-    """The partitions of each member. ``partition_counts`` are by topic; a topic that it lacks does not exist."""
+    """Returns the partitions of each member. ``partition_counts`` are by topic; a topic that it lacks does not exist."""
     return ASSIGNORS[name](subscriptions, partition_counts)
 
 

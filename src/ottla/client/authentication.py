@@ -19,7 +19,9 @@ STEPS_MAX: Final = 10
 
 
 async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credentials: Credentials | OAuthCredentials, world: World) -> int:
-    """The session's time in milliseconds, 0 without a limit. KafkaError with the broker's code and text when it refuses the client."""
+    """Authenticates, and returns the session's time in milliseconds, 0 without a limit. KafkaError with the broker's code and text if
+    refused.
+    """
     mechanism = credentials.mechanism
     offered: SaslHandshakeResponse = await ask(SaslHandshakeRequest(mechanism), 1)
     if offered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -49,7 +51,7 @@ async def authenticate(ask: Callable[[Request, int], Awaitable[Any]], credential
 
 
 async def _given(asks: Callable[[], object]) -> object:
-    """What the function gives, which may block. A failure is one of the authentication."""
+    """Returns what the function gives, which may block. A failure is one of the authentication."""
     try:
         given = await asyncio.to_thread(asks)
         return await given if inspect.isawaitable(given) else given

@@ -87,11 +87,11 @@ class FetchBuffer:
         self._counts[fetched.partition] += 1
 
     def has_some(self) -> bool:
-        """Whether ``take`` would get something now."""
+        """True when ``take`` would get something now."""
         return any(self._is_current(fetched) and not self._positions.of(fetched.partition).is_paused for fetched in self._fetched)
 
     def take(self, count_max: int) -> list[AnyRecord]:
-        """Up to ``count_max`` records; their partitions' positions are after them. DeserializationError when the first cannot be read."""
+        """Takes up to ``count_max`` records, and moves the positions after them. DeserializationError when the first cannot be read."""
         taken: list[AnyRecord] = []
         paused: list[Fetched] = []
         self._last = []
@@ -126,7 +126,7 @@ class FetchBuffer:
         return taken
 
     def give_back(self, count: int) -> None:
-        """The last ``count`` records of the last ``take`` come again with the next one, where their positions have not moved since."""
+        """Takes back the last ``count`` records of the last ``take``; it returns them again where their positions have not moved since."""
         rewound: set[TopicPartition] = set()  # several pieces may be of one partition
         while count and self._last:
             fetched, size = self._last.pop()
@@ -145,7 +145,7 @@ class FetchBuffer:
         self._last = []
 
     def forget(self) -> None:
-        """What was fetched for partitions that are no longer assigned, or before a seek, is dropped."""
+        """Drops what was fetched for partitions that are no longer assigned, or before a seek."""
         self._fetched = deque(filter(self._is_current, self._fetched))
         self._counts = Counter(fetched.partition for fetched in self._fetched)
 
@@ -159,7 +159,7 @@ class FetchBuffer:
         self._counts[fetched.partition] += 1
 
     def _deserialized(self, records: list[AnyRecord]) -> tuple[list[AnyRecord], DeserializationError | None]:
-        """The records up to the first that cannot be read, and why that cannot."""
+        """Returns the records up to the first that cannot be read, and why that cannot."""
         keys, values = self._key_deserializer, self._value_deserializer
         done: list[AnyRecord] = []
         for record in records:

@@ -50,7 +50,7 @@ class TopicMetadata:
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
 
     def keep_newer(self, before: TopicMetadata) -> None:
-        """No partition goes back to an older leader epoch: a broker that lags answers with what was true before."""
+        """Lets no partition go back to an older leader epoch: a broker that lags answers with what was true before."""
         for index, old in before.partitions.items():
             found = self.partitions.get(index)
             if found is not None and found.leader_epoch < old.leader_epoch:
@@ -133,7 +133,7 @@ class Cluster:
         self._features_ms = world.clock.monotonic_ms()
 
     def watch(self, on_connectivity: OnConnectivity) -> None:
-        """It is called when the last broker is out of reach, and when one can be reached again."""
+        """Calls this when the last broker is out of reach, and when one can be reached again."""
         self._outage.is_watched = True
         self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
 
@@ -151,12 +151,12 @@ class Cluster:
     # Connections
 
     def open_connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection | None:
-        """The connection to the broker, if there is one now."""
+        """Returns the connection to the broker, if there is one now."""
         found = self._connections.get((node_id, lane))
         return None if found is None or found.is_retired else found
 
     async def connection(self, node_id: int, lane: str = MAIN_LANE) -> ClientConnection:
-        """An open connection to the broker; concurrent callers share one attempt."""
+        """Returns an open connection to the broker; concurrent callers share one attempt."""
         found = self.open_connection(node_id, lane)
         if found is not None:
             return found
@@ -185,13 +185,13 @@ class Cluster:
             self._replace(place, task.result())
 
     def _replace(self, place: tuple[int, str], connection: ClientConnection) -> None:
-        """What was asked on the one before may still be answered."""
+        """Replaces the connection; the old one is kept while what was asked on it may still be answered."""
         before = self._connections.get(place)
         self._retired = [old for old in (*self._retired, before) if old is not None and not old.is_closed]
         self._connections[place] = connection
 
     async def any_connection(self) -> ClientConnection:
-        """A connection to whichever broker answers: an open one, a known node, then the bootstrap addresses."""
+        """Returns a connection to any broker that answers: an open one, a known node, then the bootstrap addresses."""
         for (_, lane), connection in self._connections.items():
             if lane == MAIN_LANE and not connection.is_retired:
                 return connection
@@ -217,7 +217,7 @@ class Cluster:
         raise problem
 
     async def ask(self, node_id: int | None, request: Request, response_type: type[R], *, timeout_ms: int | None = None) -> R:
-        """The broker's response; of any broker when ``node_id`` is None."""
+        """Returns the broker's response; any broker's when ``node_id`` is None."""
         connection = await (self.any_connection() if node_id is None else self.connection(node_id))
         return await connection.ask(request, response_type, timeout_ms=self.request_timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -240,7 +240,7 @@ class Cluster:
         await asyncio.shield(self._refreshing)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """The topics are no longer in use."""
+        """Forgets the topics, which are no longer in use."""
         for name in topics:
             self._wanted.discard(name)
             self.topic_errors.pop(name, None)
@@ -249,7 +249,7 @@ class Cluster:
                 self.topic_names.pop(known.topic_id, None)
 
     def retain(self, topics: Iterable[str]) -> None:
-        """Only these topics are in use from now on."""
+        """Forgets all topics but these."""
         self.forget(self._wanted - set(topics))
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
@@ -266,7 +266,7 @@ class Cluster:
             self._refreshed_ms = self.world.clock.monotonic_ms()
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic of the cluster, by name; not kept."""
+        """Returns every topic of the cluster, by name; not kept."""
         response = await self.ask(None, MetadataRequest(None, False), MetadataResponse)
         self._take_nodes(response)
         return {name: topic for name, topic, _ in map(_topic, response.topics) if name is not None}
@@ -307,7 +307,7 @@ class Cluster:
     # What answers say of leaders (KIP-951)
 
     def take_endpoints(self, endpoints: Iterable[NodeEndpoint]) -> None:
-        """Where the brokers are that an answer names as leaders."""
+        """Takes the addresses of the brokers that an answer names as leaders."""
         nodes = {end.node_id: Node(end.node_id, end.host, end.port, end.rack) for end in endpoints}
         if nodes:
             self._leave_moved(nodes)
@@ -323,17 +323,17 @@ class Cluster:
         return True
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """The newest that is known; -1 without one."""
+        """Returns the newest known epoch; -1 without one."""
         topic = self.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic is not None else None
         return -1 if known is None else known.leader_epoch
 
     def age_left_ms(self) -> int:
-        """How long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
+        """Returns how long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
         return max(0, self._refreshed_ms + self.metadata_max_age_ms - self.world.clock.monotonic_ms())
 
     async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
-        """The topic, waiting for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""
+        """Returns the topic, and waits for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""
         attempt = 0
         while True:
             found = self.topics.get(name)
@@ -360,13 +360,13 @@ class Cluster:
         await asyncio.sleep(delay_ms / 1000)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The leader as the last metadata has it; None when it is not known."""
+        """Returns the leader by the last metadata; None when it is not known."""
         topic = self.topics.get(partition.topic)
         found = topic.partitions.get(partition.partition) if topic else None
         return found.leader if found is not None and found.leader >= 0 else None
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
-        """The node that coordinates the group, or the transactional id. KafkaError when the cluster cannot say."""
+        """Returns the node that coordinates the group, or the transactional id. KafkaError when the cluster cannot say."""
         request = FindCoordinatorRequest(key, key_type, [key])
         response = await self.ask(None, request, FindCoordinatorResponse)
         found = response.coordinators[0] if response.coordinators else response
@@ -377,14 +377,14 @@ class Cluster:
         return found.node_id
 
     async def renew_features(self, connection: ClientConnection) -> None:
-        """What the connection's broker knows of the cluster's features is no older than metadata.max.age.ms."""
+        """Asks again what the connection's broker knows of the cluster's features, once in metadata.max.age.ms."""
         now_ms = self.world.clock.monotonic_ms()
         if now_ms - self._features_ms >= self.metadata_max_age_ms:
             self._features_ms = now_ms
             await connection.renew_versions(timeout_ms=self.request_timeout_ms)
 
     def finalized_level(self, feature: str) -> int:
-        """The feature's level as the newest of the brokers' answers has it; 0 without one."""
+        """Returns the feature's level by the newest of the brokers' answers; 0 without one."""
         known = [connection.features for connection in self._connections.values() if not connection.is_closed]
         return max(known, key=lambda features: features.epoch).levels.get(feature, 0) if known else 0
 

@@ -46,7 +46,7 @@ class Commits:
         self._committed_ms = clock.monotonic_ms()
 
     async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
-        """The offsets, or those that are due, are stored in the group. ILLEGAL_GENERATION for a subscribed consumer that is no member."""
+        """Stores these offsets, or what is due, in the group. ILLEGAL_GENERATION for a subscribed consumer that is no member."""
         assert self._coordinator is not None, "the consumer has a group"
         assert self._membership is not None, "and with it a membership"
         wanted = self._due() if offsets is None else _wanted(offsets)
@@ -64,7 +64,7 @@ class Commits:
         self._committed_ms = self._clock.monotonic_ms()
 
     def store(self, offsets: Committable) -> None:
-        """The next commit that names no offsets covers these. INVALID_REQUEST where it covers what was handed out."""
+        """Keeps these offsets for the next commit that names none. INVALID_REQUEST where commits cover what was handed out."""
         if self._settings.enable_auto_offset_store:
             text = "store_offsets: commits cover all that was handed out; make the consumer with enable_auto_offset_store=False"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -75,7 +75,7 @@ class Commits:
         self._stored |= wanted
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
-        """These partitions are no longer assigned: what was stored for them is another consumer's to process."""
+        """Drops what was stored for partitions that are no longer assigned: it is another consumer's to process."""
         for partition in gone:
             self._stored.pop(partition, None)
 
@@ -86,7 +86,7 @@ class Commits:
         return self._settings.enable_auto_commit and is_over
 
     async def commit_if_automatic(self) -> None:
-        """What is due is stored, where that is automatic and this consumer is a member; a failure leaves it to the next owner."""
+        """Commits what is due, where that is automatic and this consumer is a member; a failure leaves it to the next owner."""
         membership = self._membership
         if membership is None or not self._settings.enable_auto_commit or membership.generation_id < 0:
             return

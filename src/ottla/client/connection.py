@@ -75,7 +75,7 @@ class ClientConnection:
     async def connect(
         cls, world: World, host: str, port: int, *, client_id: str, timeout_ms: int, security: ClientSecurity | None = None
     ) -> ClientConnection:
-        """An open connection whose broker's versions are known, and which has shown who it is.
+        """Returns an open connection whose broker's versions are known, and which is authenticated.
 
         KafkaError NETWORK_EXCEPTION when no server answers. When one does not let the client in, SASL_AUTHENTICATION_FAILED, of TLS
         too, or UNSUPPORTED_SASL_MECHANISM, which are not to be tried again.
@@ -154,7 +154,7 @@ class ClientConnection:
         self._take_versions(response)
 
     def version_of(self, api: Api) -> int:
-        """The newest version of the API that both sides have; UNSUPPORTED_VERSION when there is none."""
+        """Returns the newest version of the API that both sides have; UNSUPPORTED_VERSION when there is none."""
         low, high = self._versions.get(api.key, (0, -1))
         version = min(api.version_max, high)
         if version < max(low, api.version_min):
@@ -169,11 +169,11 @@ class ClientConnection:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name}: version {version} is needed, and the broker does not have it")
 
     def has(self, api_key: int) -> bool:
-        """Whether the broker serves the API at all."""
+        """True when the broker serves the API at all."""
         return api_key in self._versions
 
     async def ask(self, request: Request, response_type: type[R], *, timeout_ms: int, version_max: int | None = None) -> R:
-        """The response. NETWORK_EXCEPTION when the connection breaks, REQUEST_TIMED_OUT when it stays silent for too long."""
+        """Returns the response. NETWORK_EXCEPTION when the connection breaks, REQUEST_TIMED_OUT when it stays silent for too long."""
         api = API_OF_REQUEST[type(request)]
         version = self.version_of(api)
         if version_max is not None:
@@ -189,7 +189,7 @@ class ClientConnection:
         return response
 
     def send_unanswered(self, request: Request) -> None:
-        """For Produce with acks=0: nothing comes back."""
+        """Sends a Produce with acks=0: nothing comes back."""
         api = API_OF_REQUEST[type(request)]
         self._transport.send(self._encoded(request, api, self.version_of(api)))
 
@@ -249,7 +249,7 @@ class ClientConnection:
         return sent.api.key == ApiKey.FETCH
 
     def on_drain(self) -> None:
-        """Nothing waits for it: what may be in flight is bounded by the callers."""
+        """Does nothing, since nothing waits for it: the callers bound what may be in flight."""
 
     def on_close(self, error: Exception | None) -> None:
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or 'closed by the broker'}"))

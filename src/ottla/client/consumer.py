@@ -67,7 +67,7 @@ class Consumer:
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """The group divides the partitions of these topics among its members; ``poll`` joins it. No broker is asked.
+        """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
         ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
@@ -83,7 +83,7 @@ class Consumer:
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
 
     async def unsubscribe(self) -> None:
-        """Nothing is read; this member has left its group."""
+        """Leaves the group and reads nothing more."""
         self._give_back()
         if self._membership is not None and self._subscription is not None:
             if self._joining is not None:
@@ -98,7 +98,7 @@ class Consumer:
         self._is_assigned = False
 
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
-        """Exactly these partitions are read; no group has a say in it. Those that were assigned before keep their positions."""
+        """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions."""
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
         wanted = [partition_of(given) for given in partitions]
@@ -126,7 +126,7 @@ class Consumer:
         return self._membership.generation_id if self._membership is not None else -1
 
     def group_metadata(self) -> GroupMetadata:
-        """This consumer's place in its group, for ``send_offsets_to_transaction``; ILLEGAL_GENERATION when it is no member at present."""
+        """Returns this consumer's place in its group, for ``send_offsets_to_transaction``; ILLEGAL_GENERATION when it is no member."""
         return self._group()[1].metadata(is_subscribed=self._subscription is not None)
 
     # Records
@@ -151,7 +151,7 @@ class Consumer:
             self._is_polling = False
 
     def _next_record(self) -> AnyRecord | None:
-        """The next record of an iteration, consumed by this; None when ``_fetch`` must come first."""
+        """Returns the next record of an iteration, which counts as consumed; None when ``_fetch`` must come first."""
         membership = self._membership
         if membership is not None and self._subscription is not None:
             membership.on_poll()
@@ -160,7 +160,7 @@ class Consumer:
         return self._handout.next_record()
 
     def _rest(self) -> list[AnyRecord]:
-        """All that ``_fetch`` brought and ``_next_record`` did not hand out yet, consumed by this."""
+        """Returns all that ``_fetch`` brought and ``_next_record`` has not handed out yet; it counts as consumed."""
         return self._handout.rest()
 
     async def _poll(self, timeout_ms: int, limit: int) -> list[AnyRecord]:
@@ -176,7 +176,7 @@ class Consumer:
             await self._fetcher.wait(min(left_ms, due_ms))
 
     def _give_back(self) -> None:
-        """What an iteration has not handed out comes again."""
+        """Puts back what an iteration has not handed out."""
         count = self._handout.drop()
         if count:
             self._buffer.give_back(count)
@@ -195,7 +195,7 @@ class Consumer:
         await self._find_positions()
 
     async def _rebalance(self, membership: GroupMembership, deadline_ms: int) -> bool:
-        """One round: give up what must be given up, join, take what was assigned. False when the join outlasts the poll."""
+        """Runs one round: gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
         if self._joining is None:
             await self._commits.commit_if_automatic()
             given_up = membership.revoked_before_join(list(self._positions))
@@ -270,17 +270,17 @@ class Consumer:
     # Positions
 
     def seek(self, partition: PartitionLike, offset: int) -> None:
-        """The next record of the partition is the one at ``offset``."""
+        """Moves the partition's position to ``offset``."""
         self._give_back()
         self._assigned(partition).seek(offset)
         self._buffer.forget()
 
     def seek_to_beginning(self, partitions: Iterable[PartitionLike] = ()) -> None:
-        """The next record of each of the partitions, or of all, is its first."""
+        """Moves the positions of the partitions, or of all, to their first record."""
         self._seek_to(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Iterable[PartitionLike] = ()) -> None:
-        """The next record of each of the partitions, or of all, is the first that comes from now on."""
+        """Moves the positions of the partitions, or of all, to their end."""
         self._seek_to(partitions, LATEST_TIMESTAMP)
 
     def _seek_to(self, partitions: Iterable[PartitionLike], timestamp: int) -> None:
@@ -290,7 +290,7 @@ class Consumer:
         self._buffer.forget()
 
     async def position(self, partition: PartitionLike, *, timeout_ms: int | None = None) -> int:
-        """The offset of the next record. REQUEST_TIMED_OUT when it cannot be found out in time."""
+        """Returns the offset of the next record. REQUEST_TIMED_OUT when it cannot be found out in time."""
         partition = partition_of(partition)
         unread = self._handout.first_unread().get(partition)
         if unread is not None:
@@ -307,7 +307,7 @@ class Consumer:
             await self._fetcher.wait(left_ms)
 
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
-        """No records of these until ``resume``; positions stay."""
+        """Stops handing out records of these until ``resume``; positions stay."""
         self._give_back()
         for partition in partitions:
             self._assigned(partition).is_paused = True
@@ -319,32 +319,32 @@ class Consumer:
         self._fetcher.wake()
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the partitions that are paused."""
         return [partition for partition in self._positions if self._positions.of(partition).is_paused]
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
-        """The first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
+        """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
         isolation_level = self._settings.fetch.isolation_level_number
         wanted = {partition_of(partition): time for partition, time in times.items()}
         return await offsets_for_times(self._cluster, wanted, isolation_level=isolation_level)
 
     async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """The offset of each partition's first record."""
+        """Returns the offset of each partition's first record."""
         found = await offsets_for_times(self._cluster, dict.fromkeys(map(partition_of, partitions), EARLIEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
     async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """The offset after each partition's last record; with read_committed, after the last that such a consumer may read."""
+        """Returns the offset after each partition's last record; with read_committed, after the last one that such a consumer may read."""
         found = await self.offsets_for_times(dict.fromkeys(map(partition_of, partitions), LATEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
+        """Returns the partition numbers. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
         return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
 
     def metrics(self) -> ConsumerMetrics:
-        """What this consumer has done so far, and how far it is behind."""
+        """Returns what this consumer has done so far, and its lag."""
         return self._fetcher.meters.reading(self._positions, self._handout.first_unread())
 
     # Commits
@@ -359,12 +359,12 @@ class Consumer:
         await self._commits.commit(offsets, is_subscribed=self._subscription is not None)
 
     def store_offsets(self, offsets: Committable) -> None:
-        """The next commit that names no offsets, automatic or not, covers these. Needs enable.auto.offset.store=false."""
+        """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false."""
         self._group()
         self._commits.store(offsets)
 
     async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """What the group has committed; partitions without a commit are left out. Waits for open transactions that have commits of them."""
+        """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them."""
         coordinator, _ = self._group()
         found = await coordinator.committed([partition_of(given) for given in partitions])
         return {partition: offset for partition, (offset, _) in found.items()}

@@ -50,7 +50,7 @@ def encode_subscription(protocol: str, topics: Iterable[str], owned: Share, prev
 
 
 def decode_subscription(protocol: str, data: bytes, group_instance_id: str | None) -> Subscription:
-    """What another member, of whatever make, subscribes to."""
+    """Returns the subscription of another member, which may be of any make."""
     message, _ = decode_from(ConsumerProtocolSubscription, _version(data), data, 2)
     share = Share(_flat(message.owned_partitions), message.generation_id)
     if protocol == STICKY and message.user_data:
@@ -59,7 +59,7 @@ def decode_subscription(protocol: str, data: bytes, group_instance_id: str | Non
 
 
 def _previous(user_data: bytes) -> Share:
-    """Of a sticky member. Data that cannot be read count as none, as with Kafka: the members come to a balance all the same."""
+    """Returns the share of a sticky member. Unreadable data count as none, as with Kafka: the members come to a balance all the same."""
     # Java's client writes no version in front, so both are tried; kafka-python 3 writes one.
     for version, start in ((1, 0), (0, 0), (1, 2)):
         try:
@@ -85,7 +85,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; none when the leader gave this member nothing at all."""
+    """Returns the partitions; none when the leader gave this member nothing at all."""
     if not data:
         return []
     message, _ = decode_from(ConsumerProtocolAssignment, _version(data), data, 2)
@@ -95,7 +95,7 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
 def divide(
     protocol: str, subscriptions: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Each member's share. INCONSISTENT_GROUP_PROTOCOL for a strategy that this client does not have."""
+    """Returns each member's share. INCONSISTENT_GROUP_PROTOCOL for a strategy that this client does not have."""
     if protocol not in ASSIGNORS:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"strategy {protocol!r} is not one of {', '.join(ASSIGNORS)}")
     return assign(protocol, subscriptions, partition_counts)

@@ -34,7 +34,7 @@ class ConsumerSettings(Settings):
 
 
 async def call_rebalanced(callback: Rebalanced | None, partitions: list[TopicPartition]) -> None:
-    """The callback has been called, and what it returned has been awaited."""
+    """Calls the callback, and awaits what it returns."""
     if callback is not None:
         result = callback(partitions)
         if inspect.isawaitable(result):

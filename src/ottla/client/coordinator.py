@@ -31,7 +31,7 @@ class Coordinator:
         self._node_id: int | None = None
 
     async def connection(self, lane: str = MAIN_LANE) -> ClientConnection:
-        """An open connection to it, once it is found."""
+        """Returns an open connection to the coordinator, once it is found."""
         try:
             if self._node_id is None:
                 self._node_id = await self._cluster.coordinator(self.key, self._key_type)
@@ -41,7 +41,7 @@ class Coordinator:
             raise
 
     def on_error(self, code: int) -> None:
-        """The coordinator is looked for again after an error that says that it is elsewhere."""
+        """Looks for the coordinator again after an error that says that it is elsewhere."""
         if code in _LOOK_AGAIN:
             self._node_id = None
 
@@ -55,7 +55,7 @@ class GroupCoordinator(Coordinator):
     async def ask(
         self, request: Request, response_type: type[R], *, lane: str = MAIN_LANE, extra_ms: int = 0, version_max: int | None = None
     ) -> R:
-        """The coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
+        """Returns the coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
         connection = await self.connection(lane)
         try:
             timeout_ms = self._cluster.request_timeout_ms + extra_ms
@@ -128,7 +128,7 @@ class GroupCoordinator(Coordinator):
         return found, pending
 
     async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int) -> R:
-        """For requests that may be repeated: until the coordinator answers other than with "not here" or "not yet"."""
+        """Repeats the request, which must allow that, until the coordinator answers other than with "not here" or "not yet"."""
         deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
         attempt = 0
         while True:

@@ -33,14 +33,14 @@ class Enlistment:
         self.on_wanted: Callable[[], None] = lambda: None  # called when ``wanted`` has a partition more
 
     def begin(self, level: int) -> None:
-        """A transaction without partitions."""
+        """Starts a transaction without partitions."""
         self.level = level
         self.added.clear()
         self.wanted.clear()
         self.was_asked = self.is_confirmed = False
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether a batch of the partition may go out; one that may not waits until the partition is added."""
+        """True when a batch of the partition may go out; one that may not waits until the partition is added."""
         if not self.states.takes_batches:
             return False
         if self.level >= 2 or partition in self.added:
@@ -51,7 +51,7 @@ class Enlistment:
         return False
 
     def produce_version_max(self, version: int) -> int | None:
-        """The newest version of Produce that may be used with a broker that has ``version``; None for that one itself."""
+        """Returns the newest version of Produce that may be used with a broker that has ``version``; None for that one itself."""
         if self.level < 2:
             return PRODUCE_WITHOUT_ADDING
         if version <= PRODUCE_WITHOUT_ADDING:
@@ -60,7 +60,8 @@ class Enlistment:
         return None
 
     def on_lost(self) -> None:
-        """The answer to a request was lost: it may arrive late, and then must not be taken for one of the next transaction.
+        """Notes that the answer to a request was lost: it may arrive late, and then must not be taken for an answer of the next
+        transaction.
 
         At level 2 each end of a transaction brings a new epoch.
         """
@@ -68,13 +69,13 @@ class Enlistment:
             self.needs_epoch = True
 
     def on_failed_batch(self, problem: KafkaError, *, is_numbered: bool) -> None:
-        """The transaction cannot be committed without the batch; one that had its number leaves a gap."""
+        """Fails the transaction, which cannot be committed without the batch; a batch that had its number leaves a gap."""
         if is_numbered:
             self.on_lost()
         self.states.fail(of_produce(problem))
 
     def why_dropped(self) -> KafkaError:
-        """What a record fails with that was not sent: the transaction's failure, or that it was aborted."""
+        """Returns the error of a record that was not sent: the transaction's failure, or that it was aborted."""
         problem = self.states.problem
         if problem is None:
             return KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was aborted before the record was sent")

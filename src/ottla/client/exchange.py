@@ -30,7 +30,7 @@ async def exchange(
     is_idempotent: bool,
     transaction: Enlistment | None = None,
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """The broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken."""
+    """Returns the broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken."""
     version, epoch = connection.version_of(APIS[ApiKey.PRODUCE]), 0
     version_max: int | None = None
     if transaction is not None:

@@ -52,7 +52,7 @@ class Failures:
             self._dropped += 1
 
     def forget(self) -> None:
-        """The application has decided that none of the records counts: it need not look at them."""
+        """Forgets the failures: the application has decided that none of the records counts."""
         for _, _, pending in self._failed:
             pending.exception()
         self._failed.clear()

@@ -12,7 +12,7 @@ from ottla.types import NO_EPOCH, TopicPartition
 def fetch_topics(
     cluster: Cluster, positions: Mapping[TopicPartition, int], *, partition_bytes_max: int, epochs: Mapping[TopicPartition, int] = {}
 ) -> list[FetchTopic]:
-    """The partitions from these offsets on; without those that the metadata no longer has.
+    """Returns the partitions with their offsets, in the form of requests; without partitions that the metadata no longer has.
 
     ``epochs`` are the leader epochs of what was fetched before: a leader whose log differs there says so (KIP-320).
     """
@@ -31,7 +31,7 @@ def fetch_topics(
 
 
 def by_partition(request: FetchRequest, response: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """What came of each partition, whether the response names topics or, from v13 on, their ids."""
+    """Yields what came of each partition, whether the response names topics or, from v13 on, their ids."""
     names = {topic.topic_id: topic.topic for topic in request.topics}
     for topic in response.responses:
         name = topic.topic or names.get(topic.topic_id, "")

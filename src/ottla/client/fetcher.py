@@ -76,7 +76,7 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def take(self, count_max: int) -> list[AnyRecord]:
-        """Up to ``count_max`` records that are here already; their partitions' positions are after them."""
+        """Takes up to ``count_max`` records that are here already, and moves their partitions' positions after them."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
@@ -88,7 +88,7 @@ class Fetcher:
         self._news.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile."""
+        """Waits until something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile."""
         self._news.clear()
         self.start()
         if self._buffer.has_some():
@@ -100,7 +100,7 @@ class Fetcher:
             return
 
     def _retry_in_ms(self) -> float:
-        """When a partition that failed is fetched again."""
+        """Returns the time until a failed partition is fetched again."""
         now_ms = self._cluster.world.clock.monotonic_ms()
         held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > now_ms]
         return min(held) - now_ms if held else NEVER_MS
@@ -186,12 +186,12 @@ class Fetcher:
             await self._recover(problems, sent)
 
     def _is_as_asked(self, partition: TopicPartition, versions: dict[TopicPartition, int]) -> bool:
-        """The partition is still assigned, and its position has not moved since the fetch began."""
+        """True when the partition is still assigned, and its position has not moved since the fetch was sent."""
         state = self._positions.get(partition)
         return state is not None and state.version == versions.get(partition)
 
     def _request(self, partitions: list[TopicPartition]) -> FetchRequest | None:
-        """None when none of it can be asked for."""
+        """Returns the request; None when none of the partitions can be asked for."""
         positions = {partition: self._position_of(partition) for partition in partitions}
         settings = self._settings
         epochs = {partition: self._positions.of(partition).fetched_epoch for partition in partitions}
@@ -252,7 +252,7 @@ class Fetcher:
             self._buffer.add(Fetched(partition, version, records, next_offset, last_epoch))
 
     def _partition_problem(self, partition: TopicPartition, data: PartitionData) -> KafkaError | None:
-        """What is to be done about one partition; None when nothing is, or it has been done."""
+        """Handles the error of one partition. Returns what is left to be done; None without such."""
         state, policy = self._positions.of(partition), self._settings.auto_offset_reset
         if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
             return self._truncated(partition, data.diverging_epoch)
@@ -306,7 +306,7 @@ class Fetcher:
             state.retry_ms = now_ms + int(delay_ms)
 
     def _delay_ms(self, failures: int) -> float:
-        """None after the first failure: newer metadata may have solved it."""
+        """Returns the pause before the next try: none after the first failure, since newer metadata may have solved it."""
         return self._cluster.backoff.delay_ms(failures - 2, self._cluster.world) if failures > 1 else 0.0
 
     async def _look_up(self, needs_leader: bool) -> None:

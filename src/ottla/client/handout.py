@@ -27,7 +27,7 @@ class Handout:
         return len(self._records) - self._at
 
     def next_record(self) -> AnyRecord | None:
-        """The next record, which counts as consumed; None when there is none."""
+        """Returns the next record, which counts as consumed; None when there is none."""
         at = self._at
         if at >= len(self._records):
             return None
@@ -35,19 +35,19 @@ class Handout:
         return self._records[at]
 
     def rest(self) -> list[AnyRecord]:
-        """All that is left; it counts as consumed."""
+        """Returns all that is left; it counts as consumed."""
         records = self._records if self._at == 0 else self._records[self._at :]
         self._records, self._at = [], 0
         return records
 
     def drop(self) -> int:
-        """Nothing is left; how many records were."""
+        """Drops all that is left, and returns how many records that were."""
         count = self.unread
         self._records, self._at = [], 0
         return count
 
     def first_unread(self) -> dict[TopicPartition, int]:
-        """The offset of the first record of each partition that is still to be handed out."""
+        """Returns the offset of each partition's first record that is still to be handed out."""
         found: dict[TopicPartition, int] = {}
         for record in self._records[self._at :]:
             found.setdefault(TopicPartition(record.topic, record.partition), record.offset)

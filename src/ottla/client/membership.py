@@ -84,7 +84,7 @@ class GroupMembership:
     # Called by the consumer
 
     def subscribe(self, topics: list[str], *, may_create: bool) -> None:
-        """The next round asks for these topics; with ``may_create`` brokers may create those that are missing."""
+        """Asks for these topics in the next round; with ``may_create`` brokers may create the missing ones."""
         self._may_create = may_create
         if topics != self._topics:
             self._topics = topics
@@ -106,11 +106,11 @@ class GroupMembership:
         return any(topic not in self._cluster.topics for topic in self._topics)
 
     def on_poll(self) -> None:
-        """The application is alive: without a poll for max.poll.interval.ms the group is left."""
+        """Notes that the application lives: without a poll for max.poll.interval.ms the member leaves the group."""
         self._polled_ms = self._clock.monotonic_ms()
 
     def due_ms(self) -> float:
-        """How long a poll may sleep before it looks here again."""
+        """Returns how long a poll may sleep before it looks here again."""
         return float(self._settings.heartbeat_interval_ms)
 
     def revoked_before_join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
@@ -118,12 +118,12 @@ class GroupMembership:
         return owned if not self._is_cooperative or self.generation_id < 0 else []
 
     def assigned(self, *, had_to_revoke: bool) -> None:
-        """The assignment was taken. A cooperative member that gave something up asks for another round, which hands it on."""
+        """Notes that the assignment was taken. A cooperative member that gave something up asks for another round, which hands it on."""
         if had_to_revoke and self._is_cooperative:
             self.needs_rejoin = True
 
     def on_error(self, code: int) -> None:
-        """What an error of the present generation says about the membership."""
+        """Takes what an error of the present generation says about the membership."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.needs_rejoin = True
         elif code in _START_OVER:
@@ -139,7 +139,7 @@ class GroupMembership:
     # A round
 
     async def join(self, wake: Callable[[], None]) -> list[TopicPartition]:
-        """The partitions assigned to this member in the group's next generation; tries while that may help.
+        """Joins, and returns the partitions assigned to this member in the group's next generation; tries while that may help.
 
         KafkaError when it does not; the next call tries again, a little later each time.
         """
@@ -278,7 +278,7 @@ class GroupMembership:
             raise
 
     def metadata(self, *, is_subscribed: bool) -> GroupMetadata:
-        """What a transaction says of this member. ILLEGAL_GENERATION when it is none, though it subscribes."""
+        """Returns what a transaction says of this member. ILLEGAL_GENERATION when it subscribes and is no member."""
         if not is_subscribed:
             return GroupMetadata(self._group_id)
         if self.generation_id < 0:
@@ -289,7 +289,7 @@ class GroupMembership:
     # Leaving
 
     async def leave(self) -> None:
-        """The group is left, unless the member is static: it may come back in time and keep its partitions."""
+        """Leaves the group, unless the member is static: it may come back in time and keep its partitions."""
         await self.close()
         if self.member_id and self._settings.group_instance_id is None:
             await self._send_leave()
@@ -306,7 +306,7 @@ class GroupMembership:
             return  # the session times out instead
 
     async def close(self) -> None:
-        """No heartbeats go out from now on."""
+        """Stops the heartbeats."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)

@@ -52,25 +52,25 @@ class ProducerMeters:
         self.requests = self.in_flight = self.request_ms_total = self.request_ms_max = 0
 
     def on_acknowledged(self, record_count: int, size_bytes: int) -> None:
-        """A batch is stored."""
+        """Counts a batch that is stored."""
         self.batches += 1
         self.records += record_count
         self.bytes += size_bytes
 
     def on_sent(self, now_ms: int) -> int:
-        """A request begins, now."""
+        """Counts a request that is sent now."""
         self.in_flight += 1
         return now_ms
 
     def on_answered(self, took_ms: int) -> None:
-        """A request is over, answered or not."""
+        """Counts a request that is over, answered or not."""
         self.in_flight -= 1
         self.requests += 1
         self.request_ms_total += took_ms
         self.request_ms_max = max(self.request_ms_max, took_ms)
 
     def reading(self, *, used_bytes: int, limit_bytes: int) -> ProducerMetrics:
-        """The figures now."""
+        """Returns the present figures."""
         return ProducerMetrics(
             self.records, self.bytes, self.batches, self.failed, self.retried,
             self.requests, self.request_ms_total, self.request_ms_max, self.in_flight, used_bytes, limit_bytes,
@@ -86,7 +86,7 @@ class ConsumerMeters:
         self.records = self.bytes = self.fetches = self.failed = self.commits = self.rebalances = 0
 
     def reading(self, positions: Positions, unread: Mapping[TopicPartition, int]) -> ConsumerMetrics:
-        """The figures now; ``unread`` are the first offsets that an iteration has not come to, where there are some."""
+        """Returns the present figures; ``unread`` are the first offsets that an iteration has not come to, where there are some."""
         lag = {
             partition: max(0, state.high_watermark - unread.get(partition, state.position))
             for partition, state in ((each, positions.of(each)) for each in positions)

@@ -22,7 +22,7 @@ class FoundOffset(NamedTuple):
 async def offsets_for_times(
     cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first record not older than each time.
+    """Returns the first record not older than each time.
 
     -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
     """
@@ -38,7 +38,7 @@ Found = dict[TopicPartition, FoundOffset]
 async def ask_leaders(
     cluster: Cluster, times: dict[TopicPartition, int], isolation_level: int
 ) -> tuple[Found, dict[TopicPartition, KafkaError]]:
-    """What was found, and why the others were not: a partition without a leader keeps no other one back."""
+    """Returns what was found, and why the others were not: a partition without a leader keeps no other one back."""
     await cluster.refresh({partition.topic for partition in times})
     found: Found = {}
     problems: dict[TopicPartition, KafkaError] = {}

@@ -42,7 +42,7 @@ def prepare(
     value_serializer: Serializer | None,
     size_bytes_max: int,
 ) -> Outgoing:
-    """The record as it is sent. TypeError for what is not of the right type, MESSAGE_TOO_LARGE for what no request could hold."""
+    """Returns the record as it is sent. TypeError for a wrong type, MESSAGE_TOO_LARGE for what no request could hold."""
     if type(topic) is not str or not topic:
         raise TypeError(f"the topic is {topic!r}: give its name as a str")
     if key_serializer is not None:

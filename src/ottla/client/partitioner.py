@@ -40,7 +40,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def chosen_by(partitioner: Partitioner, topic: str, key: bytes | None, partition_count: int) -> int | None:
-    """The partition that the application's function says. INVALID_REQUEST when there is none such, or the function fails."""
+    """Returns the partition that the application's function chooses. INVALID_REQUEST when it does not exist, or the function fails."""
     try:
         chosen: object = partitioner(topic, key, partition_count)
     except Exception as error:  # the application's code
@@ -59,14 +59,14 @@ class StickyPartitioner:
         self._current: dict[str, int] = {}
 
     def partition(self, topic: str, partition_count: int) -> int:
-        """The topic's current partition."""
+        """Returns the topic's current partition."""
         current = self._current.get(topic)
         if current is None or current >= partition_count:
             current = self._current[topic] = self._random.randrange(partition_count)
         return current
 
     def on_batch_closed(self, topic: str, partition: int, partition_count: int) -> None:
-        """The partition's batch is full or was sent: the topic moves on."""
+        """Moves the topic to another partition, for this one's batch is full or was sent."""
         if self._current.get(topic) == partition and partition_count > 1:
             step = 1 + self._random.randrange(partition_count - 1)
             self._current[topic] = (partition + step) % partition_count

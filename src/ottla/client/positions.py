@@ -20,7 +20,7 @@ ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
 
 
 def partition_of(given: PartitionLike) -> TopicPartition:
-    """The partition. TypeError for what is none."""
+    """Returns the partition as a ``TopicPartition``. TypeError for what is none."""
     if isinstance(given, TopicPartition):
         return given
     match given:
@@ -62,20 +62,20 @@ class PartitionPosition:
         self.version = next(self._versions)
 
     def read_from(self, node: int, until_ms: int) -> None:
-        """The leader has named that replica to be fetched from; it is asked itself again from ``until_ms`` on (KIP-392)."""
+        """Reads from the replica that the leader has named; asks the leader again from ``until_ms`` on (KIP-392)."""
         self._nearby = node, until_ms
 
     def read_from_leader(self) -> None:
-        """The leader is fetched from, until it names another replica."""
+        """Reads from the leader, until it names another replica."""
         self._nearby = NOWHERE
 
     def nearby(self, now_ms: int) -> int | None:
-        """The replica to be fetched from in place of the leader."""
+        """Returns the replica to be fetched from in place of the leader."""
         node, until_ms = self._nearby
         return node if now_ms < until_ms else None
 
     def ask_later(self, now_ms: int, delay_ms: float) -> None:
-        """Where the group has read to is not decided yet."""
+        """Has the position looked up again after ``delay_ms``: the group's offset is not decided yet."""
         self.failures += 1
         self.retry_ms = now_ms + int(delay_ms)
 
@@ -109,12 +109,12 @@ class Positions:
         return self._states[partition]
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these; those kept keep their position."""
+        """Assigns exactly these partitions; the ones that stay keep their positions."""
         old = self._states
         self._states = {partition: old.get(partition) or PartitionPosition(self._versions) for partition in partitions}
 
     def unknown(self, now_ms: int) -> list[TopicPartition]:
-        """The partitions whose position is to be looked for now."""
+        """Returns the partitions whose position has to be looked up now."""
         return [
             partition
             for partition, state in self._states.items()

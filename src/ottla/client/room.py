@@ -26,7 +26,7 @@ class Room:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the buffer of {limit} bytes remained full") from None
 
     def give_back(self, size_bytes: int) -> None:
-        """So many bytes are free again; all that wait look again."""
+        """Frees so many bytes; all that wait look again."""
         self.used_bytes -= size_bytes
         waiting, self._waiting = self._waiting, []
         for future in waiting:

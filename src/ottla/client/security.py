@@ -86,7 +86,7 @@ def check_security(settings: SecuritySettings, world: World | None = None) -> No
 
 
 def _checked(settings: SecuritySettings) -> tuple[bool, bool]:
-    """Whether there is SASL, and whether there is TLS. INVALID_CONFIG for settings of what is not there."""
+    """Returns whether there is SASL, and whether there is TLS. INVALID_CONFIG for settings of what is not there."""
     protocol = settings.security_protocol
     has_sasl, has_tls = protocol.startswith("sasl_"), protocol.endswith("ssl")
     if not has_sasl:
@@ -142,7 +142,7 @@ def _credentials(settings: SecuritySettings, world: World | None) -> Credentials
 
 
 def _tokens(settings: SecuritySettings, world: World | None) -> Callable[[], object]:
-    """What gives tokens."""
+    """Returns the source of tokens."""
     for name in _NAMED:
         if getattr(settings, name) is not None:
             raise _invalid(f"{key_of(name)} has no effect with sasl.mechanism=OAUTHBEARER, which has tokens")

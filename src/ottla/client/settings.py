@@ -23,7 +23,7 @@ Check = Callable[[str, Any], Any]
 
 
 def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
-    """A whole number from ``low`` to ``high``."""
+    """Declares a whole number from ``low`` to ``high``."""
 
     def check(name: str, value: Any) -> int:
         try:
@@ -52,7 +52,7 @@ def boolean(default: bool) -> Any:
 
 
 def choice(default: str, known: Iterable[str]) -> Any:
-    """One of the words, in any case. A number may be given as one: ``acks=1``."""
+    """Declares one of the words, in any case. A number may be given for a word: ``acks=1``."""
     words = tuple(known)
 
     def check(name: str, value: Any) -> str:
@@ -65,7 +65,7 @@ def choice(default: str, known: Iterable[str]) -> Any:
 
 
 def choices(default: Sequence[str], known: Iterable[str]) -> Any:
-    """A list of some of the words, at least one; or a text that has them with commas."""
+    """Declares a list of some of the words, at least one; or a text that has them with commas."""
     words = tuple(known)
 
     def check(name: str, value: Any) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def choices(default: Sequence[str], known: Iterable[str]) -> Any:
 
 
 def text(default: str | None) -> Any:
-    """A text; None only where that is the default."""
+    """Declares a text; None is allowed only where it is the default."""
 
     def check(name: str, value: Any) -> str | None:
         if not isinstance(value, str) and not (value is None and default is None):
@@ -92,7 +92,7 @@ def text(default: str | None) -> Any:
 
 
 def texts(default: Sequence[str] = ()) -> Any:
-    """A list of texts, or one text that has them with commas."""
+    """Declares a list of texts, or one text that has them with commas."""
 
     def check(name: str, value: Any) -> tuple[str, ...]:
         if not isinstance(value, str) and not all(isinstance(item, str) for item in value or ()):
@@ -104,7 +104,7 @@ def texts(default: Sequence[str] = ()) -> Any:
 
 
 def secret() -> Any:
-    """A text that is never shown, or None."""
+    """Declares a text that is never shown, or None."""
 
     def check(name: str, value: Any) -> Secret | None:
         if value is not None and not isinstance(value, str | Secret):
@@ -115,7 +115,7 @@ def secret() -> Any:
 
 
 def function(*, is_shown: bool = True) -> Any:
-    """Something to call, or None. What is given in its place may be a secret: then it is not shown."""
+    """Declares a callable, or None. What is given in its place may be a secret: then it is not shown."""
 
     def check(name: str, value: Any) -> Any:
         if value is not None and not callable(value):
@@ -136,7 +136,7 @@ class Settings:
 
 
 def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
-    """The settings as one object of each kind. INVALID_CONFIG for one that no kind has: with the reason, or the nearest name."""
+    """Divides the settings into one object of each kind. INVALID_CONFIG for an unknown setting: with the reason, or the nearest name."""
     known = sorted({name for kind in kinds for name in checks_of(kind)})
     for name in given:
         if name not in known:
@@ -147,7 +147,7 @@ def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[A
 
 
 def checks_of(kind: type[Settings]) -> dict[str, Check]:
-    """The settings of one kind, and what checks each."""
+    """Returns the settings of one kind, each with its check."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # those derived from Settings are dataclasses
     return {field.name: field.metadata[_CHECK] for field in fields if _CHECK in field.metadata}
 

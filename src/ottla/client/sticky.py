@@ -40,7 +40,7 @@ def divide_stickily(subscriptions: Mapping[str, Subscription], partition_counts:
 
 
 def all_partitions(subscriptions: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> list[TopicPartition]:
-    """Every partition that a member wants, in order of topic and number."""
+    """Returns every partition that a member wants, in order of topic and number."""
     topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
     return [TopicPartition(topic, index) for topic in sorted(topics & partition_counts.keys()) for index in range(partition_counts[topic])]
 
@@ -48,7 +48,7 @@ def all_partitions(subscriptions: Mapping[str, Subscription], partition_counts: 
 def without_moving(
     assignment: dict[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """What can be assigned at once: a partition that another member still has must be given up first."""
+    """Returns what can be assigned at once: a partition that another member still has must be given up first."""
     claims: dict[TopicPartition, set[str]] = {}
     for member_id, subscription in subscriptions.items():
         for partition in subscription.owned:
@@ -60,7 +60,7 @@ def without_moving(
 
 
 def _owned(subscriptions: Mapping[str, Subscription], existing: frozenset[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Of each member, what it rightly owns and still wants."""
+    """Returns for each member what it rightly owns and still wants."""
     generations: dict[TopicPartition, list[int]] = {}
     for subscription in subscriptions.values():
         for partition in set(subscription.owned):
@@ -126,7 +126,7 @@ def _divide_by_wants(
 def _even_out(
     partitions: list[TopicPartition], readers: dict[str, list[str]], owner: dict[TopicPartition, str], load: dict[str, int]
 ) -> None:
-    """Each move makes the sum of the squared loads smaller, so this ends."""
+    """Moves partitions until the loads are even. Each move reduces the sum of the squared loads, so this ends."""
     is_moving = True
     while is_moving:
         is_moving = False

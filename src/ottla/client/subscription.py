@@ -31,7 +31,7 @@ class Subscription:
         *,
         may_create: bool,
     ) -> None:
-        """The membership asks for the topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
+        """Makes the membership ask for the topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._membership = membership
@@ -53,7 +53,7 @@ class Subscription:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"pattern={pattern!r} is not a valid regular expression: {error}") from None
 
     def topics(self) -> list[str]:
-        """Those that the group is asked for."""
+        """Returns the topics that the group is asked for."""
         return self._membership.topics if self._is_matched else []
 
     def look(self) -> None:
@@ -95,6 +95,6 @@ class Subscription:
         self._is_matched = True
 
     def end(self) -> None:
-        """Nothing is looked for from now on."""
+        """Ends all looking for topics."""
         if self._looking is not None:
             self._looking.cancel()

@@ -42,17 +42,17 @@ _ABORTABLE_AT_THE_END: Final = frozenset({ErrorCode.TRANSACTION_ABORTABLE, Error
 
 
 def of_produce(problem: KafkaError) -> KafkaError:
-    """What a batch that was not stored means for its transaction."""
+    """Returns what a batch that was not stored means for its transaction."""
     return _as(problem, fenced=_FENCED)
 
 
 def of_addition(problem: KafkaError) -> KafkaError:
-    """What it means that partitions or offsets could not be added: nothing is decided, so most can be aborted."""
+    """Returns the meaning of a failed addition of partitions or offsets: nothing is decided, so most transactions can be aborted."""
     return _as(problem, fenced=_FENCED_BY_COORDINATOR)
 
 
 def of_decision(problem: KafkaError) -> KafkaError:
-    """What it means that a producer id was refused, or the end of a transaction."""
+    """Returns the meaning of a refused producer id, or a refused end of a transaction."""
     if problem.code in _FENCED_BY_COORDINATOR or problem.code in _ABORTABLE_AT_THE_END:
         return of_addition(problem)
     return TransactionFatalError(problem.code, problem.message)

@@ -35,11 +35,11 @@ class TransactionRequests:
         self.coordinator = Coordinator(cluster, enlistment.transactional_id, KEY_TYPE_TRANSACTION)
 
     async def connection(self) -> ClientConnection:
-        """To the coordinator of the transactional id; the last problem when there is none within max.block.ms."""
+        """Returns a connection to the transactional id's coordinator; raises the last problem when there is none within max.block.ms."""
         return await self._until_answered(lambda: self.coordinator.connection(TRANSACTION_LANE), lambda _: 0, self.coordinator)
 
     async def pause(self, attempt: int) -> None:
-        """Some time has passed since the attempt failed, longer after each."""
+        """Pauses after a failed attempt, longer after each."""
         await asyncio.sleep(self._backoff.delay_ms(attempt, self._cluster.world) / 1000)
 
     async def ask_until_answered(
@@ -53,7 +53,8 @@ class TransactionRequests:
         version_min: int = 0,
         on_lost: Callable[[], None] = lambda: None,
     ) -> R:
-        """The coordinator's answer other than "not here" and "not yet"; the last problem when none comes within max.block.ms.
+        """Returns the coordinator's answer other than "not here" and "not yet"; raises the last problem when none comes within
+        max.block.ms.
 
         It is the group's coordinator that is asked where there is a ``group_id``. ``on_lost`` is called for each answer that did not come.
         """
@@ -91,7 +92,7 @@ class TransactionRequests:
         version_min: int = 0,
         on_lost: Callable[[], None] = lambda: None,
     ) -> R:
-        """One exchange."""
+        """Makes one exchange with the coordinator."""
         coordinator = self._coordinator_of(group_id)
         async with self._turn:
             connection = await coordinator.connection(TRANSACTION_LANE if group_id is None else MAIN_LANE)

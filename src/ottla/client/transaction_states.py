@@ -92,7 +92,7 @@ class TransactionStates:
         self.problem: KafkaError | None = None  # set in ABORTABLE after a failure, and in FATAL
 
     def check(self, call: Call) -> State:
-        """Where the call leads. TransactionFatalError, TransactionAbortableError or INVALID_TXN_STATE when it is out of place."""
+        """Returns the state after the call; TransactionFatalError, TransactionAbortableError or INVALID_TXN_STATE if out of place."""
         following = CALLS[call].get(self.state)
         if following is None:
             self.raise_problem()
@@ -100,11 +100,11 @@ class TransactionStates:
         return following
 
     def call(self, call: Call) -> None:
-        """The call has begun; raises as ``check``, and nothing has changed then."""
+        """Starts the call; raises as ``check``, and nothing has changed then."""
         self.state = self.check(call)
 
     def on(self, event: Event) -> None:
-        """It has happened. After a fatal failure no event changes anything."""
+        """Moves to the state that the event leads to. After a fatal failure no event changes anything."""
         if self.state is State.FATAL:
             return
         following = EVENTS[event].get(self.state)
@@ -114,7 +114,7 @@ class TransactionStates:
             self.problem = None
 
     def fail(self, problem: KafkaError) -> None:
-        """The transaction can only be aborted, or the producer only be closed. The first problem of each kind is kept."""
+        """Allows only an abort from now on, or, after a fatal problem, only a close. The first problem of each kind is kept."""
         if self.state is State.FATAL:
             return
         is_fatal = isinstance(problem, TransactionFatalError)

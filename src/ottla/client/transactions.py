@@ -48,13 +48,13 @@ class Outbox(Protocol):
         """Batches that may go out now do."""
 
     async def flush(self) -> None:
-        """Every batch that was begun before the call is acknowledged or has failed."""
+        """Waits until every batch that was started before the call is acknowledged or has failed."""
 
     def drop_unsent(self, reason: KafkaError) -> None:
         """Batches that are not in flight have failed."""
 
     async def landed(self) -> None:
-        """No batch is in flight."""
+        """Waits until no batch is in flight."""
 
     def take_identity(self, producer_id: int) -> None:
         """Batches are numbered from zero again, under this id."""
@@ -74,7 +74,7 @@ class Transactions:
         enlistment.on_wanted = self._begin_to_add
 
     async def init(self) -> None:
-        """The producer has an id and an epoch; earlier producers of the transactional id are fenced, and what they left open is ended."""
+        """Gets a producer id and epoch; fences earlier producers of the transactional id, and ends what they left open."""
         self._states.call(Call.INIT)
         try:
             await self._take_epoch()
@@ -84,7 +84,7 @@ class Transactions:
         self._states.on(Event.INITIALIZED)
 
     async def begin(self) -> None:
-        """A transaction is open. The coordinator learns of it with its first partition, or is asked for a new epoch now."""
+        """Opens a transaction. The coordinator learns of it with its first partition, or is asked for a new epoch now."""
         self._states.call(Call.BEGIN)
         try:
             level = await self._level()
@@ -97,7 +97,7 @@ class Transactions:
         self._states.on(Event.BEGUN)
 
     async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """The group has the offsets when the transaction is committed. TransactionAbortableError when it does not take them."""
+        """Adds the group's offsets, committed with the transaction. TransactionAbortableError when the group does not take them."""
         self._states.check(Call.SEND_OFFSETS)
         async with self._offsets_turn:
             self._states.call(Call.SEND_OFFSETS)
@@ -119,7 +119,7 @@ class Transactions:
             self._enlistment.is_confirmed = True
 
     async def commit(self) -> None:
-        """Every record and every offset of the transaction counts.
+        """Commits every record and every offset of the transaction.
 
         TransactionAbortableError when one of them failed, and none counts then; CommitOutcomeUnknownError when no answer came in time.
         """
@@ -137,7 +137,7 @@ class Transactions:
         self._states.on(Event.ENDED)
 
     async def abort(self) -> None:
-        """Nothing of the transaction counts; batches that were not sent never are. Call it again when it raises that its time is over."""
+        """Aborts the transaction; batches that were not sent never are. Call it again when it raises that its time is over."""
         self._states.call(Call.ABORT)
         try:
             self._outbox.drop_unsent(self._enlistment.why_dropped())
@@ -154,7 +154,7 @@ class Transactions:
         self._states.on(Event.ENDED)
 
     async def close(self) -> None:
-        """An open transaction is aborted, where the coordinator answers; nothing runs from now on."""
+        """Aborts an open transaction, where the coordinator answers; nothing runs from now on."""
         try:
             if self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
                 await self.abort()
@@ -201,7 +201,7 @@ class Transactions:
             self._adding = asyncio.get_running_loop().create_task(self._add_partitions(), name="ottla-add-partitions")
 
     async def _add_partitions(self) -> None:
-        """The partitions that are wanted are added, or the transaction has failed. It lets no Exception out."""
+        """Adds the partitions that are wanted, or fails the transaction. It lets no Exception out."""
         enlistment, attempt = self._enlistment, 0
         try:
             while enlistment.wanted and self._states.takes_batches:
@@ -221,7 +221,7 @@ class Transactions:
             self._adding = None
 
     async def _add_wanted(self) -> KafkaError | None:
-        """One request; None when the coordinator has all of its partitions, else why it does not."""
+        """Makes one request; None when the coordinator has all of its partitions, else why it does not."""
         enlistment = self._enlistment
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for partition in sorted(enlistment.wanted):
@@ -294,7 +294,7 @@ class Transactions:
     # The end
 
     async def _end(self, *, is_commit: bool) -> None:
-        """The coordinator has decided. Raises what that leaves the application to do."""
+        """Asks the coordinator to end the transaction. Raises what that leaves the application to do."""
         enlistment = self._enlistment
         request = EndTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, is_commit)
         version = LEVEL_2_VERSIONS[ApiKey.END_TXN]

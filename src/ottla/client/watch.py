@@ -57,7 +57,7 @@ class Outage:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """An attempt to reach a broker, which raises KafkaError when there is none."""
+        """Wraps an attempt to reach a broker, which raises KafkaError when there is none."""
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms

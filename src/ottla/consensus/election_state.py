@@ -31,7 +31,7 @@ class ElectionState(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(election: ElectionState, *, voters: tuple[int, ...] | None = None) -> bytes:
-    """The file's bytes: version 0 with static ``voters``, version 1 without. Never such that ``decode`` refuses."""
+    """Returns the file's bytes: version 0 with static ``voters``, version 1 without. ``decode`` never refuses them."""
     assert 0 <= election.epoch < 2**31, "an epoch that cannot be read is not persisted"
     assert -1 <= election.leader_id < 2**31, "nor is a leader that cannot be"
     assert -1 <= election.voted_id < 2**31, "nor a vote"

@@ -23,7 +23,7 @@ _BACKOFF_MS_MIN = 50
 
 
 def on_vote(state: QuorumState, token: Token, request: Vote, now_ms: int) -> None:
-    """The request is answered; a vote that is granted is persisted first."""
+    """Answers the request; a vote that is granted is persisted first."""
     error = _mistake(state, request, now_ms)
     is_granted = False
     if error == ErrorCode.NONE:
@@ -81,7 +81,7 @@ def _grant(state: QuorumState, request: Vote, now_ms: int) -> bool:
 
 
 def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAnswer, now_ms: int) -> None:
-    """A majority of grants makes a candidate of a prospective one, and a leader of a candidate."""
+    """Takes an answer: a majority of grants makes a candidate of a prospective one, and a leader of a candidate."""
     if state.learn(answer.leader_id, answer.epoch, now_ms):
         return
     role = state.role
@@ -106,7 +106,7 @@ def on_vote_answer(state: QuorumState, peer: int, request: Vote, answer: VoteAns
 
 
 def _look_at_refusals(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """Who is absent cannot make up for a refusal: of two candidates that share the survivors' votes, neither waits for a dead leader."""
+    """Ends a lost election. Absent voters cannot make up for refusals: two candidates that share the votes wait for no dead leader."""
     voters = state.settings.voters
     absent = role.absent if isinstance(role, Candidate) and role.refused else frozenset()
     if len(voters.ids) - len(role.refused | absent) < voters.majority:
@@ -114,7 +114,7 @@ def _look_at_refusals(state: QuorumState, role: Prospective | Candidate, now_ms:
 
 
 def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """A majority is out of reach: back to the leader, or once more a little later."""
+    """Gives this round up, for a majority is out of reach: back to the leader, or once more a little later."""
     settings = state.settings
     if isinstance(role, Candidate):
         if not role.is_lost:
@@ -133,7 +133,7 @@ def _lost(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> Non
 
 
 def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """Not enough has been answered in time: a prospective one returns to its leader; else the next round starts."""
+    """Ends a round in which too few answered: a prospective one returns to its leader; else the next round starts."""
     if isinstance(role, Candidate) and not role.is_lost:
         state.lost_elections += 1
     if isinstance(role, Prospective) and role.leader_id >= 0 and state.loss < LeaderLoss.DEAD:
@@ -145,7 +145,7 @@ def expire(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> No
 
 
 def ask(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
-    """Those whose turn it is are asked for their vote."""
+    """Asks the voters whose turn it is for their votes."""
     settings, log = state.settings, state.log
     for peer, due_ms in role.ask_ms.items():
         if due_ms <= now_ms:
@@ -158,7 +158,7 @@ def ask(state: QuorumState, role: Prospective | Candidate, now_ms: int) -> None:
 
 
 def on_connection_lost(state: QuorumState, role: Prospective | Candidate, peer: int, now_ms: int) -> None:
-    """The peer is asked again after a while."""
+    """Asks the peer again after a while."""
     if peer not in role.ask_ms:
         return
     role.ask_ms[peer] = min(role.ask_ms[peer], state.retry_ms(role.since_ms, now_ms))

@@ -35,7 +35,7 @@ class EpochTrust:
         return made
 
     def allows(self, wanted: int, epoch: int, now_ms: int) -> bool:
-        """Whether a replica in ``epoch`` believes a request that says ``wanted``."""
+        """True when a replica in ``epoch`` believes a request that says ``wanted``."""
         if self._since_ms < 0:
             self._since_ms = now_ms
         gained = (now_ms - self._since_ms) * PER_SECOND // 1000

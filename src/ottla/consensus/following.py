@@ -35,7 +35,7 @@ _STAGGER_JITTER_MS = 5
 
 
 def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms: int) -> None:
-    """This replica follows the leader, unless it knows of a later epoch."""
+    """Follows the leader that the request names, unless a later epoch is known."""
     settings = state.settings
     error = ErrorCode.NONE
     if request.cluster_id is not None and request.cluster_id != settings.cluster_id:
@@ -62,7 +62,7 @@ def on_begin_epoch(state: QuorumState, token: Token, request: BeginEpoch, now_ms
 
 
 def on_end_epoch(state: QuorumState, token: Token, request: EndEpoch, now_ms: int) -> None:
-    """The leader of the epoch no longer leads: the replicas that it prefers are the first to start an election."""
+    """Takes the leader's resignation: the replicas that it prefers are the first to start an election."""
     settings = state.settings
     error = ErrorCode.NONE
     if request.cluster_id is not None and request.cluster_id != settings.cluster_id:
@@ -86,7 +86,7 @@ def on_end_epoch(state: QuorumState, token: Token, request: EndEpoch, now_ms: in
 
 
 def leader_is_lost(state: QuorumState, loss: LeaderLoss, turn: int, stagger_ms: int, now_ms: int) -> None:
-    """This replica has first-hand evidence that the leader of its epoch no longer leads."""
+    """Takes first-hand evidence that the leader of the epoch no longer leads."""
     role = state.role
     state.loss = max(state.loss, loss)
     if not state.is_voter:
@@ -104,7 +104,7 @@ def _turn_ms(state: QuorumState, turn: int, stagger_ms: int, now_ms: int) -> int
 
 
 def on_peer_dead(state: QuorumState, peer: int, rtt_ms: int, now_ms: int) -> None:
-    """A probe has found the process of the peer dead."""
+    """Takes a probe's finding that the process of the peer is dead."""
     if peer == state.leader_id and isinstance(state.role, Follower | Prospective):
         settings = state.settings
         turn = settings.voters.rank(settings.node_id, without=peer, epoch=state.epoch) if state.is_voter else 0
@@ -112,7 +112,7 @@ def on_peer_dead(state: QuorumState, peer: int, rtt_ms: int, now_ms: int) -> Non
 
 
 def on_peer_alive(state: QuorumState, peer: int, now_ms: int) -> None:
-    """A probe was answered: no election for that reason. A leader that has resigned stays so."""
+    """Takes an answered probe: no election for that reason. A leader that has resigned stays so."""
     role = state.role
     if peer == state.leader_id and state.loss is LeaderLoss.DEAD:
         state.loss = LeaderLoss.NONE
@@ -123,7 +123,7 @@ def on_peer_alive(state: QuorumState, peer: int, now_ms: int) -> None:
 
 
 def on_connection_lost(state: QuorumState, role: Follower | Unattached, peer: int, now_ms: int) -> None:
-    """The request on its way to the peer is lost; if that is the leader, it is probed."""
+    """Takes the loss of a request on its way to the peer; if the peer leads, it is probed."""
     again_ms = now_ms + state.settings.retry_backoff_ms
     if isinstance(role, Unattached):
         role.ask_ms = min(role.ask_ms, again_ms)
@@ -133,7 +133,7 @@ def on_connection_lost(state: QuorumState, role: Follower | Unattached, peer: in
 
 
 def fetch(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
-    """The next request leaves when it is due: for records, for a piece of a snapshot, or in search of a leader."""
+    """Sends the next request when it is due: for records, for a piece of a snapshot, or in search of a leader."""
     settings = state.settings
     if next_fetch_ms(state, role) > now_ms:
         return
@@ -277,7 +277,7 @@ def _append(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int
 
 
 def expire(state: QuorumState, role: Follower | Unattached, now_ms: int) -> None:
-    """The leader has been silent for too long, or it is this voter's turn: an election may start."""
+    """Starts an election, perhaps: the leader has been silent for too long, or it is this voter's turn."""
     if isinstance(role, Follower) and role.start_ms > now_ms:
         if is_waiting_for_disk(state) and role.in_flight is None:  # it has not asked: the silence is its own
             role.deadline_ms = state.fetch_deadline_ms(role.leader_id, now_ms)

@@ -36,7 +36,7 @@ PARKED_MAX = 1_000
 
 
 def on_fetch(state: QuorumState, token: Token, request: Fetch, now_ms: int) -> None:
-    """The fetch is answered or parked."""
+    """Answers the fetch, or parks it."""
     role = state.role
     error = _mistake(state, request)
     if error == ErrorCode.NONE and _has_bad_numbers(request):
@@ -65,7 +65,7 @@ def _make_room(state: QuorumState, role: Leader) -> None:
 
 
 def on_fetch_snapshot(state: QuorumState, token: Token, request: FetchSnapshot, now_ms: int) -> None:
-    """A piece is on its way, or the snapshot or the position does not exist."""
+    """Sends a piece, or the error that the snapshot or the position does not exist."""
     role = state.role
     error = _mistake(state, request)
     if error == ErrorCode.NONE and request.max_bytes <= 0:
@@ -107,7 +107,7 @@ def _replica(request: Fetch | FetchSnapshot) -> tuple[int, bytes]:
 
 
 def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_offset: int | None, now_ms: int) -> None:
-    """The replica lives, and has everything below ``end_offset``."""
+    """Notes that the replica lives, and has everything below ``end_offset``."""
     replica_id, directory_id = _replica(request)
     leader_end = state.log.end_offset
     if replica_id != state.settings.node_id and state.settings.voters.is_voter(replica_id, directory_id):
@@ -143,7 +143,7 @@ def _moved(before: Progress, end_offset: int | None, leader_end: int, now_ms: in
 
 
 def advance(state: QuorumState, role: Leader) -> None:
-    """What a majority of the voters has on disk is committed, if that covers a record of this epoch."""
+    """Commits what a majority of the voters has on disk, if that covers a record of this epoch."""
     ends = sorted((state.log.flushed_offset, *(progress.end_offset for progress in role.voters.values())), reverse=True)
     offset = ends[state.settings.voters.majority - 1]
     if offset <= role.start_offset or not state.advance_high_watermark(offset):
@@ -167,7 +167,7 @@ def _has_news(state: QuorumState, request: Fetch) -> bool:
 
 
 def answer(state: QuorumState, token: Token, request: Fetch) -> None:
-    """The fetch gets what there is: records, a divergence, a snapshot, or the high watermark alone."""
+    """Answers the fetch with what there is: records, a divergence, a snapshot, or the high watermark alone."""
     log = state.log
     mismatch = log.mismatch(request.fetch_offset, request.last_epoch)
     diverging = mismatch if isinstance(mismatch, EpochEnd) else None
@@ -181,7 +181,7 @@ def answer(state: QuorumState, token: Token, request: Fetch) -> None:
 
 
 def answer_orphans(state: QuorumState) -> None:
-    """What was parked when leadership was lost is refused, with what is known of the new leader."""
+    """Refuses what was parked when leadership was lost, with what is known of the new leader."""
     for token, parked in state.orphans.items():
         is_old = parked.request.epoch < state.epoch
         error = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -190,7 +190,7 @@ def answer_orphans(state: QuorumState) -> None:
 
 
 def on_begin_answer(state: QuorumState, peer: int, request: BeginEpoch, reply: BeginEpochAnswer, now_ms: int) -> None:
-    """The voter knows who leads, or knows better."""
+    """Takes a voter's answer: it knows who leads, or knows better."""
     if state.learn(reply.leader_id, reply.epoch, now_ms):
         return
     role = state.role
@@ -199,7 +199,7 @@ def on_begin_answer(state: QuorumState, peer: int, request: BeginEpoch, reply: B
 
 
 def on_end_answer(state: QuorumState, peer: int, request: EndEpoch, reply: EndEpochAnswer, now_ms: int) -> None:
-    """The voter knows that this replica has resigned."""
+    """Takes a voter's answer: it knows that this replica has resigned."""
     if state.learn(reply.leader_id, reply.epoch, now_ms):
         return
     role = state.role
@@ -228,7 +228,7 @@ def tell(state: QuorumState, role: Leader | Resigned, now_ms: int) -> None:
 
 
 def on_connection_lost(state: QuorumState, role: Leader | Resigned, peer: int, now_ms: int) -> None:
-    """What was sent to the peer is sent again after a while."""
+    """Sends again, after a while, what was sent to the peer."""
     if isinstance(role, Resigned):
         if peer in role.tell_ms:
             role.tell_ms[peer] = min(role.tell_ms[peer], state.retry_ms(role.since_ms, now_ms))

@@ -68,11 +68,11 @@ class LogShape:
         return max(self.epochs.epoch_at(self.flushed_offset - 1), self.start_epoch)
 
     def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
-        """A log that ends so is at least as complete as this one: by epoch first, then by offset."""
+        """True when a log that ends so is at least as complete as this one: by epoch first, then by offset."""
         return (self.last_epoch, self.end_offset) <= (last_epoch, end_offset)
 
     def append(self, epoch: int, end_offset: int) -> None:
-        """The records from the end to ``end_offset`` are of that epoch."""
+        """Appends records of that epoch, from the end to ``end_offset``."""
         assert end_offset > self.end_offset, "records take up offsets"
         assert epoch >= self.last_epoch, "epochs never go back in a log"
         self.epochs.assign(epoch, self.end_offset)
@@ -86,7 +86,7 @@ class LogShape:
         self.version += 1
 
     def install(self, snapshot_id: SnapshotId, size: int) -> None:
-        """The log is empty and follows the snapshot."""
+        """Replaces the log by the snapshot."""
         self.epochs = EpochCache()
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.end_offset
         self.start_epoch = snapshot_id.epoch
@@ -101,12 +101,12 @@ class LogShape:
             self.start_offset = start_offset
 
     def end_of(self, epoch: int) -> EpochEnd:
-        """The largest epoch at or below ``epoch`` and where it ends here; for an epoch newer than all, the end of the log."""
+        """Returns the largest epoch at or below ``epoch`` and where it ends here; for an epoch newer than all, the end of the log."""
         found, end_offset = self.epochs.end_offset_for(epoch, log_end_offset=self.end_offset)
         return EpochEnd(self.last_epoch, self.end_offset) if found < 0 else EpochEnd(found, end_offset)
 
     def mismatch(self, fetch_offset: int, last_epoch: int) -> EpochEnd | SnapshotId | None:
-        """Why a replica whose log ends so cannot continue with this one: the logs part, or start too late; None when it can."""
+        """Returns why a replica whose log ends so cannot continue with this one: the logs part, or start too late; None when it can."""
         if fetch_offset == 0 and last_epoch == 0 and self.start_offset == 0:
             return None
         if self.start_offset > 0 and (
@@ -121,7 +121,7 @@ class LogShape:
         return None if end.epoch == last_epoch and end.end_offset >= fetch_offset else end
 
     def parting_point(self, diverging: EpochEnd) -> int:
-        """Up to where this log may agree with one whose ``diverging.epoch`` ends there; another round may show that it is less."""
+        """Returns up to where this log may agree with one whose ``diverging.epoch`` ends there; another round may show that it is less."""
         if diverging.epoch <= self.start_epoch:
             return max(self.start_offset, min(diverging.end_offset, self.end_offset))
         own = self.end_of(diverging.epoch)

@@ -107,12 +107,12 @@ class Quorum:
         return not isinstance(role, Leader) and not (isinstance(role, Resigned) and role.tell_ms)
 
     def progress(self) -> tuple[Mapping[int, Progress], Mapping[tuple[int, bytes], Progress]]:
-        """Of a leader: how far the other voters are, and the observers, by id and directory id (for DescribeQuorum)."""
+        """Returns how far the other voters are, and the observers, by id and directory id, on a leader (for DescribeQuorum)."""
         role = self._state.role
         return (role.voters, role.observers) if isinstance(role, Leader) else ({}, {})
 
     def next_deadline_ms(self) -> int:
-        """When ``on_tick`` is wanted; ``NEVER`` without anything due."""
+        """Returns when ``on_tick`` is wanted; ``NEVER`` without anything due."""
         state, role = self._state, self._state.role
         if state.is_fatal:
             return NEVER
@@ -126,7 +126,7 @@ class Quorum:
         return NEVER if state.is_stopping else elections.next_ms(role)
 
     def copy(self) -> Quorum:
-        """The same machine, that goes its own way from here."""
+        """Returns an independent copy of the machine."""
         made = object.__new__(Quorum)
         made._state = self._state.copy()
         return made
@@ -138,7 +138,7 @@ class Quorum:
     # -- life
 
     def start(self, now_ms: int) -> Effects:
-        """The machine is at work. To be called once, before anything else."""
+        """Starts the machine. To be called once, before anything else."""
         state, settings = self._state, self._state.settings
         election = state.election
         if state.is_voter and settings.voters.majority == 1 and len(settings.voters.ids) == 1:
@@ -152,18 +152,18 @@ class Quorum:
         return self._done(now_ms)
 
     def stop(self, now_ms: int) -> Effects:
-        """An orderly end: a leader resigns and names its successors, and no election is started from here. See ``has_handed_over``."""
+        """Ends in order: a leader resigns and names its successors, and no election is started from here. See ``has_handed_over``."""
         self._state.is_stopping = True
         return self.resign(now_ms)
 
     def resign(self, now_ms: int) -> Effects:
-        """A leader resigns (its controller has failed, or it stops)."""
+        """Resigns, on a leader (its controller has failed, or it stops)."""
         if isinstance(self._state.role, Leader):
             self._state.become_resigned(now_ms)
         return self._done(now_ms)
 
     def on_tick(self, now_ms: int) -> Effects:
-        """What was due by now is done."""
+        """Does what is due by now."""
         state, role = self._state, self._state.role
         if isinstance(role, Leader):
             leading.expire(state, role, now_ms)
@@ -185,7 +185,7 @@ class Quorum:
     # -- requests
 
     def on_request(self, token: Token, request: Request, now_ms: int) -> Effects:
-        """A request of another replica: it is answered under its token, now or later."""
+        """Takes another replica's request, which is answered under its token, now or later."""
         state = self._state
         if isinstance(request, Fetch):
             leading.on_fetch(state, token, request, now_ms)
@@ -200,7 +200,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_request_dropped(self, token: Token, now_ms: int) -> Effects:
-        """The connection of a request has ended: it no longer needs an answer."""
+        """Forgets a request whose connection has ended: it no longer needs an answer."""
         role = self._state.role
         if isinstance(role, Leader):
             role.parked.pop(token, None)
@@ -209,7 +209,7 @@ class Quorum:
     # -- answers, and evidence
 
     def on_answer(self, peer: int, request: Request, answer: Answer, now_ms: int) -> Effects:
-        """The peer has answered that request."""
+        """Takes the peer's answer to that request."""
         state = self._state
         if isinstance(request, Fetch | FetchSnapshot):
             assert isinstance(answer, FetchAnswer | FetchSnapshotAnswer), "an answer fits its request"
@@ -226,7 +226,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_connection_lost(self, peer: int, now_ms: int) -> Effects:
-        """The connection to the peer has ended, or could not be made: what was sent on it is not answered."""
+        """Takes the end of the connection to the peer, or a failed attempt: what was sent on it is not answered."""
         state, role = self._state, self._state.role
         if isinstance(role, Leader | Resigned):
             leading.on_connection_lost(state, role, peer, now_ms)
@@ -237,12 +237,12 @@ class Quorum:
         return self._done(now_ms)
 
     def on_peer_dead(self, peer: int, now_ms: int, *, rtt_ms: int = 0) -> Effects:
-        """A probe has proved that the peer's process is dead. ``rtt_ms``: the way to the other voters and back."""
+        """Takes a probe's proof that the peer's process is dead. ``rtt_ms``: the way to the other voters and back."""
         following.on_peer_dead(self._state, peer, rtt_ms, now_ms)
         return self._done(now_ms)
 
     def on_peer_alive(self, peer: int, now_ms: int) -> Effects:
-        """A probe was answered by the peer."""
+        """Takes the peer's answer to a probe."""
         following.on_peer_alive(self._state, peer, now_ms)
         return self._done(now_ms)
 
@@ -263,7 +263,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_flushed(self, end_offset: int, log_version: int, now_ms: int) -> Effects:
-        """Everything below ``end_offset`` of that version of the log is durable. What was cut meanwhile does not count."""
+        """Takes the disk's word: all below ``end_offset`` of that version of the log is durable. What was cut meanwhile does not count."""
         state, role = self._state, self._state.role
         if log_version == state.log.version and end_offset > state.log.flushed_offset:
             state.log.flushed_offset = min(end_offset, state.log.end_offset)
@@ -272,7 +272,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_snapshots(self, snapshots: Snapshots, log_start_offset: int, now_ms: int) -> Effects:
-        """These snapshots are on disk, oldest first, and the log starts at ``log_start_offset``, which the newest one covers.
+        """Takes the snapshots on disk, oldest first, and the log's start, which the newest one covers.
 
         What was found before a snapshot was installed no longer counts.
         """
@@ -285,7 +285,7 @@ class Quorum:
         return self._done(now_ms)
 
     def _done(self, now_ms: int) -> Effects:
-        """What the role has to send now is sent, and all effects of the input are handed over."""
+        """Sends what the role has to send now, and hands over all effects of the input."""
         state, role = self._state, self._state.role
         if state.orphans:
             leading.answer_orphans(state)
@@ -302,7 +302,7 @@ class Quorum:
 
 
 def start_problem(settings: QuorumSettings, election: ElectionState | None, log: LogShape) -> str | None:
-    """Why a replica must not start, in words; None when it may."""
+    """Returns why a replica must not start, in words; None when it may."""
     if election is None:
         if settings.is_voter:
             return (

@@ -144,7 +144,7 @@ R = TypeVar("R", bound=Role)
 
 
 def copied(role: R) -> R:
-    """The same role, with dictionaries of its own."""
+    """Returns the same role, with dictionaries of its own."""
     made = copy.copy(role)
     for name in role.__struct_fields__:
         value = getattr(role, name)

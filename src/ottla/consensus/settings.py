@@ -47,7 +47,7 @@ class QuorumSettings:
         return self.voters.is_voter(self.node_id, self.directory_id)
 
     def is_named(self, voter_id: int, directory_id: bytes) -> bool:
-        """Whether a request to that voter is for this replica, and not for one that had its place before."""
+        """True when a request to that voter is for this replica, and not for an earlier one in its place."""
         return voter_id == self.node_id and (directory_id == self.directory_id or ZERO_UUID in (directory_id, self.directory_id))
 
     @property
@@ -71,7 +71,7 @@ class QuorumSettings:
         return min(self.fetch_max_wait_ms, self.request_timeout_ms // 2, self.fetch_timeout_ms // 2)
 
     def jitter(self, bound_ms: int, epoch: int, now_ms: int) -> int:
-        """From 0 to ``bound_ms``, and another one for each node, epoch and time."""
+        """Returns a number from 0 to ``bound_ms``, different for each node, epoch and time."""
         mixed = (self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + now_ms * 0x94D049BB133111EB + self.node_id) & _MASK
         mixed = ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) & _MASK
         return (mixed >> 32) % (bound_ms + 1)

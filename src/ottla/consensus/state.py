@@ -97,7 +97,7 @@ class QuorumState:
     # -- transitions
 
     def become_unattached(self, epoch: int, now_ms: int, *, voted_id: int = NO_VOTE, voted_directory: bytes = ZERO_UUID) -> None:
-        """The epoch has no known leader. In the epoch that it already has, a replica keeps its vote."""
+        """Becomes unattached in an epoch without a known leader. In the epoch that it already has, a replica keeps its vote."""
         assert epoch >= self.epoch, "epochs never go back"
         if epoch == self.epoch and voted_id == NO_VOTE:
             voted_id, voted_directory = self.election.voted_id, self.election.voted_directory
@@ -117,7 +117,7 @@ class QuorumState:
         self._move(Prospective(leader_id, now_ms + self.election_timeout_ms(now_ms), ask_ms=asks, since_ms=now_ms))
 
     def become_candidate(self, now_ms: int) -> None:
-        """The epoch is raised, and this replica's vote in it is its own. After the last epoch there is none to be elected in."""
+        """Raises the epoch and votes for itself. After the last epoch there is none to be elected in."""
         settings = self.settings
         if self.epoch >= EPOCH_LAST:
             self.become_unattached(self.epoch, now_ms)
@@ -153,7 +153,7 @@ class QuorumState:
         self.emit(FollowsLeader(epoch, leader_id))
 
     def become_resigned(self, now_ms: int) -> None:
-        """This replica, which leads or has led the epoch, no longer leads."""
+        """Resigns from the epoch that this replica leads or has led."""
         role, node_id = self.role, self.settings.node_id
         others = self.settings.voters.others(node_id)
         ends = {voter: role.voters[voter].end_offset for voter in others} if type(role) is Leader else dict.fromkeys(others, -1)
@@ -169,11 +169,11 @@ class QuorumState:
         self.role = role
 
     def is_believed(self, epoch: int, now_ms: int) -> bool:
-        """Whether a request may bring that epoch: its sender may be any process (see ``epoch_trust``)."""
+        """True when a request may bring that epoch: its sender may be any process (see ``epoch_trust``)."""
         return epoch <= self.epoch or self.trust.allows(epoch, self.epoch, now_ms)
 
     def contradicts(self, leader_id: int, epoch: int) -> bool:
-        """Whether another replica leads the epoch, as this one knows at first hand: the claim is reported, and never believed."""
+        """True when another replica leads the epoch, as this one knows at first hand: the claim is reported, and never believed."""
         if epoch != self.epoch or leader_id < 0:
             return False
         known = self.settings.node_id if type(self.role) is Resigned else self.leader_id
@@ -183,7 +183,7 @@ class QuorumState:
         return True
 
     def learn(self, leader_id: int, epoch: int, now_ms: int) -> bool:
-        """What a voter answered about the election is known here too; True when it was news and the role has changed.
+        """Learns what a voter answered about the election. True when it was news and the role has changed.
 
         An epoch that no quorum can have reached is not believed, nor that the epoch has another leader than the known one.
         """
@@ -229,7 +229,7 @@ class QuorumState:
         self.emit(PersistElection(election, is_binding))
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Everything below ``offset`` is committed. It never goes back."""
+        """Commits everything below ``offset``. It never goes back."""
         if offset <= self.high_watermark:
             return False
         assert offset <= self.log.end_offset, "what is committed is in the log"
@@ -252,18 +252,18 @@ class QuorumState:
         return timeout_ms + self.settings.jitter(timeout_ms, self.epoch, now_ms)
 
     def retry_ms(self, since_ms: int, now_ms: int) -> int:
-        """When something is tried again that does not succeed since ``since_ms``: less and less often."""
+        """Returns when to try again what has not succeeded since ``since_ms``: less and less often."""
         return now_ms + min(max(self.settings.retry_backoff_ms, (now_ms - since_ms) // 2), self.settings.fetch_timeout_ms // 2)
 
     def search_delay_ms(self) -> int:
-        """How long until a voter is asked who leads: an observer asks at once, then less and less often; voters hear of it anyway."""
+        """Returns how long until a voter is asked who leads: an observer asks at once, then less and less often; voters learn it anyway."""
         if self.search_count == 0 and not self.is_voter:
             return 0
         first = 4 if self.is_voter else 0
         return self.settings.retry_backoff_ms << min(self.search_count + first, 5)
 
     def fetch_deadline_ms(self, leader_id: int, now_ms: int) -> int:
-        """When the leader counts as lost if it answers no fetch until then. Voters take turns, so that one of them is first."""
+        """Returns when the leader counts as lost if it answers no fetch until then. Voters take turns, so that one of them is first."""
         settings = self.settings
         if not self.is_voter:
             return now_ms + settings.fetch_timeout_ms

@@ -36,7 +36,7 @@ class VoterSet:
         return node_id in self.directories
 
     def is_voter(self, node_id: int, directory_id: bytes) -> bool:
-        """Whether that directory of that node votes; an unknown directory id, on either side, is taken for the right one."""
+        """True when that directory of that node votes; an unknown directory id, on either side, is taken for the right one."""
         expected = self.directories.get(node_id)
         return expected is not None and (directory_id == expected or ZERO_UUID in (expected, directory_id))
 
@@ -44,6 +44,6 @@ class VoterSet:
         return tuple(voter for voter in self.ids if voter != node_id)
 
     def rank(self, node_id: int, *, without: int, epoch: int) -> int:
-        """The voter's turn, from 0 on, to be the next leader in place of ``without``: by id, and another one first in each epoch."""
+        """Returns the voter's turn, from 0 on, to lead next in place of ``without``: by id, and another one first in each epoch."""
         rest = [voter for voter in self.ids if voter != without]
         return (rest.index(node_id) - epoch) % len(rest)

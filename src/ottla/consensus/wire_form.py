@@ -23,7 +23,7 @@ _TOPIC: Final = CLUSTER_METADATA_TOPIC
 
 
 def to_message(call: calls.Request) -> Request:
-    """The message that asks another replica."""
+    """Returns the message that asks another replica."""
     match call:
         case calls.Vote():
             return _vote_message(call)
@@ -71,7 +71,7 @@ def _fetch_message(call: calls.Fetch) -> Request:
 
 
 def from_message(request: Request) -> calls.Request | None:
-    """What the replica asks; None when it is about another log than this one."""
+    """Returns what the replica asks; None when it is about another log than this one."""
     match request:
         case vote.VoteRequest():
             data = _only(request.topics)
@@ -121,7 +121,7 @@ def _fetch_call(request: fetch.FetchRequest) -> calls.Fetch | None:
 
 
 def _only(topics: list[Any], name: str = "topic_name", index: str = "partition_index") -> Any:
-    """The one partition that is meant; None when it is not that of the metadata log."""
+    """Returns the one partition that is meant; None when it is not that of the metadata log."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
@@ -129,7 +129,7 @@ def _only(topics: list[Any], name: str = "topic_name", index: str = "partition_i
 
 
 def to_answer_message(answer: calls.Answer) -> Response:
-    """The message that answers. A wrong cluster id is an error of the whole request."""
+    """Returns the message that answers. A wrong cluster id is an error of the whole request."""
     is_whole = answer.error == ErrorCode.INCONSISTENT_CLUSTER_ID
     error, whole = (0, answer.error) if is_whole else (answer.error, 0)
     match answer:
@@ -183,7 +183,7 @@ _NOTHING: Final[Mapping[type[Response], calls.Answer]] = {
 
 
 def from_answer_message(response: Any) -> calls.Answer:
-    """What the replica answers. DecodeError for an answer about another log, and for fetched bytes that are no batches."""
+    """Returns what the replica answers. DecodeError for an answer about another log, and for fetched bytes that are no batches."""
     if response.error_code:
         return type(_NOTHING[type(response)])(error=response.error_code)
     topics = response.responses if isinstance(response, fetch.FetchResponse) else response.topics

@@ -58,11 +58,11 @@ class _Cached:
         self.was_error = False
 
     def has_said(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the client knows these, and was given no error last."""
+        """True when the client knows these, and was given no error last."""
         return self.high_watermark == high_watermark and self.log_start_offset == log_start_offset and not self.was_error
 
     def is_news(self, data: PartitionData) -> bool:
-        """Whether the answer must carry the partition; remembers what was said."""
+        """True when the answer must carry the partition; remembers what was said."""
         records = data.records
         news = (
             (records is not None and len(records) > 0)
@@ -82,15 +82,15 @@ class SessionWatch(Protocol):
     """The watch that says which partitions of a session are due."""
 
     def begin_pass(self) -> Iterable[PartitionKey]:
-        """The partitions that the next answer is made from, in their order."""
+        """Returns the partitions that the next answer is made from, in their order."""
         ...
 
     def forgotten(self, key: PartitionKey) -> None:
-        """The session no longer has the partition."""
+        """Notes that the session no longer has the partition."""
         ...
 
     def ended(self) -> None:
-        """The session has ended."""
+        """Notes that the session has ended."""
         ...
 
 
@@ -115,7 +115,7 @@ class FetchSession:
         return self.watch is not None or len(self.partitions) >= WATCHED_PARTITIONS_MIN
 
     def watched_by(self, watch: SessionWatch | None) -> None:
-        """From now on, or by none; all partitions are due."""
+        """Lets ``watch``, or none, watch the session from now on; all partitions are due."""
         self.watch = watch
         self.due = {} if watch is None else dict.fromkeys(self.partitions)
 
@@ -140,20 +140,20 @@ class FetchSession:
                     self.watch.forgotten(key)
 
     def move_to_end(self, key: PartitionKey) -> None:
-        """All other partitions come before that one from now on."""
+        """Moves the partition after all others."""
         self.partitions.move_to_end(key)
         self._ranks += 1
         self.partitions[key].rank = self._ranks
 
     def due_in_order(self) -> list[PartitionKey]:
-        """What is due, in the order of the session's partitions."""
+        """Returns the partitions that are due, in the order of the session's partitions."""
         due, partitions = self.due, self.partitions
         if len(due) > len(partitions) // SORTED_SHARE:
             return [key for key in partitions if key in due]
         return sorted(due, key=lambda key: partitions[key].rank)
 
     def take_due(self) -> Iterable[PartitionKey]:
-        """What is due, as it came to be. From now on nothing is: what changes from here on is due again."""
+        """Takes the partitions that are due, in the order in which they became so. What changes from here on is due again."""
         due, self.due = self.due, {}
         return due
 
@@ -190,7 +190,7 @@ class FetchPlan:
                 yield topic, cached.request
 
     def answer_partition(self, topic: TopicKey, data: PartitionData, topics: dict[TopicKey, FetchableTopicResponse]) -> None:
-        """The partition is in the topics of the response; an incremental one leaves out what is not news."""
+        """Adds the partition to the topics of the response; an incremental response leaves out what is not news."""
         session = self.session
         if session is not None:
             key = (topic, data.partition_index)

@@ -108,14 +108,14 @@ class Followed:
         return self._committed.offset
 
     def end(self) -> None:
-        """The partition follows another leader, or none: a late answer moves nothing."""
+        """Ends the following of this leader: a late answer moves nothing."""
         self._committed = self._committed.detached()
 
     def may_fetch(self, now_ms: int) -> bool:
         return now_ms >= self.wait_until_ms and not self.is_finding_offsets
 
     def on_answer(self, asked_offset: int, asked_epoch: int, data: PartitionData, log: FollowedLog, now_ms: int) -> Step:
-        """The leader has answered a fetch at ``asked_offset`` that was made in leader epoch ``asked_epoch``."""
+        """Takes the leader's answer to a fetch at ``asked_offset`` that was made in leader epoch ``asked_epoch``."""
         if asked_epoch != self.leader_epoch or asked_offset != log.log_end_offset:
             return None  # late: the log, or its leader, is another one by now
         error = ErrorCode(data.error_code)
@@ -128,16 +128,16 @@ class Followed:
         return Append(data.records) if data.records else None
 
     def leader_high_watermark(self, offset: int, log: FollowedLog) -> None:
-        """The leader says that everything below is committed; what of it this replica has, is."""
+        """Takes the leader's word that everything below is committed; what this replica has of it, is."""
         self._committed.raise_to(min(offset, log.log_end_offset))
         self.is_caught_up = offset <= log.log_end_offset
 
     def on_gap(self, offset: int) -> None:
-        """The leader's first batch starts after that offset, at which it was asked; nothing was taken of the answer."""
+        """Notes that the leader's first batch starts after that offset, at which it was asked; nothing was taken of the answer."""
         self._gap_at = offset
 
     def has_seen_gap_at(self, offset: int) -> bool:
-        """Whether the leader is asked there again after it had sent a gap.
+        """True when the leader is asked there again after it had sent a gap.
 
         One that stands in its log, from a time in which its topic was compacted, comes again. One that an answer has because the file was
         cut and written again while it left does not: a leader that cuts its log no longer leads in this epoch, and answers with an error.
@@ -155,7 +155,7 @@ class Followed:
         return Wait(self.wait_until_ms, error)
 
     def _agreed(self, epoch: int, end_offset: int, log: FollowedLog) -> int:
-        """Up to where the log may agree with the leader's, which has ``epoch`` up to ``end_offset``, and then a later one.
+        """Returns up to where the log may agree with the leader's, which has ``epoch`` up to ``end_offset``, and then a later one.
 
         An epoch that this log does not have lets it cut to the end of the one before, and ask again.
         """
@@ -165,7 +165,7 @@ class Followed:
         return min(own_end, log.log_end_offset) if own_epoch != epoch else min(own_end, end_offset, log.log_end_offset)
 
     def on_offsets(self, start_offset: int, end_offset: int, log: FollowedLog) -> Step:
-        """The leader's log is between these: this one is cut where it is longer, and started again where it ends too early."""
+        """Takes the leader's start and end: a longer log is cut, and a log that ends too early starts again."""
         self.is_finding_offsets = False
         if log.log_end_offset > end_offset:
             return Truncate(max(end_offset, log.log_start_offset)) if end_offset > log.log_start_offset else StartOver(end_offset)
@@ -174,6 +174,6 @@ class Followed:
         return None
 
     def on_no_offsets(self, now_ms: int) -> None:
-        """The leader did not say."""
+        """Notes that the leader did not say; it is asked again after the backoff."""
         self.is_finding_offsets = False
         self.wait_until_ms = now_ms + self._backoff_ms

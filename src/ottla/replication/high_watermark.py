@@ -23,7 +23,7 @@ class HighWatermark:
         return True
 
     def cut_to(self, end_offset: int) -> None:
-        """The log ends there."""
+        """Lowers the high watermark to the log's new end."""
         self.offset = min(self.offset, end_offset)
 
     def detached(self) -> HighWatermark:

@@ -90,7 +90,7 @@ class Follower:
         return self.end_offset == end_offset or now_ms - caught_up_ms <= lag_ms_max
 
     def stir(self) -> None:
-        """It is no longer at rest: the leader's log may have grown, or the session is over. Until its last fetch it had everything."""
+        """Ends the follower's rest: the leader's log may have grown, or the session is over. Until its last fetch it had everything."""
         if self.rests_with is not None:
             self.caught_up_ms = self.fetched_ms = max(self.caught_up_ms, self.rests_with.fetched_ms)
             self.leader_end_offset = self.end_offset
@@ -150,7 +150,7 @@ class Leader:
         return self._committed.offset
 
     def end(self) -> None:
-        """The epoch is over: a late answer moves nothing."""
+        """Ends the epoch: a late answer moves nothing."""
         self._committed = self._committed.detached()
 
     @property
@@ -188,7 +188,7 @@ class Leader:
     # -- followers
 
     def on_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int, end_offset: int, now_ms: int) -> bool:
-        """A follower, whose log agrees with this one up to ``offset``, asks for more. True when the high watermark has moved.
+        """Takes the fetch of a follower whose log agrees with this one up to ``offset``. True when the high watermark has moved.
 
         NOT_LEADER_OR_FOLLOWER for a broker that is no replica, as far as is known here, and for an earlier process of the broker.
         """
@@ -217,7 +217,7 @@ class Leader:
         return {node: follower.end_offset for node, follower in known if follower.start_offset <= offset <= follower.end_offset}
 
     def rest(self, node: int, times: FetchTimes, *, end_offset: int, start_offset: int) -> bool:
-        """Whether the follower is at rest from now on: it is in sync, has everything, and reports ``start_offset`` as its own."""
+        """True when the follower is at rest from now on: it is in sync, has everything, and reports ``start_offset`` as its own."""
         follower = self.followers.get(node)
         if follower is None or node not in self.isr or (follower.end_offset, follower.start_offset) != (end_offset, start_offset):
             return False
@@ -225,7 +225,7 @@ class Leader:
         return True
 
     def stir(self, node: int, times: FetchTimes) -> None:
-        """The follower is no longer at rest, if it was by that session."""
+        """Ends the follower's rest, if it was at rest by that session."""
         follower = self.followers.get(node)
         if follower is not None and follower.rests_with is times:
             follower.stir()
@@ -236,7 +236,7 @@ class Leader:
         return follower.start_offset >= self._deleted_offset or follower.start_offset == NO_OFFSET
 
     def advance(self, end_offset: int, now_ms: int) -> bool:
-        """The log has grown to ``end_offset``, or a follower has moved: True when the high watermark has moved, too."""
+        """Takes the log's end, or a follower's move: True when the high watermark has moved, too."""
         if len(self.isr) < self.effective_min_isr:
             return False
         high_watermark, maximal_isr = min(end_offset, self._kept()), self.maximal_isr
@@ -250,11 +250,11 @@ class Leader:
         return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join_now(node, follower.broker_epoch)
 
     def _may_join_now(self, node: int, broker_epoch: int) -> bool:
-        """A replica that its broker has given up is refused: waited for, it would hold everything back."""
+        """True unless its broker has given the replica up: waited for, it would hold everything back."""
         return node not in self._lost and self._may_join(node, broker_epoch)
 
     def look_for_laggards(self, end_offset: int, now_ms: int) -> None:
-        """The controller is asked to take those out of the ISR who have not been caught up for too long."""
+        """Asks the controller to take the replicas that have not been caught up for too long out of the ISR."""
         if self._proposed is not None:
             return
         kept = tuple(
@@ -276,7 +276,7 @@ class Leader:
         return min([start_offset, *(follower.start_offset for node, follower in self.followers.items() if is_live(node))])
 
     def deleted(self, offset: int) -> None:
-        """A client learns that records below are deleted on every live replica."""
+        """Notes that records below are deleted on every live replica, which a client may learn."""
         self._deleted_offset = max(self._deleted_offset, offset)
 
     # -- the ISR
@@ -287,19 +287,19 @@ class Leader:
         self.change = IsrChange(self.leader_epoch, self.partition_epoch, tuple((node, epochs.get(node, -1)) for node in isr), self.isr)
 
     def take_change(self) -> IsrChange | None:
-        """What the controller is to be asked for now, once."""
+        """Returns what the controller is to be asked for now, once."""
         change, self.change = self.change, None
         return change
 
     def on_changed(self, change: IsrChange, *, partition_epoch: int, isr: Iterable[int], end_offset: int, now_ms: int) -> bool:
-        """The controller has recorded the ISR that ``change`` asked for. True when the high watermark has moved."""
+        """Takes the ISR that the controller has recorded after ``change``. True when the high watermark has moved."""
         if not self._is_pending(change) or partition_epoch < self.partition_epoch:
             return False
         self.isr, self.partition_epoch, self._proposed = tuple(isr), partition_epoch, None
         return self.advance(end_offset, now_ms)
 
     def on_refused(self, change: IsrChange, error: ErrorCode) -> bool:
-        """The controller has not recorded it, or its answer is lost: True when it is to be asked again.
+        """Takes a refusal, or the loss of the answer: True when the controller is to be asked again.
 
         What certainly was not applied is taken back. What may have been applied stays in the maximal ISR, until a newer image says.
         """
@@ -316,7 +316,7 @@ class Leader:
         return self._proposed is not None and (change.leader_epoch, change.partition_epoch) == (self.leader_epoch, self.partition_epoch)
 
     def on_image(self, image: PartitionImage, *, end_offset: int, now_ms: int) -> bool:
-        """The metadata has the partition in the same leader epoch. True when the high watermark has moved."""
+        """Takes the metadata's state of the partition, in the same leader epoch. True when the high watermark has moved."""
         if image.partition_epoch < self.partition_epoch:
             return False
         if image.partition_epoch > self.partition_epoch:

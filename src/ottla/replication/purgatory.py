@@ -18,7 +18,7 @@ class Waiter(Protocol):
     def is_done(self) -> bool: ...
 
     def expire(self) -> None:
-        """The deadline has passed: answer with what there is."""
+        """Answers with what there is, for the deadline has passed."""
         ...
 
 
@@ -32,7 +32,7 @@ class Purgatory:
         return len(self._heap)
 
     def done_early(self) -> None:
-        """A waiter is done. A far deadline must not keep it in memory: clients choose their deadlines."""
+        """Counts a waiter that is done. A far deadline must not keep it in memory: clients choose their deadlines."""
         self._husk_count += 1
         if self._husk_count > HUSKS_MAX and 2 * self._husk_count > len(self._heap):
             self._heap = [entry for entry in self._heap if not entry[2].is_done]

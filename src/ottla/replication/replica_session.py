@@ -38,7 +38,7 @@ class ReplicaSession:
         self._forgotten: dict[PartitionKey, None] = {}
 
     def want(self, key: PartitionKey, asked: Asked) -> None:
-        """The next request asks for this."""
+        """Asks for this with the next request."""
         self._forgotten.pop(key, None)
         if self.said.get(key) != asked:
             self._due[key] = asked
@@ -46,13 +46,13 @@ class ReplicaSession:
             self._due.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """The partition is no longer fetched, for now or for ever."""
+        """Leaves the partition out of further requests, for now or for ever."""
         self._due.pop(key, None)
         if key in self.said:
             self._forgotten[key] = None
 
     def reset(self) -> None:
-        """The leader has no session of this broker: the next request starts one, with all that was wanted."""
+        """Starts over, for the leader has no session of this broker: the next request starts one, with all that was wanted."""
         for key, asked in self.said.items():
             if key not in self._forgotten:
                 self._due.setdefault(key, asked)
@@ -65,7 +65,7 @@ class ReplicaSession:
         return bool(self._due) or len(self.said) > len(self._forgotten)
 
     def request(self, *, broker_epoch: int, max_wait_ms: int, min_bytes: int, max_bytes: int, partition_max_bytes: int) -> FetchRequest:
-        """The next request. What was due is said from now on."""
+        """Returns the next request. What was due counts as said from now on."""
         topics: dict[bytes, FetchTopic] = {}
         for (topic_id, index), asked in self._due.items():
             wanted = FetchPartition(
@@ -90,7 +90,7 @@ class ReplicaSession:
         )
 
     def on_answer(self, session_id: int) -> None:
-        """The leader has answered; 0 when it keeps no session, and everything is asked for again."""
+        """Takes the leader's session id; 0 when it keeps no session, and everything is asked for again."""
         if session_id == 0:
             self.reset()
         else:

@@ -36,7 +36,7 @@ _DIGITS_MAX: Final = 38
 
 
 def without_logical_types(schema: Any) -> Any:
-    """The schema, with plain types alone."""
+    """Returns the schema with plain types alone."""
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -53,7 +53,7 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def struct_of(schemas: list[Any]) -> tuple[StructType, Convert]:
-    """The columns of the last schema, which may name types of those before it, and how its records become them.
+    """Returns the columns of the last schema, which may name types of earlier ones, and the conversion of its records.
 
     KafkaError INVALID_CONFIG where it is no record, or has a type that Spark has no column for.
     """
@@ -76,7 +76,7 @@ class _Mapping:
         self._open: list[str] = []  # the records that are being walked
 
     def note_names(self, schema: Any, namespace: str) -> None:
-        """The named types within are known."""
+        """Notes the named types within."""
         if isinstance(schema, list):
             for branch in schema:
                 self.note_names(branch, namespace)
@@ -159,7 +159,7 @@ class _Mapping:
 
 
 def full_name(name: str, namespace: str | None) -> tuple[str, str]:
-    """Of a named type: its full name, and the namespace of what is within it."""
+    """Returns the full name of a named type, and the namespace of what is within it."""
     if "." in name:
         return name, name.rpartition(".")[0]
     return (f"{namespace}.{name}", namespace) if namespace else (name, "")

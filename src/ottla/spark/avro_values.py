@@ -117,7 +117,7 @@ class Encoder:
         self._convert = schema_of(schema, "x")[1]
 
     def value(self, row: Any) -> bytes | None:
-        """None for a row that is none."""
+        """Returns the value; None for a row that is none."""
         import fastavro
 
         if row is None:

@@ -28,7 +28,7 @@ _ONE_BATCH: Final = 1
 
 
 def backlog_of(progress: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
-    """Where a query's progress has partitions that go on: the position, and how many offsets are left."""
+    """Returns the partitions where a query's progress is not at the end: the position, and how many offsets are left."""
     left: dict[TopicPartition, tuple[int, int]] = {}
     for source in progress.get("sources", ()):
         latest, end = ends_of([as_text(source["latestOffset"])]), ends_of([as_text(source["endOffset"])])
@@ -40,12 +40,12 @@ def backlog_of(progress: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, i
 
 
 def as_text(offset: Any) -> str | None:
-    """A source's offset, which progress has as text or as an object."""
+    """Returns a source's offset as text; progress has it as text or as an object."""
     return offset if offset is None or isinstance(offset, str) else json.dumps(offset)
 
 
 async def oldest_ms(cluster: Cluster, backlog: Mapping[TopicPartition, tuple[int, int]]) -> int | None:
-    """When the oldest record of the backlog was written; None where nobody says."""
+    """Returns when the oldest record of the backlog was written; None where no broker says."""
     longest = heapq.nlargest(PARTITIONS_MAX, backlog, key=lambda partition: backlog[partition][1])
     found = await asyncio.gather(*(_time_at(cluster, partition, backlog[partition][0]) for partition in longest))
     return min((time_ms for time_ms in found if time_ms is not None and time_ms >= 0), default=None)

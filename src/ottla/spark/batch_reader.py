@@ -70,7 +70,7 @@ def _followed(start: Offsets, end: Offsets, options: dict[str, str]) -> list[Off
 
 
 def _as_of_now(task: OffsetRanges, lookup: Lookup) -> OffsetRanges:
-    """From where it was planned to begin, or the log begins by now, to where it ends now."""
+    """Returns what to read now: from the planned start, or where the log starts by now, to where it ends now."""
     partitions = [found.partition for found in task.ranges]
     first, last = lookup.earliest(partitions), lookup.latest(partitions)
     ranges = (OffsetRange(found.partition, max(found.start, first[found.partition]), last[found.partition]) for found in task.ranges)

@@ -35,7 +35,7 @@ def changelogged(
     outputMode: str = "Update",
     eventTimeColumnName: str = "",
 ) -> DataFrame:
-    """What ``grouped.transformWithState`` returns, with the processor's state in topics, in the transactions of its results.
+    """Returns what ``grouped.transformWithState`` returns, with the processor's state in topics, in the transactions of its results.
 
     Each state of the processor is in the compacted topic ``APP-STATE-changelog``: the key is the grouping key, of a map with the map's key
     after it (one text as it is, else JSON), the value a JSON object of the state's columns, of a list an array of them; a state that was
@@ -71,7 +71,7 @@ def with_changes(frame: DataFrame, app: str) -> DataFrame:
 
 
 def check_complete(counts: Mapping[str, int], app: str, topics: Mapping[str, int]) -> list[str]:
-    """The changelog topics of a batch, by the rows that each of its topics has. INVALID_CONFIG where Spark has counted more changes."""
+    """Returns the changelog topics of a batch, by the rows of each of its topics. INVALID_CONFIG where Spark has counted more changes."""
     counted = [count for name, count in counts.items() if name.startswith(_COUNT)]
     found = [topic for topic in topics if topic.startswith(f"{app}-") and topic.endswith(SUFFIX)] if counted else []
     made = sum(counted)

@@ -46,7 +46,7 @@ _RUNS: Final[dict[str, _Run]] = {}  # by the query's id, the newest one; each qu
 
 
 def asked_of_spark(session: Any, number: int) -> PlannedBatch:
-    """Of the query whose batch runs in this thread."""
+    """Returns the batch, which runs in this thread, as its query knows it."""
     query, run = _running(session)
     if is_local(run.location):
         root = Path(local_directory(run.location, ""))
@@ -63,14 +63,14 @@ def asked_of_spark(session: Any, number: int) -> PlannedBatch:
 
 
 def known_of(session: Any, number: int, location: str | None) -> PlannedBatch | None:
-    """Of the query whose batch runs in this thread, or that has its checkpoint there; None where neither says: outside of a query."""
+    """Returns the batch that runs in this thread, or whose query has its checkpoint there; None where neither says: outside of a query."""
     if hasattr(session, "_jsparkSession"):
         return None if session.sparkContext.getLocalProperty(QUERY_ID) is None else asked_of_spark(session, number)
     return None if location is None or not is_local(location) else read_from(location, number)
 
 
 def counts_of(session: Any) -> dict[str, int]:
-    """What Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
+    """Returns what Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
     if session.sparkContext.getLocalProperty(QUERY_ID) is None:
         return {}
     _, run = _running(session)
@@ -83,7 +83,7 @@ def counts_of(session: Any) -> dict[str, int]:
 
 
 def _running(session: Any) -> tuple[str, _Run]:
-    """The query whose batch runs in this thread, by its id. Of a query that was started again it is the run that is active."""
+    """Returns the query whose batch runs in this thread: its id, and the run that is active."""
     query = session.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         raise invalid(f"exactly once needs a streaming query: call the sink by writeStream.foreachBatch, {_AT_LEAST_ONCE}")
@@ -99,7 +99,7 @@ def _running(session: Any) -> tuple[str, _Run]:
 
 
 def _written_offsets(root: Path, number: int) -> list[str | None] | None:
-    """Where the batch ends, of each source, as the checkpoint's file has it; None where there is none, or it has another form."""
+    """Returns where the batch ends in each source, from the checkpoint's file; None where there is none, or it has another form."""
     try:
         version, _, *sources = (root / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ValueError):
@@ -108,7 +108,7 @@ def _written_offsets(root: Path, number: int) -> list[str | None] | None:
 
 
 def _offsets_of(execution: Any, number: int) -> list[str | None] | None:
-    """Where the batch ends, of each source; None when the checkpoint does not have it."""
+    """Returns where the batch ends in each source; None when the checkpoint does not have it."""
     found = execution.offsetLog().get(number)
     if not found.isDefined():
         return None
@@ -118,7 +118,7 @@ def _offsets_of(execution: Any, number: int) -> list[str | None] | None:
 
 
 def read_from(location: str | None, number: int) -> PlannedBatch:
-    """Of the query that has its checkpoint there. KafkaError INVALID_CONFIG where that is no local directory."""
+    """Returns the batch of the query that has its checkpoint there. KafkaError INVALID_CONFIG where that is no local directory."""
     if location is None:
         raise invalid(f"exactly once reads the batch's offsets in the checkpoint: give the sink the option {CHECKPOINT}, {_AT_LEAST_ONCE}")
     root = local_directory(location, "use to_topic(...) in a classic session")
@@ -130,12 +130,12 @@ def read_from(location: str | None, number: int) -> PlannedBatch:
 
 
 def is_local(location: str) -> bool:
-    """Whether a checkpoint's location is a directory of this machine."""
+    """True when a checkpoint's location is a directory of this machine."""
     return urlsplit(location).scheme in ("", "file")
 
 
 def local_directory(location: str, way_out: str) -> Path:
-    """The directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
+    """Returns the directory that a checkpoint's location names. KafkaError INVALID_CONFIG where it is not one of this machine."""
     parts = urlsplit(location)
     if not is_local(location):
         raise invalid(f"{CHECKPOINT}={location} is not on this machine: {way_out}, {_AT_LEAST_ONCE}")
@@ -143,7 +143,7 @@ def local_directory(location: str, way_out: str) -> Path:
 
 
 def ends_of(sources: Sequence[str | None]) -> Offsets:
-    """The end offsets of those sources that are topics; of a partition that two of them read, the lower one."""
+    """Returns the end offsets of the sources that are topics; where two of them read one partition, the lower one."""
     ends: Offsets = {}
     for text in sources:
         found = topics_of(text)
@@ -153,7 +153,7 @@ def ends_of(sources: Sequence[str | None]) -> Offsets:
 
 
 def begin_of(sources: Sequence[str | None]) -> Offsets | None:
-    """Where a first batch began, in all of its sources; None where one of them does not say, or two read the same partition."""
+    """Returns where a first batch started in all of its sources; None where one of them does not say, or two read the same partition."""
     begin: Offsets = {}
     for text in sources:
         found = topics_of(text)
@@ -167,7 +167,7 @@ def begin_of(sources: Sequence[str | None]) -> Offsets | None:
 
 
 def topics_of(text: str | None) -> dict[str, dict[str, int]] | None:
-    """A source's offset where that is one of topics, as ottla's and Spark's own connector write them."""
+    """Returns a source's offset where it is one of topics, as ottla's and Spark's own connector write them."""
     try:
         value = json.loads(text or "")
     except ValueError:

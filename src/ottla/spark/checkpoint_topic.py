@@ -71,13 +71,13 @@ class CheckpointTopic:
         return topic_exists(self._lookup, self.name)
 
     def ensure(self) -> None:
-        """The topic is there, and compacted. KafkaError INVALID_CONFIG for one of that name that could not keep a checkpoint."""
+        """Creates the topic, compacted, if it is missing. KafkaError INVALID_CONFIG where it could not keep a checkpoint."""
         ensure_compacted(self._lookup, self.name, CONFIGS, partition_count=1)
         self.message_bytes_max = int(config_of(self._lookup, self.name, "max.message.bytes") or MESSAGE_BYTES_MAX)
         self.piece_bytes = max(1, min(PIECE_BYTES_MAX, self.message_bytes_max // 2))
 
     def files(self) -> dict[str, MirroredFile]:
-        """What the topic has, by path."""
+        """Returns the topic's files by path."""
         newest: dict[str, Piece] = {}
         for piece in self._pieces(with_content=False):
             newest.pop(piece.key, None)
@@ -89,7 +89,7 @@ class CheckpointTopic:
         return {path: MirroredFile(newest[path].digest, count) for path, count in counts.items() if path in newest}
 
     def write_into(self, directory: Path) -> int:
-        """The topic's files are in the directory; how many. StopError when one of them is not complete."""
+        """Writes the topic's files into the directory, and returns how many. StopError when one of them is not complete."""
         newest: dict[str, Piece] = {}
         for piece in self._pieces(with_content=True):
             known = newest.pop(piece.key, None)
@@ -151,7 +151,7 @@ def digest_of(content: bytes) -> str:
 
 
 def _checked_path(path: str) -> str:
-    """The path; StopError for one that leads out of its directory."""
+    """Returns the path; StopError for one that leads out of its directory."""
     parts = Path(path).parts
     if not parts or Path(path).is_absolute() or ".." in parts:
         raise StopError(f"the topic has a file {path!r}, which is of no checkpoint")

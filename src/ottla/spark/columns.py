@@ -81,7 +81,7 @@ class Columns:
         return self.row_count >= ROWS_MAX or self.size_bytes >= BYTES_MAX
 
     def add(self, topic: str, partition: int, data: Buffer, position: int, header: BatchHeader, *, start: int, end: int) -> None:
-        """The batch's records with ``start <= offset < end`` are rows."""
+        """Adds the batch's records with ``start <= offset < end`` as rows."""
         import numpy as np
 
         view = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
@@ -120,7 +120,7 @@ class Columns:
         self.size_bytes += len(payload)
 
     def take(self) -> pa.RecordBatch:
-        """What was gathered, as one record batch; there is nothing gathered afterwards."""
+        """Returns what was gathered, as one record batch; there is nothing gathered afterwards."""
         import pyarrow as pa
 
         batch = pa.RecordBatch.from_arrays([self._array(field) for field in self._schema], schema=self._schema)
@@ -166,7 +166,7 @@ class Columns:
 
 
 def _in_microseconds(times_ms: npt.NDArray[Any], offsets: list[int], partition: str) -> npt.NDArray[Any]:
-    """As Spark has times; DecodeError, with row and column, for one that it cannot have."""
+    """Returns the times as Spark has them; DecodeError, with row and column, for one that it cannot have."""
     import numpy as np
 
     outside = np.flatnonzero((times_ms > TIME_MS_MAX) | (times_ms < -TIME_MS_MAX))

@@ -24,7 +24,7 @@ def topic_exists(lookup: Lookup, name: str) -> bool:
 
 
 def ensure_compacted(lookup: Lookup, name: str, configs: Mapping[str, str], *, partition_count: int = -1) -> None:
-    """The topic is there, and compacted. KafkaError INVALID_CONFIG for one of that name that would not keep each key."""
+    """Creates the topic, compacted, if it is missing. KafkaError INVALID_CONFIG for one of that name that would not keep each key."""
     admin = lookup.link.admin
 
     async def create() -> None:
@@ -40,7 +40,7 @@ def ensure_compacted(lookup: Lookup, name: str, configs: Mapping[str, str], *, p
 
 
 def config_of(lookup: Lookup, name: str, key: str) -> str | None:
-    """The value of the topic's configuration key."""
+    """Returns the value of the topic's configuration key."""
     admin = lookup.link.admin
 
     async def describe() -> str | None:

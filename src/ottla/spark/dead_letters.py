@@ -48,7 +48,7 @@ class BadRows:
 
 
 def named(found: BadRows) -> str:
-    """The name under which Spark counts them: for the sink, which meets it in the plan of its batch."""
+    """Returns the name under which Spark counts them: the sink finds it in the plan of its batch."""
     name = f"{_COUNT}{next(_NUMBERS)}"
     _SOURCES[name] = found
     return name
@@ -57,7 +57,7 @@ def named(found: BadRows) -> str:
 def dead_letters(
     session: Any, counts: Mapping[str, int], before: Sequence[str | None], after: Sequence[str | None]
 ) -> Iterator[pa.RecordBatch]:
-    """The dead letters of a batch, with their topics, by what Spark has counted, and by where its sources began and end.
+    """Yields the dead letters of a batch, with their topics, by what Spark has counted, and by where its sources start and end.
 
     KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
     """

@@ -71,7 +71,7 @@ SMALL: Final = {
 
 
 def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
-    """The process's SparkSession, made with these defaults; ``config`` takes precedence over them. JavaMissingError without a Java.
+    """Returns the process's SparkSession, made with these defaults; ``config`` takes precedence. JavaMissingError without a Java.
 
     With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file.
     """
@@ -95,7 +95,7 @@ def settings_for(master: str) -> dict[str, str]:
 
 
 def environment_for(master: str, settings: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """The environment of Spark's processes, as far as it differs from what was chosen before."""
+    """Returns the environment of Spark's processes, as far as it differs from what was chosen before."""
     pythons = {name: chosen.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     filters = {FILTERS_VARIABLE: settings[PUSHDOWN].lower()}
     here = {"SPARK_LOCAL_IP": "127.0.0.1", TASKS_VARIABLE: str(cores_of(master))} if is_local(master) else {}
@@ -121,7 +121,7 @@ def _stderr_to(log_file: Path | None) -> Iterator[None]:
 
 
 def stop_session() -> None:
-    """This process's session, if any, is stopped, and the JVM that was started for it has ended."""
+    """Stops this process's session, if any, and ends the JVM that was started for it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -143,7 +143,7 @@ def stop_session() -> None:
 
 
 def kill_session() -> None:
-    """The JVM of this process's session has ended, by SIGKILL, and the next ``session`` starts another one."""
+    """Ends the JVM of this process's session by SIGKILL; the next ``session`` starts another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -160,6 +160,6 @@ def kill_session() -> None:
 
 
 def cores_of(master: str) -> int:
-    """The tasks that run at once of a local master: 2 for local[2], this machine's cores for local[*]."""
+    """Returns how many tasks of a local master run at once: 2 for local[2], this machine's cores for local[*]."""
     inside = master.removeprefix("local[").split("]")[0].split(",")[0]
     return int(inside) if inside.isdigit() else 1 if master == "local" else os.cpu_count() or 1

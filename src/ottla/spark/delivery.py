@@ -59,21 +59,21 @@ class Delivery:
         self._unsent: list[Future[None]] = []
 
     def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
-        """How many partitions each topic has, as known for no longer than kafka.metadata.max.age.ms; with ``is_new``, as of now.
+        """Returns how many partitions each topic has, as known for no longer than kafka.metadata.max.age.ms; with ``is_new``, as of now.
 
         A topic is created where the broker does so by itself.
         """
         return self._link.run(partition_counts(self._cluster, topics, is_new=is_new))
 
     def any_partition(self, topic: str, count: int) -> int:
-        """The partition that records without a key go to at present."""
+        """Returns the partition that records without a key go to at present."""
         found = self._sticky.get(topic)
         if found is None:
             found = self._sticky[topic] = random.randrange(count)
         return found
 
     def add(self, rows: RowSlice) -> None:
-        """The rows are in their partition's batches, which go out when they are full."""
+        """Adds the rows to their partition's batches, which are sent when they are full."""
         target, start, end = rows.target, rows.start, rows.end
         while start < end:
             size_max = self._topic_bytes.get(target.topic, self.batch_bytes)
@@ -93,7 +93,7 @@ class Delivery:
             self._send_largest()
 
     def flush(self) -> None:
-        """Every record is acknowledged. KafkaError when one is not, after all its tries."""
+        """Waits until every record is acknowledged. KafkaError when one is not, after all its tries."""
         for target in list(self._builders):
             self._send(target)
         for future in self._unsent:
@@ -101,7 +101,7 @@ class Delivery:
         self._unsent.clear()
 
     def stop(self) -> None:
-        """Nothing more is sent; after ``flush`` there is nothing left to stop."""
+        """Sends nothing more; after ``flush`` there is nothing left to stop."""
         for future in self._unsent:
             future.cancel()
 
@@ -192,7 +192,7 @@ class Delivery:
 
 
 async def partition_counts(cluster: Cluster, topics: list[str], *, is_new: bool) -> list[int]:
-    """How many partitions each topic has. One that is missing is created where the broker does so by itself."""
+    """Returns how many partitions each topic has. A missing topic is created where the broker does so by itself."""
     if is_new or cluster.age_left_ms() == 0:
         with contextlib.suppress(KafkaError):
             await cluster.refresh(topics)

@@ -65,7 +65,7 @@ class Application:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """The producer has ended, where that takes no longer than the end of a process may."""
+        """Closes the producer, where that takes no longer than the end of a process may."""
         with contextlib.suppress(Exception):
             self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
 
@@ -76,7 +76,7 @@ class Application:
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
     ) -> int | None:
-        """How many rows were written; None when they had been before. StopError when the batch may not be written.
+        """Returns how many rows were written; None when they had been before. StopError when the batch may not be written.
 
         ``dead_letters`` is called when the rows have been collected; these name their topics. One batch at a time: a query that was stopped
         and started again may come while its last batch still ends in another thread.
@@ -135,13 +135,13 @@ class Application:
         return row_count
 
     def ensure_compacted(self, topic: str) -> None:
-        """The topic is there, and keeps the newest record of each key; asked once."""
+        """Makes sure that the topic exists and keeps the newest record of each key; asks once."""
         if topic not in self._compacted:
             ensure_compacted(Lookup(self._settings), topic, CONFIGS)
             self._compacted.add(topic)
 
     def _write_checkpoint(self, planned: PlannedBatch, number: int) -> None:
-        """What the checkpoint has more than its topic is in the transaction."""
+        """Writes what the checkpoint has and its topic lacks, within the transaction."""
         if self._mirror is None:
             return
         root = local_directory(planned.location, "checkpoint=topic needs one that the driver reads")
@@ -161,7 +161,7 @@ class Application:
 
 
 def app_of(settings: Mapping[str, str]) -> str:
-    """The application's name, which is its transactional id and its group."""
+    """Returns the application's name, which is its transactional id and its group."""
     app = settings.get("app") or (f"to-{topic_of(settings)}" if topic_of(settings) else None)
     if app is None:
         raise invalid("exactly once needs a name that outlives the checkpoint: give the option app, where the topic is a column's")
@@ -173,7 +173,7 @@ def batch_bytes_of(settings: Mapping[str, str]) -> int:
 
 
 def producer_settings(settings: Mapping[str, str], app: str) -> ProducerSettings:
-    """The producer's settings, as the sink's options have them."""
+    """Returns the producer's settings, from the sink's options."""
     return ProducerSettings(
         transactional_id=app,
         transaction_timeout_ms=int(settings.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)),
@@ -204,7 +204,7 @@ class DriverSink:
         return is_mirrored(self._settings)
 
     def prepare(self, location: str) -> int | None:
-        """With ``checkpoint=topic``, a checkpoint that is gone is written back; how many files, None where there was no need.
+        """Restores a missing checkpoint, with ``checkpoint=topic``. Returns how many files, None where there was no need.
 
         To be called before the query starts. StopError when the topic's checkpoint does not belong to what was written.
         """
@@ -219,7 +219,7 @@ class DriverSink:
         return app_of(self._settings)
 
     def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
-        """The batches, with all changes of state that were made; their topics are there."""
+        """Returns the batches after checking that all changes of state are in them; their topics exist then."""
         if hasattr(session, "_jsparkSession"):
             assert self._application is not None, "it collects them"
             for topic in check_complete(counts_of(session), self.app, rows_by_topic(batches)):
@@ -227,7 +227,7 @@ class DriverSink:
         return batches
 
     def __call__(self, rows: DataFrame, number: int) -> None:
-        """The batch's rows and its offsets are committed together, now or before."""
+        """Commits the batch's rows and its offsets together, unless that was done before."""
         check_columns(rows.schema, self._settings)
         session: Any = rows.sparkSession
         is_classic = hasattr(session, "_jsparkSession")
@@ -248,7 +248,7 @@ class DriverSink:
 
 
 def rows_by_topic(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
-    """How many rows go to each topic, of those that name one."""
+    """Returns how many rows go to each topic that they name."""
     found: Counter[str] = Counter()
     for batch in batches:
         if "topic" in batch.schema.names:
@@ -258,7 +258,7 @@ def rows_by_topic(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
 
 
 def collected(rows: DataFrame, number: int) -> list[pa.RecordBatch]:
-    """The rows, in the driver. BatchTooLargeError, with the ways out, where Spark does not let them come."""
+    """Returns the rows, in the driver. BatchTooLargeError, with the ways out, where Spark does not let them come."""
     try:
         table: pa.Table = rows.select(*columns_of(rows.columns)).toArrow()
         return table.to_batches()  # type: ignore[no-any-return]

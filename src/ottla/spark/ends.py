@@ -19,7 +19,7 @@ BYTES_MAX: Final = 1
 
 
 async def news_after(cluster: Cluster, ends: Offsets, *, wait_ms: int, isolation_level: int) -> bool:
-    """Whether a log has something after its end, or says that this is not its end; False when ``wait_ms`` have passed."""
+    """True when a log has something after its end, or says that this is not its end; False when ``wait_ms`` have passed."""
     by_leader: dict[int, Offsets] = {}
     for partition, offset in ends.items():
         leader = cluster.leader(partition)

@@ -53,7 +53,7 @@ exec {python} "$@"
 
 
 def write_archive(path: Path, *, only: Sequence[str] = (), pythons: Sequence[str] = ()) -> None:
-    """The file is an archive of the packages that are installed here; with ``only``, of these, of what tasks need, and what they require.
+    """Writes an archive of the packages that are installed here; with ``only``, of these, of what tasks need, and what they require.
 
     ``pythons`` are names or paths of a Python on executors, in the order in which they are tried; python3.x of PATH without any.
     KafkaError INVALID_CONFIG for a package that is not installed, or whose files cannot be found.
@@ -90,7 +90,7 @@ def beside_driver(directory: Path) -> Iterator[None]:
 
 
 def _files(only: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """The files of the packages, each once, by its place among packages."""
+    """Yields the files of the packages, each once, by its place among packages."""
     seen: set[str] = set()
     chosen = _closure([*only, *_installed(NEEDED)]) if only else {_key(found): found for found in distributions()}
     for name in sorted(chosen.keys() - LEFT_OUT):
@@ -117,7 +117,7 @@ def _is_editable(found: Distribution) -> bool:
 
 
 def _files_of_sources(found: Distribution) -> Iterator[tuple[str, Path]]:
-    """The packages and modules in the directories that an editable installation names, from where they are imported."""
+    """Yields the packages and modules in the directories that an editable installation names, from where they are imported."""
     lines = [
         line
         for place in found.files or ()
@@ -148,7 +148,7 @@ def _tree(root: Path, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def _closure(names: Iterable[str]) -> dict[str, Distribution]:
-    """The packages, and what they require of what is installed. KafkaError INVALID_CONFIG for one that is not."""
+    """Returns the packages, and the installed ones that they require. KafkaError INVALID_CONFIG for one that is not installed."""
     found: dict[str, Distribution] = {}
     waiting = list(names)
     for name in waiting:

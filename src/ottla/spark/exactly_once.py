@@ -141,7 +141,7 @@ class ExactlyOnce:
 
 
 def is_written(app: str, batch: Batch, committed: Committed) -> bool:
-    """Whether the batch has been written before; False when it is the next one. StopError when neither can be known."""
+    """True when the batch has been written before; False when it is the next one. StopError when neither can be known."""
     marker = committed.marker
     if marker is None:
         if batch.number == 0:
@@ -165,7 +165,7 @@ def is_written(app: str, batch: Batch, committed: Committed) -> bool:
 
 
 def _told(app: str, batch: Batch, committed: Committed, why: str) -> str:
-    """What the checkpoint and the topic say, and the ways out."""
+    """Returns what the checkpoint and the topic say, and the ways out."""
     last, follow = "no batch was written", ""
     if committed.marker is not None:
         last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"

@@ -30,7 +30,7 @@ def tell_readers() -> None:
 
 
 def telling(choose: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """The method ``format`` of a reader, which sets the option besides; an ``option`` that comes later takes precedence."""
+    """Returns a reader's method ``format`` that sets the option, too; an ``option`` that comes later takes precedence."""
 
     @functools.wraps(choose)
     def choose_and_tell(reader: Any, source: str) -> Any:

@@ -39,7 +39,7 @@ class Note:
 
 
 def note_of(text: str) -> Note | None:
-    """What an offset carries; None for what is no note."""
+    """Returns the note that an offset carries; None for what is no note."""
     try:
         value = json.loads(text)
         return Note(str(value["query"]), int(value["batch"])) if value["form"] == FORM else None
@@ -48,7 +48,7 @@ def note_of(text: str) -> Note | None:
 
 
 def noted_of(group: Mapping[TopicPartition, OffsetAndMetadata]) -> tuple[Note, Offsets] | None:
-    """The newest note among the group's offsets, and all offsets that have one of its query; None where none has one."""
+    """Returns the newest note among the group's offsets, and all offsets that have one of its query; None where none has one."""
     found = {partition: note for partition, place in group.items() if (note := note_of(place.metadata)) is not None}
     if not found:
         return None
@@ -66,7 +66,7 @@ class GroupOffsets:
         self._is_committing = False
 
     def commit(self, planned: PlannedBatch, number: int, *, wait_s: float = WAIT_S) -> None:
-        """The ends of the batch are committed, or will be; it returns after ``wait_s`` seconds at most, and raises nothing."""
+        """Commits the ends of the batch, or starts to; it returns after ``wait_s`` seconds at most, and raises nothing."""
         ends = ends_of(planned.sources)
         if not ends:
             return
@@ -75,7 +75,7 @@ class GroupOffsets:
             future.result(wait_s)
 
     async def _commit(self, ends: Offsets, note: Note) -> None:
-        """On the link's loop. One commit at a time: an older one never comes after a newer one."""
+        """Commits on the link's loop, one commit at a time: an older one never comes after a newer one."""
         self._waiting = ends, note
         if self._is_committing:
             return
@@ -106,7 +106,7 @@ class GroupOffsets:
         await link.admin.set_offsets(self._group, there, metadata=note.text())
 
     async def _there(self, ends: Offsets) -> Offsets:
-        """The offsets of partitions that the cluster has: a source may be of another cluster."""
+        """Returns the offsets of partitions that the cluster has: a source may belong to another cluster."""
         cluster = link_for(self._settings).cluster
         if not all(key.topic in cluster.topics and key.partition in cluster.topics[key.topic].partitions for key in ends):
             await cluster.refresh({key.topic for key in ends})

@@ -31,12 +31,12 @@ def share_python() -> None:
 
 
 def way_out() -> str:
-    """What a user can do, in words."""
+    """Returns what a user can do, in words."""
     return f"import ottla.spark before the SparkSession is made, or set PYSPARK_PYTHON={sys.executable}"
 
 
 def _local_session() -> Any:
-    """The active session, when its workers run on this machine and its driver is this process; else None."""
+    """Returns the active session, when its workers run on this machine and its driver is this process; else None."""
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
 
@@ -45,7 +45,7 @@ def _local_session() -> Any:
 
 
 def _register(session: Any) -> None:
-    """The session finds ``format("ottla")``, and functions that are given to it from here on run in this Python."""
+    """Registers ``format("ottla")`` in the session, whose new functions run in this Python from here on."""
     from ottla.spark.source import OttlaDataSource
 
     session.sparkContext.pythonExec = sys.executable

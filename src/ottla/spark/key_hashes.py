@@ -20,7 +20,7 @@ _AT_ONCE_BYTES_MAX: Final = 256
 
 
 def positive_hashes(keys: pa.Array) -> npt.NDArray[Any]:
-    """The hash of each key of a binary or large_binary column, without its sign bit; of a null it is any number."""
+    """Returns the hash of each key of a binary or large_binary column, without its sign bit; of a null it is any number."""
     import numpy as np
     import pyarrow as pa
 

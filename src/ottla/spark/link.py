@@ -55,7 +55,7 @@ class Link:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; it is cancelled when the caller is interrupted meanwhile."""
+        """Returns the coroutine's result; it is cancelled when the caller is interrupted meanwhile."""
         future = self.start(coroutine)
         try:
             return future.result()
@@ -64,7 +64,7 @@ class Link:
 
 
 def link_for(options: Mapping[str, str]) -> Link:
-    """The process's link to the cluster of these options, and to it as who they say."""
+    """Returns the process's link to the cluster of these options, with their credentials."""
     key = (
         os.getpid(),  # a forked worker has its parent's objects, but not its threads
         options["kafka.bootstrap.servers"],

@@ -27,7 +27,7 @@ SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 
 def check_selection(options: Mapping[str, str]) -> None:
-    """Exactly one way of naming partitions is given, and it can be read. KafkaError INVALID_CONFIG else."""
+    """Checks that exactly one way of naming partitions is given, and can be read. KafkaError INVALID_CONFIG otherwise."""
     given = [name for name in (*SELECTIONS, "path") if name in options]
     if len(given) != 1:
         raise invalid(f"exactly one of subscribe, subscribePattern and assign must be given, not {', '.join(given) or 'none'}")
@@ -50,7 +50,7 @@ class Lookup:
         self._api_timeout_ms = int(options.get("kafka.default.api.timeout.ms", API_TIMEOUT_MS))
 
     def ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The coroutine's result, tried again while the error is one that may pass."""
+        """Returns the coroutine's result; tries again while the error is one that may pass."""
         return self.link.run(self._ask(make))
 
     def pause(self) -> None:
@@ -81,7 +81,7 @@ class Lookup:
                 attempt += 1
 
     def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
-        """The partitions that the options name and that are there. UNKNOWN_TOPIC_OR_PARTITION when some must be and are not."""
+        """Returns the partitions that the options name and that exist. UNKNOWN_TOPIC_OR_PARTITION when some must exist and do not."""
         if "assign" in self._options:
             wanted = parse_partitions(self._options["assign"])
             there = self._of_topics({partition.topic for partition in wanted}, must_exist=must_exist)
@@ -122,7 +122,7 @@ class Lookup:
         return self.at_times(dict.fromkeys(partitions, LATEST))
 
     def at_times(self, times: Offsets) -> Offsets:
-        """The first offset of each partition that is not older; -1 when there is none. EARLIEST and LATEST stand for the ends."""
+        """Returns the first offset of each partition that is not older; -1 when there is none. EARLIEST and LATEST stand for the ends."""
         if not times:
             return {}
         cluster = self.link.cluster
@@ -130,15 +130,15 @@ class Lookup:
         return {partition: offset for partition, (offset, _, _) in found.items()}
 
     def has_news(self, ends: Offsets, wait_ms: int) -> bool:
-        """Whether any log goes on after its end as given, or none of its brokers can say; waits for it up to ``wait_ms``."""
+        """True when any log goes on after its end as given, or none of its brokers can say; waits for it up to ``wait_ms``."""
         return self.link.run(news_after(self.link.cluster, ends, wait_ms=wait_ms, isolation_level=self._isolation_level))
 
     def weigh(self, starts: Offsets) -> dict[TopicPartition, float]:
-        """How many bytes an offset has on average, from these on; partitions of which that is not known are left out."""
+        """Returns how many bytes an offset has on average, from these on; partitions of which that is not known are left out."""
         return self.link.run(bytes_per_offset(self.link.cluster, starts))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
-        """The bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""
+        """Returns the bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""
         meant = {partition: bound.of(partition) for partition in partitions}
         if not bound.is_by_time:
             looked_up = self.at_times({partition: value for partition, value in meant.items() if value < 0})

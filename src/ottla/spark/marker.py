@@ -29,7 +29,7 @@ class Marker:
     serial: int  # one more with each batch of the application
 
     def text(self) -> str:
-        """As offsets carry it; 4096 bytes at most."""
+        """Returns the text that offsets carry; 4096 bytes at most."""
         value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
         return json.dumps(value, separators=(",", ":"))
 
@@ -43,7 +43,7 @@ class Committed:
 
 
 def hash_of(sources: Sequence[str | None]) -> str:
-    """Of the end offsets of a batch, a JSON text of each of its sources. Blanks and the order of names do not count."""
+    """Returns a hash of a batch's end offsets, a JSON text of each source. Blanks and the order of names do not count."""
     found = json.dumps([_plain(text) for text in sources], sort_keys=True)
     return hashlib.sha256(found.encode()).hexdigest()[:32]
 
@@ -56,7 +56,7 @@ def _plain(text: str | None) -> Any:
 
 
 def marker_of(text: str) -> Marker | None:
-    """What an offset carries; None for what is no marker."""
+    """Returns the marker that an offset carries; None for what is no marker."""
     try:
         value = json.loads(text)
         if value["form"] != FORM:
@@ -67,7 +67,7 @@ def marker_of(text: str) -> Marker | None:
 
 
 def committed_of(group: Mapping[TopicPartition, OffsetAndMetadata]) -> Committed:
-    """The newest marker among the group's offsets, with all that came with it."""
+    """Returns the newest marker among the group's offsets, with all that came with it."""
     found = {partition: marker for partition, place in group.items() if (marker := marker_of(place.metadata)) is not None}
     if not found:
         return Committed()

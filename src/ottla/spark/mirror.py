@@ -35,12 +35,12 @@ class Mirror:
         self.sent_bytes = 0  # in all
 
     def load(self) -> None:
-        """The topic is there, and is known."""
+        """Creates the topic, if it is missing, and reads what it has."""
         self.topic.ensure()
         self._known, self._stamps, self._written = self.topic.files(), {}, None
 
     def write(self, root: Path, number: int, send: Send) -> None:
-        """With what is sent, the topic has a checkpoint of which batch ``number`` can be run again. It counts with ``settle``."""
+        """Sends records until the topic has a checkpoint with which batch ``number`` can run again. It counts after ``settle``."""
         if root != self._root:
             self._root, self._stamps = root, {}
         known, stamps = self._written = dict(self._known), dict(self._stamps)
@@ -56,14 +56,14 @@ class Mirror:
         raise RuntimeError(f"the checkpoint {root} changes faster than it can be read")
 
     def settle(self) -> None:
-        """What was written last is committed."""
+        """Notes that what was written last is committed."""
         assert self._written is not None, "a batch was written"
         (self._known, self._stamps), self._written = self._written, None
 
     def _apply(
         self, plan: Plan, root: Path, local: dict[str, Stamp], known: dict[str, MirroredFile], stamps: dict[str, Stamp], send: Send
     ) -> bool:
-        """The plan's records are sent; False when Spark has deleted meanwhile what it is about."""
+        """Sends the plan's records; False when Spark has deleted meanwhile what it is about."""
         for path in plan.put:
             try:
                 content = (root / path).read_bytes()

@@ -48,7 +48,7 @@ def planned(
     version: int,
     snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX,
 ) -> Plan:
-    """The plan for the transaction of batch ``version``, which begins with that version of its state.
+    """Returns the plan for the transaction of batch ``version``, which starts with that version of its state.
 
     ``local`` has the bytes of each file; ``mirrored`` is what the topic has, and ``changed`` what of it differs on the disk.
     """
@@ -92,7 +92,7 @@ def is_snapshot(path: str) -> bool:
 
 
 def _has_chain(paths: Iterable[str], version: int) -> bool:
-    """Whether the version can be made of these: of a snapshot, or of nothing, and the changes since."""
+    """True when the version can be made of these: of a snapshot, or of nothing, and the changes since."""
     changes: set[int] = set()
     bases = {0}
     for path in paths:

@@ -48,7 +48,7 @@ class Narrowing:
     time_ms: int | None = None  # of the first record that is wanted
 
     def add(self, filter: Filter) -> None:
-        """What the filter does not admit is left out, where that can be decided."""
+        """Leaves out what the filter does not admit, where that can be decided."""
         column = getattr(filter, "attribute", None)
         if column == ("timestamp",):
             low_ms = _first_ms(filter)
@@ -60,7 +60,7 @@ class Narrowing:
             self.offsets &= _numbers(filter)
 
     def narrowed(self, start: Offsets, end: Offsets, lookup: Lookup) -> tuple[Offsets, Offsets]:
-        """The bounds of what is left. The ends were known before the times are looked up: a time that no record has, none needs."""
+        """Returns the bounds of what is left. The ends were known before the times are looked up: a time that no record has, none needs."""
         end = {partition: min(offset, self.offsets.high + 1) for partition, offset in end.items() if partition.partition in self.partitions}
         start = {partition: max(start[partition], self.offsets.low) for partition in end}
         if self.time_ms is not None:
@@ -78,7 +78,7 @@ def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
 
 
 def _numbers(filter: Filter) -> Numbers:
-    """Those that it admits; all of them for one that says nothing of whole numbers."""
+    """Returns the whole numbers that the filter admits; all for a filter that says nothing of whole numbers."""
     if isinstance(filter, In):
         among = frozenset(value for value in filter.value if _is_whole(value))
         return Numbers(min(among, default=0), max(among, default=-1), among)
@@ -99,7 +99,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _first_ms(filter: Filter) -> int | None:
-    """The earliest time that it admits, rounded down; None where it sets none."""
+    """Returns the earliest time that the filter admits, rounded down; None where it sets none."""
     value: Any = getattr(filter, "value", None)
     if not isinstance(filter, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)):
         return None

@@ -46,12 +46,12 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def first_end_as_json(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
-    """The end of a first batch, with its start."""
+    """Returns the end of a first batch, with its start."""
     return as_json(end) | {BEGAN_AT: {str(partition): offset for partition, offset in sorted(start.items())}}
 
 
 def batch_start(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Where a batch began: the first one where its end says it did, every other one where Spark says it does."""
+    """Returns where a batch started: the first one where its end says it did, every other one where Spark says it does."""
     if BEGAN_AT in start or BEGAN_AT not in end:
         return from_json(start)
     places = ((*name.rpartition("-"), offset) for name, offset in end[BEGAN_AT].items())
@@ -59,7 +59,7 @@ def batch_start(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mappin
 
 
 def parse(name: str, text: str, *, number_min: int = EARLIEST, meaning: str = OFFSET) -> Offsets:
-    """An option's JSON of offsets or times; ``meaning`` is what its numbers are, for the error of one that is too small or too large."""
+    """Parses an option's JSON of offsets or times; ``meaning`` is what its numbers are, for the error of one that is out of range."""
     try:
         value: Any = json.loads(text)
         found = {_partition(topic, index): number for topic, by_index in value.items() for index, number in by_index.items()}
@@ -79,7 +79,7 @@ def _partition(topic: str, index: Any) -> TopicPartition:
 
 
 def parse_partitions(text: str) -> list[TopicPartition]:
-    """The option assign."""
+    """Parses the option assign."""
     try:
         value: Any = json.loads(text)
         return sorted({_partition(topic, index) for topic, indexes in value.items() for index in indexes})
@@ -102,7 +102,7 @@ class Bound:
         return self.time_ms is not None or self.times_ms is not None
 
     def of(self, partition: TopicPartition) -> int:
-        """The offset (or EARLIEST, LATEST), or the time, that is meant for the partition."""
+        """Returns the offset (or EARLIEST, LATEST), or the time, that is meant for the partition."""
         for constant in (self.everywhere, self.time_ms):
             if constant is not None:
                 return constant
@@ -122,7 +122,7 @@ def starting_bound(options: Mapping[str, str], *, is_stream: bool) -> Bound:
 
 
 def falls_back(options: Mapping[str, str]) -> bool:
-    """Whether a start by time that no record reaches becomes the end."""
+    """True when a start by time that no record reaches becomes the end."""
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise invalid(f"startingOffsetsByTimestampStrategy={strategy} is neither error nor latest")
@@ -130,7 +130,7 @@ def falls_back(options: Mapping[str, str]) -> bool:
 
 
 def follows(options: Mapping[str, str]) -> bool:
-    """Whether a batch read ends where its topics do when it runs, each time that it does."""
+    """True when a batch read ends where its topics do when it runs, each time that it does."""
     return not any(name in options for name in ("endingTimestamp", "endingOffsetsByTimestamp")) and (
         options.get("endingOffsets", "").strip().lower() == FOLLOW
     )
@@ -144,7 +144,7 @@ def ending_bound(options: Mapping[str, str]) -> Bound:
 
 
 def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
-    """The first that is given: a time for all, times, offsets."""
+    """Returns the first that is given: a time for all, times, offsets."""
     name = f"{prefix}Timestamp"
     if name in options:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", options[name]):
@@ -173,7 +173,7 @@ class FairLimit:
         self._last: TopicPartition | None = None  # that was given one of what was left over
 
     def end(self, start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-        """An end no more than ``rows_max`` offsets after the start."""
+        """Returns an end no more than ``rows_max`` offsets after the start."""
         waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
         total = sum(waiting.values())
         if total <= rows_max:

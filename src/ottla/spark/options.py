@@ -175,12 +175,12 @@ _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_60
 
 
 def invalid(text: str) -> KafkaError:
-    """What is wrong with the options, as the error that Spark shows."""
+    """Returns the error that Spark shows about the options."""
     return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
-    """The honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others."""
+    """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others."""
     taken: dict[str, str] = {}
     for key, value in given.items():
         option = _BY_KEY.get(key.lower())
@@ -214,7 +214,7 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
 
 
 def is_mirrored(settings: Mapping[str, str]) -> bool:
-    """Whether a sink keeps its checkpoint in a topic, too."""
+    """True when a sink keeps its checkpoint in a topic, too."""
     return settings.get("checkpoint") == CHECKPOINTS[1]
 
 
@@ -231,7 +231,7 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """The whole number, at least 1; None when the option is not given."""
+    """Returns the whole number, at least 1; None when the option is not given."""
     text = options.get(name)
     return None if text is None else _whole(name, text, 1)
 
@@ -252,7 +252,7 @@ def duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
 
 
 def markdown() -> str:
-    """The table as docs/reference/spark.md shows it."""
+    """Returns the table as docs/reference/spark.md shows it."""
     lines = ["| option | for | fate | meaning | default |", "|--|--|--|--|--|"]
     for option in TABLE:
         cells = [f"`{option.name}`", ", ".join(option.uses), option.fate.value, option.meaning, option.default]

@@ -34,13 +34,13 @@ _SINK: Final = "__ottla_sink__"
 
 
 def pipeline(function: F) -> F:
-    """The function is a pipeline of its file; it stays as it is."""
+    """Marks the function as a pipeline of its file; it stays as it is."""
     setattr(function, _MARK, True)
     return function
 
 
 def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
-    """The pipelines of a file, by the names of their functions. KafkaError INVALID_CONFIG for a file that has none."""
+    """Returns the pipelines of a file, by the names of their functions. KafkaError INVALID_CONFIG for a file that has none."""
     found = importlib.util.spec_from_file_location(path.stem, path)
     if found is None or found.loader is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} is not a Python file")
@@ -53,17 +53,17 @@ def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
 
 
 def writers_of(made: Any) -> list[Any]:
-    """What a pipeline has returned, as a list."""
+    """Returns what a pipeline has returned, as a list."""
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
 def name_of(app: str, function: str, index: int) -> str:
-    """Of a query: its transactional id, its group, and its checkpoint."""
+    """Returns a query's name: its transactional id, its group, and its checkpoint."""
     return f"{app}-{function}" if index == 0 else f"{app}-{function}-{index + 1}"
 
 
 def is_query_of(app: str, name: str) -> bool:
-    """Whether the query of that name is one of the application, and not of one whose name only begins like it (orders, orders-eu).
+    """True when the query of that name belongs to the application, not to one whose name only starts like it (orders, orders-eu).
 
     What follows the application's name is a function, which has no dashes. A query that is called as the application is its own, too.
     """
@@ -125,7 +125,7 @@ def running(
 
 
 def runner() -> Running | None:
-    """None where no runner runs the program."""
+    """Returns the runner; None where none runs the program."""
     return _RUNNING.get()
 
 
@@ -139,7 +139,7 @@ def made_by(
     checkpoint: str,
     client: Mapping[str, str] | None = None,
 ) -> Made:
-    """What the pipeline makes, each sink with the name of its writer's query, in whatever order it has made them.
+    """Returns what the pipeline makes, each sink with the name of its writer's query, in whatever order it has made them.
 
     A function that does not return its writers in that order is called once more: sinks have their names from the start.
     """
@@ -168,7 +168,7 @@ def attached(writer: Any, sink: Any) -> Any:
 
 
 def brokers_of(bootstrap: str | None, options: Mapping[str, str]) -> dict[str, str]:
-    """The options that name the brokers: the caller's, or the runner's with how to reach them.
+    """Returns the options that name the brokers: the caller's, or the runner's with how to reach them.
 
     A runner's password is for its own brokers alone.
     """

@@ -52,12 +52,12 @@ class OffsetRanges(InputPartition):
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What lies between, without partitions that have nothing."""
+    """Returns what lies between, without partitions that have nothing."""
     return [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(end) if end[partition] > start[partition]]
 
 
 def planned(ranges: list[OffsetRange], options: Mapping[str, str], weigh: Callable[[Offsets], Weights] | None = None) -> list[OffsetRanges]:
-    """The ranges in tasks, by what the options and the machine say. ``weigh`` is asked where rows alone would leave a core without one."""
+    """Divides the ranges into tasks, by the options and the machine. ``weigh`` is asked where rows alone would leave a core idle."""
     wanted = positive(options, "minPartitions") or 0
     rows_max = positive(options, "maxRecordsPerPartition")
     pieces = ranges if rows_max is None else [piece for found in ranges for piece in _cut(found, -(-found.size // rows_max))]
@@ -104,7 +104,7 @@ def packed(
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """The range in ``count`` pieces whose sizes differ by one at most; never more pieces than offsets."""
+    """Cuts the range into ``count`` pieces whose sizes differ by one at most; never more pieces than offsets."""
     count = min(count, whole.size)
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [OffsetRange(whole.partition, low, high) for low, high in itertools.pairwise(edges)]

@@ -46,7 +46,7 @@ class Explained(NamedTuple):
 def explained(
     session: Any, app: str, pipelines: Mapping[str, Callable[[Any], Any]], *, bootstrap: str, checkpoint: str
 ) -> Iterator[tuple[Explained, Any]]:
-    """Each query of the application, and its frame. No broker is asked, and nothing is started."""
+    """Yields each query of the application, and its frame. No broker is asked, and nothing is started."""
     for function, pipeline in pipelines.items():
         made = made_by(pipeline, session, app, function, bootstrap=bootstrap, checkpoint=checkpoint)
         for index, writer in enumerate(made.writers):
@@ -69,7 +69,7 @@ def explained(
 
 
 def plan_of(frame: Any) -> Plan:
-    """Of a streaming frame of a classic session."""
+    """Returns the plan of a streaming frame of a classic session."""
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
     leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty()]
     streams = [_name(node, kind) for node, kind in leaves if node.isStreaming()]
@@ -80,7 +80,7 @@ def plan_of(frame: Any) -> Plan:
 
 
 def _nodes(node: Any) -> Iterator[tuple[Any, str]]:
-    """From the leaves up."""
+    """Yields the nodes from the leaves up."""
     children = node.children()
     for index in range(children.size()):
         yield from _nodes(children.apply(index))
@@ -88,7 +88,7 @@ def _nodes(node: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _name(node: Any, kind: str) -> str:
-    """Of a source: its topics, or what Spark calls it."""
+    """Returns a source's topics, or what Spark calls it."""
     options: Any = node.extraOptions() if kind == "StreamingRelationV2" else node.options() if kind == "DataSourceV2Relation" else {}
     for name in SELECTIONS:
         found = options.get(name)

@@ -26,7 +26,7 @@ class Progress:
         self._groups: dict[str, GroupOffsets] = {}
 
     def line(self, name: str, progress: Mapping[str, Any]) -> str:
-        """One line for a batch: rows a second, how long it took, how many offsets are left, and how old the first of them is."""
+        """Returns one line for a batch: rows a second, how long it took, how many offsets are left, and how old the first of them is."""
         return progress_line(name, progress, self._age_s(backlog_of(progress)))
 
     def commit(self, name: str, progress: Mapping[str, Any], *, is_last: bool) -> None:
@@ -50,7 +50,7 @@ class Progress:
 
 
 def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
-    """The line; without an age where it is not known, or nothing is left."""
+    """Returns the line; without an age where it is not known, or nothing is left."""
     rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
     took = f"batch {progress.get('batchDuration') or 0:,} ms"
     left = sum(count for _, count in backlog_of(progress).values())
@@ -61,7 +61,7 @@ def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = 
 
 
 def duration(seconds: float) -> str:
-    """As people say it: 0.2 s, 42 s, 17 min, 5.2 h, 3.1 days."""
+    """Returns the duration as people say it: 0.2 s, 42 s, 17 min, 5.2 h, 3.1 days."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     if seconds < 7200:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def described(schema: StructType, name: str) -> Any:
-    """A file of one message with the columns as its fields. KafkaError INVALID_CONFIG for a column that no field has room for."""
+    """Returns a file of one message with the columns as its fields. KafkaError INVALID_CONFIG for a column that no field has room for."""
     from google.protobuf import descriptor_pb2
 
     made = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", syntax="proto3")
@@ -76,7 +76,7 @@ def _set_type(field: Any, kind: DataType, message: Any, where: str, file: Any) -
 
 
 def check_columns(schema: StructType, message: Any) -> None:
-    """Each column is a field of the message, of its type. KafkaError INVALID_CONFIG else."""
+    """Checks that each column is a field of the message, of its type. KafkaError INVALID_CONFIG otherwise."""
     there = {field.name: field.dataType.simpleString() for field in struct_of(message)[0].fields}
     for column in schema.fields:
         kind = column.dataType.simpleString()
@@ -86,7 +86,7 @@ def check_columns(schema: StructType, message: Any) -> None:
 
 
 def fill(message: Any, row: dict[str, Any]) -> None:
-    """The fields of the message are the row's, where they are not null."""
+    """Fills the message's fields from the row, where they are not null."""
     for name, value in row.items():
         if value is None:
             continue
@@ -117,7 +117,7 @@ def _set(message: Any, field: Any, value: Any) -> None:
 
 
 def _fill_message(message: Any, value: Any) -> None:
-    """A struct's, a time's, or what a wrapper holds."""
+    """Fills a message from a struct, a time, or what a wrapper holds."""
     name = message.DESCRIPTOR.full_name
     if name == TIMESTAMP:
         since = value - EPOCH
@@ -129,7 +129,7 @@ def _fill_message(message: Any, value: Any) -> None:
 
 
 def _plain(field: Any, value: Any) -> Any:
-    """An enum's number by its name, a whole number out of a decimal, anything else as it is."""
+    """Returns an enum's number by its name, a whole number out of a decimal, anything else as it is."""
     if field.enum_type is not None:
         found = field.enum_type.values_by_name.get(value)
         return int(value) if found is None else found.number

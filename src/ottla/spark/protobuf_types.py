@@ -32,7 +32,7 @@ _WRAPPERS: Final = frozenset(
 
 
 def file_of(texts: tuple[str, ...]) -> Any:
-    """The descriptor of the last file, in a pool of its own with what it imports. KafkaError INVALID_CONFIG where it cannot be made."""
+    """Returns the descriptor of the last file, in a pool of its own with its imports. KafkaError INVALID_CONFIG if it cannot be made."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -51,7 +51,7 @@ def file_of(texts: tuple[str, ...]) -> Any:
 
 
 def _add_googles(pool: Any, name: str, added: set[str]) -> None:
-    """A file of Protobuf's own, which no registry needs to have."""
+    """Adds a file of Protobuf's own, which no registry needs to have."""
     from google.protobuf import descriptor_pb2
 
     if not name.startswith(_GOOGLES) or name in added:
@@ -65,7 +65,7 @@ def _add_googles(pool: Any, name: str, added: set[str]) -> None:
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
-    """The message that the indexes lead to: of the file, then within each. LookupError where there is none."""
+    """Returns the message that the indexes lead to: of the file, then within each. LookupError where there is none."""
     found: Any = None
     for index in indexes:
         among = list((file.message_types_by_name if found is None else found.nested_types_by_name).values())
@@ -76,7 +76,7 @@ def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
 
 
 def struct_of(message: Any, within: tuple[str, ...] = ()) -> tuple[StructType, Convert]:
-    """The columns of the message, and how messages become rows of them. KafkaError INVALID_CONFIG for one within itself."""
+    """Returns the columns of the message, and how messages become rows of them. KafkaError INVALID_CONFIG for one within itself."""
     from pyspark.sql.types import StructField, StructType
 
     if message.full_name in within:

@@ -150,7 +150,7 @@ class Encoder:
         self._class: Any = GetMessageClass(message_at(file_of(texts), indexes))
 
     def value(self, row: Any) -> bytes | None:
-        """None for a row that is none."""
+        """Returns the value; None for a row that is none."""
         from ottla.spark.protobuf_rows import fill
 
         if row is None:
@@ -162,7 +162,7 @@ class Encoder:
 
 
 def indexes_from(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """The indexes of a message, and where it begins. BadValueError where there are none."""
+    """Returns the indexes of a message, and where it starts. BadValueError where there are none."""
     count, at = _number(value, at)
     if count == 0:
         return (0,), at
@@ -189,7 +189,7 @@ def indexes_as_bytes(indexes: tuple[int, ...]) -> bytes:
 
 
 def _number(value: bytes, at: int) -> tuple[int, int]:
-    """One of variable length, with its sign folded, and where it ends."""
+    """Returns a number of variable length, with its sign folded, and where it ends."""
     found = 0
     for shift in range(0, 35, 7):
         if at >= len(value):
@@ -202,7 +202,7 @@ def _number(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _indexes_of(file: Any, name: str | None) -> tuple[int, ...]:
-    """Where the message of this name is, or the first one. KafkaError INVALID_CONFIG where there is none."""
+    """Returns where the message of this name is, or the first one. KafkaError INVALID_CONFIG where there is none."""
     if name is None and file.message_types_by_name:
         return (0,)
     waiting: list[tuple[tuple[int, ...], Any]] = [((index,), message) for index, message in enumerate(file.message_types_by_name.values())]

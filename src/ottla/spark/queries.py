@@ -24,7 +24,7 @@ PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
 
 def named_in(query: str, topics: Iterable[str]) -> list[str]:
-    """The topics whose names are words of the query, in backquotes or without."""
+    """Returns the topics whose names are words of the query, in backquotes or without."""
     words = set(re.findall(r"[\w.-]+", query))
     return sorted(words.intersection(topics))
 
@@ -40,7 +40,7 @@ def make_views(
     as_of: Iterable[AsOf] = (),
     client: Mapping[str, str] | None = None,
 ) -> None:
-    """Each topic is a view of its name, of its committed records; each of ``as_of`` one of what the topic had then.
+    """Makes each topic a view of its name, of its committed records, and each of ``as_of`` a view of what the topic had then.
 
     ``client`` are options of how to reach the brokers. KafkaError INVALID_CONFIG for a schema of another topic, and for a time that is
     none.
@@ -63,7 +63,7 @@ def make_views(
 
 
 def _time_ms(spark: SparkSession, expression: str) -> int:
-    """The time that Spark makes of the expression, in milliseconds since 1970."""
+    """Returns the time that Spark makes of the expression, in milliseconds since 1970."""
     [row] = spark.sql(f"select unix_millis(try_cast(({expression}) as timestamp))").collect()
     if row[0] is None or row[0] < 0:
         raise invalid(f"timestamp as of {expression}: that is no time since 1970, such as '2026-01-01 12:00:00'")
@@ -71,7 +71,7 @@ def _time_ms(spark: SparkSession, expression: str) -> int:
 
 
 def topics_like(query: str, topics: Iterable[str]) -> list[str] | None:
-    """The answer to ``show tables [like 'a*|b']``; None for another query."""
+    """Returns the answer to ``show tables [like 'a*|b']``; None for another query."""
     found = re.fullmatch(r"\s*show\s+tables(?:\s+(?:like\s+)?'([^']*)')?\s*;?\s*", query, re.IGNORECASE)
     if found is None:
         return None

@@ -73,7 +73,7 @@ class _Part:
 
 
 def read_ranges(task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of the task's ranges, in record batches of about 10,000 rows or a megabyte."""
+    """Yields the records of the task's ranges, in record batches of about 10,000 rows or a megabyte."""
     columns = Columns(schema)
     for part in RangeFetcher(task, options).parts():
         for at, header in part.batches:
@@ -100,7 +100,7 @@ class RangeFetcher:
         self._retry_ms = 0
 
     def parts(self) -> Iterator[_Part]:
-        """All that was fetched, in the order of offsets within each partition."""
+        """Yields all that was fetched, in the order of offsets within each partition."""
         self._fill()
         pending = self._link.start(self._fetch()) if self._open else None
         try:
@@ -130,7 +130,7 @@ class RangeFetcher:
     # On the link's loop
 
     async def _fetch(self) -> list[_Answer]:
-        """What the leaders have for the open ranges; tries again while that may help and time is left."""
+        """Returns what the leaders have for the open ranges; tries again while that may help and time is left."""
         await asyncio.sleep(self._retry_ms / 1000)
         deadline_ms = _now_ms() + self._patience_ms
         attempt = 0
@@ -236,14 +236,14 @@ class RangeFetcher:
         return [_Part(partition, view, batches, start, end)] if batches and view is not None else []
 
     def _move(self, progress: _Progress, position: int) -> None:
-        """The range continues at the position, after all others have had their turn; it is closed when that is its end."""
+        """Moves the range to the position, after all others have had their turn; it is closed when that is its end."""
         progress.position, progress.tried_ms = position, 0
         del self._open[progress.wanted.partition]
         if position < progress.wanted.end:
             self._open[progress.wanted.partition] = progress
 
     def _on_nothing(self, progress: _Progress, data: PartitionData) -> None:
-        """No record came for as long as kafkaConsumer.pollTimeoutMs: the log does not have them, or its leader does not give them."""
+        """Handles a wait without a record of kafkaConsumer.pollTimeoutMs: the log does not have them, or its leader does not give them."""
         partition, position, end = progress.wanted.partition, progress.position, progress.wanted.end
         if data.high_watermark <= position:
             text = f"the log ends at {data.high_watermark}, but the query planned offsets up to {end}"

@@ -75,7 +75,7 @@ class Registry:
         self._pause = pause
 
     def texts(self, schema_id: int) -> tuple[str, ...]:
-        """The schema of this id, after those that it refers to. RegistryError, of status 404 where there is none."""
+        """Returns the schema of this id, after the schemas that it refers to. RegistryError, of status 404 where there is none."""
         key = self._address, self._kind, schema_id
         known = _KNOWN.get(key)
         if known is None:
@@ -88,7 +88,7 @@ class Registry:
         return Subject(int(answer["id"]), self._with_references(answer))
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of the schema, which is a version of the subject. RegistryError where it is not compatible with the others."""
+        """Registers the schema as a version of the subject, and returns its id. RegistryError where the others are not compatible."""
         body = {"schema": schema} | ({} if self._kind == AVRO else {"schemaType": self._kind})
         answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
         return int(answer["id"])

@@ -37,11 +37,11 @@ class SchemasOf:
     subject: str | None  # None: that of the topic, TOPIC-value
 
     def of_topic(self, topic: str) -> RegistryValues:
-        """The form of the topic's values, as the newest schema has it. RegistryError where there is none."""
+        """Returns the form of the topic's values, by the newest schema. RegistryError where there is none."""
         raise NotImplementedError
 
     def written(self, columns: Column, schema: StructType, topic: str) -> Column:
-        """The columns, a struct of them, as values of the topic; their schema is registered."""
+        """Returns the columns, a struct of them, as values of the topic; their schema is registered."""
         raise NotImplementedError
 
     def subject_of(self, topic: str) -> str:
@@ -69,11 +69,11 @@ class RegistryValues:
         return list(self.schema.names)
 
     def decoder(self) -> Decoder:
-        """The process's one: it keeps the schemas that it has seen."""
+        """Returns the process's decoder, which keeps the schemas that it has seen."""
         raise NotImplementedError
 
     def parsed(self, value: Column) -> Column:
-        """A struct of the columns, and of what ``is_bad`` looks at."""
+        """Returns a struct of the columns, and of what ``is_bad`` looks at."""
         from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -87,11 +87,11 @@ class RegistryValues:
         return decoded
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
-        """Whether the value does not fit."""
+        """Returns whether the value does not fit."""
         return value.isNotNull() & parsed[CORRUPT].isNotNull()
 
     def problem(self, value: bytes) -> str:
-        """In words, of a value that is bad."""
+        """Returns what is wrong with a bad value, in words."""
         try:
             self.decoder().row(value)
         except BadValueError as error:
@@ -106,7 +106,7 @@ class Decoder:
         self._registry = registry
 
     def row(self, value: bytes) -> dict[str, Any]:
-        """The record. BadValueError where it is none; RegistryError where the registry does not say."""
+        """Returns the record. BadValueError where it is none; RegistryError where the registry does not say."""
         raise NotImplementedError
 
     def column(self, values: list[bytes | None], kind: Any) -> Any:
@@ -135,7 +135,7 @@ class Decoder:
 
 
 def id_of(value: bytes, form: str) -> int:
-    """The schema's. BadValueError for a value that has none."""
+    """Returns the schema's id. BadValueError for a value that has none."""
     if len(value) < HEAD.size or value[0] != 0:
         raise BadValueError(f"no {form} of a schema registry: it does not begin with a zero and a schema's id")
     number: int = HEAD.unpack_from(value)[1]
@@ -143,7 +143,7 @@ def id_of(value: bytes, form: str) -> int:
 
 
 def arrow_udf(function: Callable[[Any], Any], kind: Any) -> Any:
-    """A function of one Arrow array as PySpark's own, which reads its annotations."""
+    """Returns a function of one Arrow array as PySpark's own, which reads its annotations."""
     import pyarrow as pa
     from pyspark.sql.pandas.functions import arrow_udf as of_arrow
 

@@ -25,7 +25,7 @@ PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources"])
 
 
 def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, directory: Path, *, replaces: bool = False) -> int | None:
-    """The directory is the checkpoint that the application's topic has; of how many files. None when there was nothing to do.
+    """Restores the checkpoint that the application's topic has. Returns how many files, None when there was nothing to do.
 
     That is: where the directory has a checkpoint already, unless it ``replaces`` one, or where the topic has none.
     StopError when the topic's checkpoint is not that of the batch that was written last.
@@ -61,7 +61,7 @@ def _check_is_checkpoint(directory: Path) -> None:
 
 
 def _settled(app: str, link: Link, producer: ProducerSettings) -> Committed:
-    """What the application has committed last, when nothing of it can change any more."""
+    """Returns what the application has committed last, when nothing of it can change any longer."""
 
     async def settle() -> Committed:
         transactor = Transactor(link.cluster, link.connect, app, producer)

@@ -19,7 +19,7 @@ _PLAIN: Final = ("string", "binary", "boolean", "tinyint", "smallint", "int", "b
 def route(
     frame: DataFrame, topics: Mapping[str, Column] | None = None, *, key: str | None = None, value: str | None = None, **more: Column
 ) -> DataFrame:
-    """A row of topic, key and value for each topic whose condition is true of a row; for none a row is left out.
+    """Returns a row of topic, key and value for each topic whose condition is true of a row; a row for none is left out.
 
     ``key`` and ``value`` name columns, as in ``to_topic``, which writes the result where it is given no topic. ``topics`` is for names
     that are no Python names.
@@ -43,7 +43,7 @@ def route(
 def record_columns(
     frame: DataFrame, *, key: str | None, value: str | None, values: SchemasOf | None = None, topic: str = ""
 ) -> list[Column]:
-    """The columns value, and key where one is named.
+    """Returns the columns value, and key where one is named.
 
     Without one that is named, the value is a JSON object of all columns, or a record of Avro, of the topic.
     """
@@ -59,7 +59,7 @@ def record_columns(
 
 
 def key_column(frame: DataFrame, key: str) -> Column:
-    """The column as a record's key, text or binary. KafkaError INVALID_CONFIG for one that is no plain value: its text would be Spark's."""
+    """Returns the column as a record's key, text or binary. KafkaError INVALID_CONFIG for one that is no plain value."""
     from pyspark.sql import functions as F
 
     kind: Any = frame.schema[key].dataType.simpleString()

@@ -70,7 +70,7 @@ def _warn_of_ignored(names: str) -> None:
 
 
 def columns_of(names: list[str]) -> list[str]:
-    """Those that a record has."""
+    """Returns the columns that a record has."""
     return [name for name in names if name in _TYPES]
 
 
@@ -79,7 +79,7 @@ def topic_of(options: Mapping[str, str]) -> str | None:
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: Mapping[str, str]) -> int:
-    """Every row is acknowledged; how many there were. KafkaError when one could not be delivered."""
+    """Writes every row, and returns how many were acknowledged. KafkaError when one could not be delivered."""
     delivery = Delivery(link_for(options), options)
     writer = RowWriter(delivery, topic_of(options))
     try:
@@ -101,13 +101,13 @@ class RowDelivery(Protocol):
         """Of a record batch, about."""
 
     def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
-        """How many partitions each topic has; with ``is_new``, as of now."""
+        """Returns how many partitions each topic has; with ``is_new``, as of now."""
 
     def any_partition(self, topic: str, count: int) -> int:
-        """The partition that records without a key go to at present."""
+        """Returns the partition that records without a key go to at present."""
 
     def add(self, rows: RowSlice) -> None:
-        """The rows are on their way."""
+        """Starts to send the rows."""
 
 
 class RowWriter:
@@ -119,7 +119,7 @@ class RowWriter:
         self._row_count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """The rows are in the batches of their partitions, in their order."""
+        """Adds the rows to the batches of their partitions, in their order."""
         self._check(batch)
         self._row_count += batch.num_rows
         rows_at_once = batch.num_rows
@@ -172,7 +172,7 @@ class RowWriter:
                 raise invalid(f"row {row} of the task: column headers has a header whose key is null")
 
     def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], npt.NDArray[Any]]:
-        """The topics, and for each row which of them is its own."""
+        """Returns the topics, and for each row the index of its own."""
         import numpy as np
 
         if self._topic is not None:
@@ -205,7 +205,7 @@ class RowWriter:
 
 
 def _misplaced(batch: pa.RecordBatch, codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The rows that name a partition which their topic does not have."""
+    """Returns the rows that name a partition which their topic does not have."""
     import numpy as np
 
     if "partition" not in batch.schema.names:
@@ -215,7 +215,7 @@ def _misplaced(batch: pa.RecordBatch, codes: npt.NDArray[Any], counts: npt.NDArr
 
 
 def _is_free(batch: pa.RecordBatch) -> npt.NDArray[Any]:
-    """Which rows have neither a key nor a partition."""
+    """Returns which rows have neither a key nor a partition."""
     import numpy as np
 
     is_free = np.ones(batch.num_rows, bool)
@@ -235,7 +235,7 @@ def _bytes_of(column: pa.Array) -> list[bytes | None]:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    """A string or binary column; strings as UTF-8, which is how Arrow has them."""
+    """Returns a string or binary column as binary; strings as UTF-8, which is how Arrow has them."""
     import pyarrow as pa
 
     if pa.types.is_string(column.type):
@@ -246,7 +246,7 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _times_of(batch: pa.RecordBatch) -> npt.NDArray[Any]:
-    """The time of each row in milliseconds; now, where it has none."""
+    """Returns the time of each row in milliseconds; now, where it has none."""
     import numpy as np
     import pyarrow as pa
 

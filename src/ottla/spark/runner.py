@@ -108,7 +108,7 @@ class Runner:
         found.commits = name in made.apps
 
     def _look(self, found: RunningQuery) -> None:
-        """The query runs, waits for its next start, or is not among the queries any more."""
+        """Looks after the query, which runs, waits for its next start, or is dropped from the queries."""
         name = name_of(self._app, found.function, found.index)
         if found.query is None:
             if self._now_s() >= found.due_s:
@@ -134,7 +134,7 @@ class Runner:
         self._on_failure(found, *reason_of(str(ended)))
 
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
-        """The query waits for its next start, or is not among the queries any more."""
+        """Lets the query wait for its next start, or drops it from the queries."""
         name = name_of(self._app, found.function, found.index)
         if kind in FINAL:
             self._queries.remove(found)
@@ -148,7 +148,7 @@ class Runner:
 
 
 def reason_of(text: str) -> tuple[str, str]:
-    """The class and the text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
+    """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]

@@ -77,12 +77,12 @@ class HiddenText(str):
 
 
 def is_security(name: str) -> bool:
-    """Whether an option is one of these, in any case of its letters."""
+    """True when an option is one of these, in any case of its letters."""
     return name.lower().removeprefix(PREFIX) in MEANINGS
 
 
 def settings_of(options: Mapping[str, str]) -> SecuritySettings:
-    """What the options, by the table's names, say. KafkaError INVALID_CONFIG for a value that a client does not take."""
+    """Returns the settings in the options, by the table's names. KafkaError INVALID_CONFIG for a value that a client does not take."""
     from ottla.client.security import SecuritySettings
 
     given = {name: str(options[PREFIX + name]) for name in MEANINGS if PREFIX + name in options}
@@ -107,7 +107,7 @@ def check_settings(options: Mapping[str, str]) -> None:
 
 
 def security_of(settings: SecuritySettings) -> ClientSecurity | None:
-    """The first steps of this process's connections. KafkaError INVALID_CONFIG for stores that cannot be used."""
+    """Returns the first steps of this process's connections. KafkaError INVALID_CONFIG for stores that cannot be used."""
     from ottla.client.security import SecuritySettings, security_of
     from ottla.runtime.world import real_world
 
@@ -124,7 +124,7 @@ def security_of(settings: SecuritySettings) -> ClientSecurity | None:
 
 
 def _of_options(error: KafkaError | ValueError) -> KafkaError:
-    """With the option's name in place of the setting's."""
+    """Returns the error with the option's name in place of the setting's."""
     text = error.message if isinstance(error, KafkaError) else f"the kafka.ssl options: {error}"
     is_named = text.startswith(("sasl.", "ssl.", "security."))
     return KafkaError(ErrorCode.INVALID_CONFIG, PREFIX + text if is_named else text)

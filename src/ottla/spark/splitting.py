@@ -19,7 +19,7 @@ class Half(NamedTuple):
 
 
 def halves(batch: bytearray) -> tuple[Half, Half] | None:
-    """The first and the second half of its records as batches; None when it has but one."""
+    """Returns the first and the second half of its records as batches; None when it has but one."""
     header = read_header(batch, 0)
     if header.count < 2:
         return None

@@ -31,11 +31,11 @@ class Changes:
         self._found: dict[tuple[str, Any], Callable[[], Any]] = {}
 
     def note(self, store: str, value: Callable[[], Any], map_key: Any = _NO_KEY) -> None:
-        """The state is what ``value`` returns when the call has ended; None for no state."""
+        """Notes that the state is what ``value`` returns when the call has ended; None for no state."""
         self._found[store, map_key] = value
 
     def take(self, key: Sequence[Any]) -> list[Change]:
-        """All of it, for this grouping key; there is nothing noted afterwards."""
+        """Takes all changes, for this grouping key; there is nothing noted afterwards."""
         found, self._found = self._found, {}
         taken = []
         for (store, map_key), value in found.items():
@@ -176,14 +176,14 @@ class LoggingProcessor(StatefulProcessor):
 
 
 def key_text(values: Sequence[Any]) -> str:
-    """A key as its record has it: one text as it is, anything else as JSON; several values as a JSON array."""
+    """Returns a key as its record has it: one text as it is, anything else as JSON; several values as a JSON array."""
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
     return _json(values[0] if len(values) == 1 else list(values))
 
 
 def names_of(schema: Any) -> list[str]:
-    """The columns of a StructType, or of DDL; a worker has no JVM to read that."""
+    """Returns the columns of a StructType, or of DDL; a worker has no JVM to read that."""
     if not isinstance(schema, str):
         return list(schema.names)
     parts, depth = [""], 0

@@ -62,14 +62,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A backlog is read in batches: a sink that is exactly once has all of a batch in the driver, and in one transaction."""
+        """Returns a limit: a backlog is read in batches, for an exactly-once sink has all of a batch in the driver and one transaction."""
         rows_max = positive(self._options, "maxOffsetsPerTrigger")
         if rows_max is None:
             rows_max = max(ROWS_MAX, positive(self._options, "minOffsetsPerTrigger") or 0)
         return ReadMaxRows(rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch may go. Waits for up to half a second while there is nothing, for Spark asks without pause.
+        """Returns how far the next batch may go. Waits for up to half a second while there is nothing, for Spark asks without pause.
 
         Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query began.
         """
@@ -82,7 +82,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else as_json(end)
 
     def _has_news(self) -> bool:
-        """Whether something has come within half a second; if not, the ends are those that were seen."""
+        """True when something has come within half a second; if not, the ends are those that were seen."""
         assert self._seen is not None, "the ends have been looked up"
         self._is_still = not self._cluster.has_news(self._seen, IDLE_MS)
         return not self._is_still
@@ -104,7 +104,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _look(self, begin: Offsets) -> Offsets:
-        """The ends of all partitions, new ones too; what is missing or lies before ``begin`` is data loss."""
+        """Returns the ends of all partitions, new ones too; what is missing or lies before ``begin`` is data loss."""
         fails = boolean(self._options, "failOnDataLoss", True)
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
@@ -119,7 +119,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return seen
 
     def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:
-        """The ends of the partitions. One before ``begin`` is asked for again: a broker that has just led may answer with an older one."""
+        """Returns the ends of the partitions. An end before ``begin`` is asked for again: a new leader may answer with an older one."""
         seen = self._cluster.latest(partitions)
         for _ in range(self._cluster.retry_count):
             if all(offset >= begin.get(partition, 0) for partition, offset in seen.items()):
@@ -129,7 +129,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return seen
 
     def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
-        """Where partitions begin that have come since; what lay before their first record is data loss."""
+        """Returns where the partitions start that have come since; what lay before their first record is data loss."""
         found = self._cluster.earliest(partition for partition in end if partition not in begin)
         for partition, offset in found.items():
             if offset > 0:
@@ -138,7 +138,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _is_held_back(self, start: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """Whether minOffsetsPerTrigger makes the batch wait for more."""
+        """True when minOffsetsPerTrigger makes the batch wait for more."""
         rows_min = positive(self._options, "minOffsetsPerTrigger")
         if rows_min is None or self._target is not None:
             return False

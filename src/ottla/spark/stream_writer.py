@@ -42,7 +42,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return RowsWritten(write_rows(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The rows are written; the offsets are the group's that ``app`` names, where it does and the checkpoint is on this machine."""
+        """Commits the offsets of the written rows in the group that ``app`` names, where it does and the checkpoint is on this machine."""
         from ottla.spark.checkpoint import is_local, read_from
         from ottla.spark.options import CHECKPOINT
 
@@ -61,7 +61,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
-        """The task's rows, for the driver. BatchTooLargeError for more of them than a message carries."""
+        """Returns the task's rows, for the driver. BatchTooLargeError for more of them than a message carries."""
         import pyarrow as pa
 
         from ottla.spark.driver_sink import BatchTooLargeError
@@ -85,7 +85,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         return Rows(sink.getvalue().to_pybytes())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The rows and the offsets of the batch are committed together, now or before."""
+        """Commits the rows and the offsets of the batch together, unless that was done before."""
         from ottla.spark.checkpoint import read_from
         from ottla.spark.options import CHECKPOINT
 
@@ -93,11 +93,11 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         _application_of(self._options).deliver(planned, batchId, lambda: list(_batches_of(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: nothing is written before a commit, and one that failed has aborted what it could."""
+        """Does nothing: nothing is written before a commit, and one that failed has aborted what it could."""
 
 
 def _application_of(options: dict[str, str]) -> Application:
-    """The process's one of these options: it keeps its producer from batch to batch."""
+    """Returns the process's application of these options: it keeps its producer from batch to batch."""
     from ottla.spark.driver_sink import Application
 
     key = (os.getpid(), tuple(sorted(options.items())))
@@ -108,7 +108,7 @@ def _application_of(options: dict[str, str]) -> Application:
 
 
 def _offsets_of(options: dict[str, str]) -> GroupOffsets:
-    """The process's ones of these options."""
+    """Returns the process's group offsets of these options."""
     from ottla.spark.group_offsets import GroupOffsets
 
     key = (os.getpid(), tuple(sorted(options.items())))

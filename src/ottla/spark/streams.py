@@ -85,7 +85,7 @@ def _place_of_bad() -> Any:
 
 
 def source_options(topic: str, bootstrap: str | None, options: Mapping[str, str] | None, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The options of a source; those that are given count before the defaults, whatever their case."""
+    """Returns the options of a source; given ones take precedence over the defaults, whatever their case."""
     given = dict(options or {})
     said = {name.lower() for name in given}
     wanted = dict(defaults) | {"subscribe": topic} | brokers_of(bootstrap, given)

@@ -51,7 +51,7 @@ class _Token:
 
 
 def with_views(query: str, topics: Iterable[str]) -> tuple[str, list[AsOf]]:
-    """The query, with a view's name for each topic of a time. KafkaError INVALID_CONFIG for a time that cannot be read."""
+    """Returns the query, with a view's name for each topic of a time. KafkaError INVALID_CONFIG for a time that cannot be read."""
     known = set(topics)
     tokens = [_Token(found.lastgroup or "", found[0], found.start(), found.end()) for found in _TOKEN.finditer(query)]
     tokens = [token for token in tokens if token.kind != "blank"]
@@ -79,7 +79,7 @@ def _is_as_of(tokens: list[_Token]) -> bool:
 
 
 def _end_of_time(query: str, tokens: list[_Token], start: int) -> int:
-    """The index after the time that begins there."""
+    """Returns the index after the time that starts there."""
     if start < len(tokens) and tokens[start].kind == "text":
         return start + 1
     depth = 0

@@ -58,22 +58,22 @@ class TransactionalDelivery:
         return self._batch_bytes
 
     def partition_counts(self, topics: list[str], *, is_new: bool = False) -> list[int]:
-        """How many partitions each topic has. A topic is created where the broker does so by itself."""
+        """Returns how many partitions each topic has. A topic is created where the broker does so by itself."""
         return self._link.run(partition_counts(self._link.cluster, topics, is_new=is_new))
 
     def any_partition(self, topic: str, count: int) -> int:
-        """The partition that records without a key go to at present: another one for each slice of rows."""
+        """Returns the partition that records without a key go to at present: another one for each slice of rows."""
         return random.randrange(count)
 
     def add(self, rows: RowSlice) -> None:
-        """The rows are in their partition's batches, or will be with the next call."""
+        """Adds the rows to their partition's batches, now or with the next call."""
         self._waiting.append(rows)
         self._waiting_count += rows.end - rows.start
         if self._waiting_count >= ROWS_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
-        """Every row is in its partition's batch; the commit waits until all are stored. KafkaError where the transaction has failed."""
+        """Adds every row to its partition's batch; the commit waits until all are stored. KafkaError where the transaction has failed."""
         waiting, self._waiting, self._waiting_count = self._waiting, [], 0
         if waiting:
             self._link.run(self._send(waiting))
@@ -96,7 +96,7 @@ class TransactionalDelivery:
 
 
 def _longest_of(rows: RowSlice) -> int | None:
-    """At most so many bytes has a row; None where rows have headers, or are so few that each is added alone."""
+    """Returns how many bytes a row has at most; None where rows have headers, or are so few that each is added alone."""
     if rows.headers is not None or rows.end - rows.start < ROWS_TOGETHER_MIN:
         return None
     columns = (rows.keys, rows.values)

@@ -42,7 +42,7 @@ class Transactor:
         return self._producer
 
     async def perform(self, asked: Ask) -> Committed | None:
-        """The step is done; what READ has read. The rows, COLLECT and WRITE, are the caller's."""
+        """Does the step; READ returns what it has read. The rows, COLLECT and WRITE, are the caller's."""
         if isinstance(asked, Seal):
             await self.producer.send_offsets_to_transaction(asked.offsets, GroupMetadata(self._app))
         elif asked is Step.FENCE:
@@ -67,7 +67,7 @@ class Transactor:
         return None
 
     def judged(self, error: BaseException) -> BaseException:
-        """What a step has failed with; a fence that came when the transaction's time was over is its own error."""
+        """Returns the error of a failed step; a fence that came when the transaction's time was over is its own error."""
         timeout_ms = self._settings.transaction_timeout_ms
         if not isinstance(error, ProducerFencedError) or self._begun_ms is None:
             return error
@@ -77,7 +77,7 @@ class Transactor:
         return TransactionExpiredError(error.code, f"{text}: {error.message}")
 
     async def _read(self) -> Committed:
-        """The newest marker. Offsets of a transaction whose end is decided may not count yet; none begins, for the producer is fenced."""
+        """Returns the newest marker. Offsets whose end is decided may not count yet; no transaction starts, for the producer is fenced."""
         deadline_ms = self._cluster.world.clock.monotonic_ms() + READ_TIMEOUT_MS
         attempt = 0
         while True:
@@ -96,7 +96,8 @@ class Transactor:
             attempt += 1
 
     async def places(self, ends: Offsets, *, topic: str | None, number: int) -> Offsets:
-        """What the group commits: the ends of the partitions that the cluster has. Where a batch has none, its number, for its topic.
+        """Returns what the group commits: the ends of the partitions that the cluster has. Where a batch has none, its number, for its
+        topic.
 
         A source may be of another cluster, or of no topic at all; the marker needs an offset to be in.
         """
@@ -109,7 +110,7 @@ class Transactor:
         return {TopicPartition(topic, 0): number + 1}
 
     async def _has(self, partition: TopicPartition) -> bool:
-        """Whether the partition is there; looked up again where it was not known."""
+        """True when the partition exists; it is looked up again where it was not known."""
         for is_last in (False, True):
             known = self._cluster.topics.get(partition.topic)
             if known is not None and partition.partition in known.partitions:
@@ -132,7 +133,7 @@ class Transactor:
                 attempt += 1
 
     async def close(self) -> None:
-        """Nothing of the producer runs any more; what it had open is aborted where it still can be."""
+        """Closes the producer; what it had open is aborted where it still can be."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(KafkaError):

@@ -36,7 +36,7 @@ class Json:
         return list(self.schema.names)
 
     def parsed(self, value: Column) -> Column:
-        """A struct of the columns, and of what ``is_bad`` looks at."""
+        """Returns a struct of the columns, and of what ``is_bad`` looks at."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -45,11 +45,11 @@ class Json:
         return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
-        """Whether the value does not fit."""
+        """Returns whether the value does not fit."""
         return value.isNotNull() & (parsed.isNull() | parsed[_CORRUPT].isNotNull())
 
     def problem(self, value: bytes) -> str:
-        """In words, of a value that is bad."""
+        """Returns what is wrong with a bad value, in words."""
         try:
             found: Any = json.loads(value.decode())
         except UnicodeDecodeError as error:
@@ -60,7 +60,7 @@ class Json:
 
 
 def values_of(schema: str | StructType | SchemasOf, topic: str) -> Json | RegistryValues:
-    """The form of the topic's values: JSON of a schema that is DDL (``id string, amount double``) or a StructType, or what a registry has.
+    """Returns the form of the topic's values: JSON by DDL (``id string, amount double``) or a StructType, or what a registry has.
 
     KafkaError INVALID_CONFIG for another one.
     """

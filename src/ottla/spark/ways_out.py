@@ -45,7 +45,7 @@ def add_notes() -> None:
 
 
 def noting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method; an error of it that is known here has its way out as a note."""
+    """Returns the method; an error of it that is known here has its way out as a note."""
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:

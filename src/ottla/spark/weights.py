@@ -20,7 +20,7 @@ RESPONSE_BYTES_MAX: Final = 1 << 20
 
 
 async def bytes_per_offset(cluster: Cluster, starts: Offsets) -> dict[TopicPartition, float]:
-    """Of the first batch at or after each start, as it is stored; partitions that have none, or do not say, are left out."""
+    """Returns the stored bytes per offset of the first batch at or after each start; without a batch, or an answer, none."""
     by_leader: dict[int, Offsets] = {}
     for partition, offset in starts.items():
         leader = cluster.leader(partition)

@@ -25,5 +25,5 @@ ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 def is_disk_at_fault(error: OSError) -> bool:
-    """Whether nothing on this disk can be trusted from now on."""
+    """True when nothing on this disk can be trusted from now on."""
     return error.errno not in PASSING and error.errno not in ABSENT

@@ -56,7 +56,7 @@ class Damage(msgspec.Struct, gc=False):
 
 
 def dump_log(data: Buffer, *, with_records: bool = False) -> Iterator[BatchDump | Damage]:
-    """The batches of a segment's ``.log`` file; where they end before the file does, what is wrong there."""
+    """Yields the batches of a segment's ``.log`` file; where they end before the file does, what is wrong there."""
     position, end = 0, len(data)
     while position < end:
         try:
@@ -86,7 +86,7 @@ def dump_time_index(data: Buffer, base_offset: int) -> list[tuple[int, int]]:
 
 
 def dump_transaction_index(data: Buffer) -> list[Transaction]:
-    """Every entry of a ``.txnindex`` file. DecodeError when it cannot be one."""
+    """Returns every entry of a ``.txnindex`` file. DecodeError when it cannot be one."""
     return from_bytes(data)
 
 

@@ -38,41 +38,41 @@ class LogHealth:
         return self.room is not None and self.room.is_full
 
     def on_full(self) -> None:
-        """The disk has refused a write for want of room."""
+        """Reports that the disk has refused a write for want of room."""
         if self.room is not None:
             self.room.on_full()
 
     def fail(self) -> None:
-        """Nothing is served from the log from now on; what was staged will never be written."""
+        """Ends all service from the log; what was staged will never be written."""
         if not self.is_failed:
             self.is_failed = True
             self.drop_staged()
             self.on_failed()
 
     def broken_off(self, error: OSError) -> None:
-        """As ``fail``: something was done by half. Opening the log again finishes it, which may be tried where the error passes."""
+        """Fails as ``fail`` does, for something was done by half. Opening the log again finishes it, if the error passes."""
         self.on_disk_error(error)
         self.is_interrupted = error.errno in PASSING
         self.fail()
 
     def fail_with_disk(self) -> None:
-        """As ``fail``; it is the disk that failed."""
+        """Fails as ``fail`` does, with the disk."""
         if not self.is_failed:
             self.fail()
             self.on_disk_failed()
 
     def on_disk_error(self, error: OSError) -> None:
-        """The log, alone or with its disk, fails by what the error says; not at all where that passes."""
+        """Fails the log, alone or with its disk, as the error demands; not at all where the error passes."""
         if is_disk_at_fault(error):
             self.fail_with_disk()
         elif error.errno not in PASSING:
             self.fail()
 
     def retire(self) -> None:
-        """Nothing is read from the log or written to it from now on: its partition was deleted. What was staged is dropped."""
+        """Ends all reading and writing: the partition was deleted. What was staged is dropped."""
         self.is_failed = self.is_retired = True
         self.drop_staged()
 
 
 def _nothing() -> None:
-    """Without an owner."""
+    """Does nothing, without an owner."""

@@ -143,7 +143,7 @@ class ProducerStates:
     def admit(
         self, producer_id: int, epoch: int, first_sequence: int, last_offset_delta: int, *, is_transactional: bool = False
     ) -> Batch | None:
-        """None when the batch is next; the batch that it repeats when it is a duplicate. KafkaError otherwise."""
+        """Returns None when the batch is next, or the batch that it repeats when it is a duplicate. KafkaError otherwise."""
         state = self._staged.get(producer_id) or self._states.get(producer_id)
         if state is None:
             if first_sequence and not self.may_lack_some:
@@ -185,7 +185,7 @@ class ProducerStates:
             raise NotPermitted(producer_id, epoch)
 
     def marker_count(self, producer_id: int) -> int:
-        """How many of its transactions have ended here. What a coordinator permits is permitted as long as that stays the same.
+        """Returns how many of its transactions have ended here. A coordinator's permission holds as long as that stays the same.
 
         A marker that is not written counts, too: it may end a transaction whose first batch is still waiting.
         """
@@ -199,7 +199,7 @@ class ProducerStates:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this batch {epoch}")
 
     def admit_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, *, transaction_version: int) -> bool:
-        """Whether the marker is to be written; False when it says only what is known. KafkaError as the table says."""
+        """True when the marker is to be written; False when it says only what is known. KafkaError as the table says."""
         state = self._staged.get(producer_id) or self._states.get(producer_id)
         if state is None:
             return True
@@ -215,11 +215,11 @@ class ProducerStates:
         return is_written
 
     def stage(self, producer_id: int, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool = False) -> None:
-        """The batch is about to be written; ``admit`` knows it from now on."""
+        """Stages the batch, which is about to be written; ``admit`` knows it from now on."""
         self._overlaid(producer_id, epoch, now_ms).push(epoch, batch, now_ms, is_transactional=is_transactional)
 
     def stage_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> None:
-        """The marker is about to be written; nothing of an earlier epoch is admitted from now on."""
+        """Stages the marker, which is about to be written; nothing of an earlier epoch is admitted from now on."""
         self._overlaid(producer_id, epoch, now_ms).end_transaction(epoch, marker, now_ms)
 
     def _overlaid(self, producer_id: int, epoch: int, now_ms: int) -> ProducerState:
@@ -235,11 +235,11 @@ class ProducerStates:
         return state
 
     def clear_staged(self) -> None:
-        """All that was staged is in the log, or will never be."""
+        """Clears what was staged: it is in the log, or will never be."""
         self._staged.clear()
 
     def apply(self, producer_id: int, epoch: int, batch: Batch, now_ms: int, *, is_transactional: bool = False) -> None:
-        """The batch is in the log."""
+        """Takes a batch that is in the log."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
@@ -248,7 +248,7 @@ class ProducerStates:
             self._open.setdefault(producer_id, batch[2])
 
     def apply_end_marker(self, producer_id: int, epoch: int, marker: EndMarker, offset: int, now_ms: int) -> Transaction | None:
-        """The producer's transaction has ended in the log, at ``offset``. None when there was none."""
+        """Ends the producer's transaction, whose marker is in the log at ``offset``. Returns it; None when there was none."""
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(epoch, [], now_ms)
@@ -259,7 +259,7 @@ class ProducerStates:
         return Transaction(producer_id, first_offset, offset, next(iter(self._open.values()), offset + 1))
 
     def commit_is_awaited(self, ended: Transaction, committed_end: int) -> None:
-        """Nothing of the transaction is stable before its marker is committed, as all below ``committed_end`` is."""
+        """Holds the transaction back from the stable offset until its marker is committed, as all below ``committed_end`` is."""
         awaited = self._ended
         while awaited and awaited[0].last_offset < committed_end:
             awaited.popleft()
@@ -268,7 +268,8 @@ class ProducerStates:
         awaited.append(ended)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to here everything is committed, and every transaction has ended; ``high_watermark`` never falls between two calls.
+        """Returns the offset up to which everything is committed, and every transaction has ended; ``high_watermark`` never falls between
+        two calls.
 
         Of a transaction whose marker was there at a start, or before the log was cut, only the end counts.
         """
@@ -280,7 +281,7 @@ class ProducerStates:
         return min(high_watermark, next(iter(self._open.values()))) if self._open else high_watermark
 
     def has_open_since(self, before_ms: int) -> bool:
-        """Whether a producer has a transaction open, and has written nothing since."""
+        """True when a producer has a transaction open, and has written nothing since."""
         return bool(self._open) and any(self._states[producer_id].last_used_ms < before_ms for producer_id in self._open)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -297,7 +298,7 @@ class ProducerStates:
         return len(expired)
 
     def clock_was_set(self, by_ms: int) -> None:
-        """The clock by which producers grow old is ahead by so much of what it was: they are as old as before."""
+        """Moves all producers' times by so much, for the clock by which they grow old was set: they are as old as before."""
         for state in self._states.values():
             state.last_used_ms += by_ms
 

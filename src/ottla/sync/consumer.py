@@ -64,7 +64,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """The group divides the partitions of these topics among its members; ``poll`` joins it. No broker is asked.
+        """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
         ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
@@ -124,5 +124,5 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
 
 
 def _in_caller(callback: Rebalanced | None) -> Callable[[list[TopicPartition]], Any] | None:
-    """The callback, called in the thread that polls."""
+    """Returns the callback, which is then called in the thread that polls."""
     return None if callback is None else lambda partitions: in_caller(callback, partitions)

@@ -28,7 +28,7 @@ _caller: contextvars.ContextVar[SimpleQueue[Any]] = contextvars.ContextVar("call
 
 
 async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
-    """What the function returns, called in the thread that waits for the running coroutine."""
+    """Returns what the function returns, called in the thread that waits for the running coroutine."""
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     _caller.get().put((function, arguments, done))
     return await done
@@ -43,7 +43,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
+        """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
         outcomes: SimpleQueue[Any] = SimpleQueue()
         context = contextvars.copy_context()
         context.run(_caller.set, outcomes)
@@ -77,7 +77,7 @@ class LoopThread:
         return result
 
     def call(self, function: Callable[[], T]) -> T:
-        """What the function returns, called on the loop."""
+        """Calls the function on the loop, and returns its result."""
 
         async def run() -> T:
             return function()
@@ -117,11 +117,11 @@ class Blocking(Generic[Inner]):
         self._is_closed = False
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result, from the object's loop."""
+        """Runs the coroutine on the object's loop, and returns its result."""
         return self._thread.run(coroutine)
 
     def close(self) -> None:
-        """As the asynchronous ``close``; a second call does nothing."""
+        """Closes as the asynchronous ``close``; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -134,7 +134,7 @@ class Blocking(Generic[Inner]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As ``close``; a DeliveryError becomes a note of the error that ended the block, where there is one."""
+        """Closes as ``close`` does; a DeliveryError becomes a note of the error that ended the block, where there is one."""
         try:
             self.close()
         except aio.DeliveryError as failures:
@@ -144,7 +144,7 @@ class Blocking(Generic[Inner]):
 
 
 def blocking(method: Callable[Concatenate[X, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """The coroutine method of the asynchronous object as a method that blocks: same arguments, same docstring."""
+    """Returns the coroutine method of the asynchronous object as a blocking method: same arguments, same docstring."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -155,7 +155,7 @@ def blocking(method: Callable[Concatenate[X, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def on_loop(method: Callable[Concatenate[X, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The plain method of the asynchronous object, called on its loop: same arguments, same docstring."""
+    """Returns the plain method of the asynchronous object, to be called on its loop: same arguments, same docstring."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> R:

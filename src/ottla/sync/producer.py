@@ -51,7 +51,7 @@ class Producer(Blocking[aio.Producer]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
-        """The record is on its way; the future returns where it landed, or raises why it did not.
+        """Sends a record; the future returns where it landed, or raises why it did not.
 
         ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
@@ -75,11 +75,11 @@ class Producer(Blocking[aio.Producer]):
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        """Returns where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
-        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
+        """Sends each record, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
         remaining = iter(records)  # it may run the caller's own code, which does not belong on the loop
         futures: list[Future[RecordMetadata]] = []
         while some := list(islice(remaining, CHUNK_COUNT)):
@@ -87,7 +87,7 @@ class Producer(Blocking[aio.Producer]):
         return futures
 
     def flush(self) -> None:
-        """Every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -99,7 +99,7 @@ class Producer(Blocking[aio.Producer]):
         self._run(flush())
 
     def commit_transaction(self) -> None:
-        """Every record that was sent in the transaction is stored and counts; ProducerFencedError when another producer took over.
+        """Commits every record that was sent in the transaction; ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
         did not answer within max.block.ms: then call it again.
@@ -107,12 +107,12 @@ class Producer(Blocking[aio.Producer]):
         self._run(self._after_moved(self._inner.commit_transaction))
 
     def abort_transaction(self) -> None:
-        """Nothing that was sent in the transaction counts; records that were not stored yet never are, and their futures raise."""
+        """Aborts the transaction; records that were not stored yet never are, and their futures raise."""
         self._run(self._after_moved(self._inner.abort_transaction))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """A transaction that is committed at the end of the block, and aborted when the block raises or the commit cannot be made.
+        """Runs a transaction: committed at the end of the block, aborted when the block raises or the commit cannot be made.
 
         What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
         """
@@ -131,7 +131,7 @@ class Producer(Blocking[aio.Producer]):
     send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
 
     def close(self) -> None:
-        """As ``flush``, an open transaction is aborted, and the loop has ended. A second call does nothing."""
+        """Flushes, aborts an open transaction, and ends the loop. A second call does nothing."""
         if not self._is_closed:
             self._run(self._moved())
         super().close()
@@ -159,12 +159,12 @@ class Producer(Blocking[aio.Producer]):
             futures.append(future)
 
     async def _admit(self, record: Outgoing) -> None:
-        """What was put before has been moved, and this record may follow."""
+        """Waits until the records before have been moved, and this one may follow."""
         await self._moved()
         await self._inner._admit(record)
 
     async def _after_moved(self, end: Callable[[], Awaitable[None]]) -> None:
-        """The transaction has ended, with all that was put before."""
+        """Ends the transaction, after moving all records that were sent before."""
         await self._moved()
         await end()
 
@@ -174,7 +174,7 @@ class Producer(Blocking[aio.Producer]):
             await asyncio.wait([self._is_held_up])
 
     def _move(self) -> None:
-        """The records that wait are in their batches, up to the first that has to wait longer."""
+        """Moves the waiting records to their batches, up to the first that has to wait longer."""
         waiting, inner = self._waiting, self._inner
         if self._is_held_up is not None:
             return

@@ -26,7 +26,7 @@ class SentRecord(Future[RecordMetadata]):
     _is_seen = False
 
     def __init__(self) -> None:
-        """The base class's attributes are those above, and those made late: ``object.__new__`` makes one, too."""
+        """Makes a future without the base class's call: ``object.__new__`` makes one, too; other attributes are made late."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATE:
@@ -34,11 +34,11 @@ class SentRecord(Future[RecordMetadata]):
         return self.__dict__.setdefault(name, _MADE_LATE[name]())  # one operation: all threads get the same
 
     def done(self) -> bool:
-        """It has landed, failed, or was cancelled."""
+        """True when it has landed, failed, or was cancelled."""
         return self._state is not PENDING
 
     def set_result(self, result: RecordMetadata) -> None:
-        """It has landed."""
+        """Marks the record as landed."""
         self._result = result
         self._state = FINISHED
         made = self.__dict__
@@ -46,7 +46,7 @@ class SentRecord(Future[RecordMetadata]):
             self._wake()
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """It has failed."""
+        """Marks the record as failed."""
         self._exception = exception
         self._state = FINISHED
         if not self.__dict__.keys().isdisjoint(_MADE_LATE):
@@ -65,14 +65,14 @@ class SentRecord(Future[RecordMetadata]):
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record landed; raises why it did not."""
+        """Returns where the record landed; raises why it did not."""
         error = self.exception(timeout)
         if error is not None:
             raise error
         return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record did not land; None when it did."""
+        """Returns why the record did not land; None when it did."""
         error = super().exception(timeout)
         self._is_seen = True
         return error

@@ -27,15 +27,15 @@ __all__ = ["Fault", "Faults", "History", "ProcessNodes", "Served", "ThreadNodes"
 
 
 def broker(**properties: object) -> ThreadNodes:
-    """A single broker, in a thread of this process, for the block of a ``with``."""
+    """Returns a single broker, in a thread of this process, for the block of a ``with``."""
     return ThreadNodes(1, properties_from(properties))
 
 
 def cluster(count: int = 3, **properties: object) -> ProcessNodes:
-    """So many nodes, each in a process of its own, for the block of a ``with``: they can be killed, paused and started again."""
+    """Returns so many nodes, each in a process of its own, for the block of a ``with``: they can be killed, paused and restarted."""
     return ProcessNodes(count, properties_from(properties))
 
 
 def thread_cluster(count: int = 3, **properties: object) -> ThreadNodes:
-    """So many nodes in one thread of this process, for the block of a ``with``: they start sooner, and can be stopped, not killed."""
+    """Returns so many nodes in one thread of this process, for a ``with``: they start sooner, and can be stopped, not killed."""
     return ThreadNodes(count, properties_from(properties))

@@ -124,7 +124,7 @@ class _Link:
         return False
 
     def _begin(self, frame: memoryview) -> int:
-        """How often the request goes to the broker."""
+        """Returns how often the request goes to the broker."""
         try:
             return 1 if self._is_unread else self._begin_request(frame)
         except (DecodeError, KeyError):
@@ -252,7 +252,7 @@ class _Link:
 
 
 def _put_code(exchange: _Exchange, fault: Fault) -> bool:
-    """The broker's answer has the fault's code; False when there is no place for it."""
+    """Puts the fault's code into the broker's answer; False when there is no place for it."""
     api, version = exchange.api, exchange.version
     body = memoryview(exchange.answer)[LENGTH_BYTES:]
     _, position = decode_response_header(body, is_flexible=api.has_flexible_response_header(version))

@@ -45,7 +45,7 @@ def refusal(api: Api, version: int, request: Request, code: ErrorCode) -> Respon
 
 
 def place(struct: Struct, version: int, code: ErrorCode) -> bool:
-    """The answer has the code in the highest place that there is for it; whether there was one."""
+    """Puts the code into the highest place of the answer that can have it; False when there is none."""
     fields = _fields(struct, version)
     own = [name for name in fields if name.endswith("error_code")]
     if own and code in _OF_ALL.get(type(struct), {code}):
@@ -80,14 +80,14 @@ def _mirror(made: Struct, asked: Struct, version: int) -> None:
 
 
 def _lists(asked: Struct, version: int) -> Iterator[list[Any]]:
-    """The lists of the request that are not empty, in their order."""
+    """Yields the request's lists that are not empty, in their order."""
     for name, field in _fields(asked, version).items():
         if field.kind == "array" and getattr(asked, name):
             yield getattr(asked, name)
 
 
 def _name_of(element: type[Struct], kind: type) -> str:
-    """The field of the answer's element that has what was asked for: the first of that type."""
+    """Returns the name of the element's field for what was asked for: the first of that type."""
     return next(name for name, field in FIELDS[element].items() if type(field.default) is kind and not name.endswith("error_code"))
 
 

@@ -63,20 +63,20 @@ class Fault:
         self._owner = owner
 
     def fits(self, api_key: int, client_id: str | None, node_id: int) -> bool:
-        """Whether it is to happen to such a request."""
+        """True when the fault may happen to such a request."""
         if self.api_key != api_key or (self._times is not None and self._claimed >= self._times):
             return False
         return self._client_id in (None, client_id) and self._node_id in (None, node_id)
 
     def wait(self, times: int = 1, *, seconds: float = WAIT_SECONDS_MAX) -> None:
-        """It has happened so often; AssertionError when it did not in time."""
+        """Waits until it has happened so often; AssertionError when it did not in time."""
         changed = self._owner.changed
         with changed:
             if not changed.wait_for(lambda: self.happened >= times, seconds):
                 raise AssertionError(f"{self} {self.happened} times, not {times}")
 
     def withdraw(self) -> None:
-        """It no longer happens."""
+        """Withdraws the fault."""
         self._owner.remove(self)
 
     def __enter__(self) -> Self:
@@ -98,30 +98,30 @@ class Faults:
         self._waiting: list[Fault] = []
 
     def lost(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
-        """The request is carried out; the connection breaks in place of the answer."""
+        """Breaks the connection in place of an answer; the request is carried out."""
         return self._add(Fault(self, Kind.LOST, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
     def late(self, api: str, *, ms: float, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
-        """The answer comes so much later, and those after it on the same connection wait for it. Of all requests, unless ``times`` says."""
+        """Delays the answer; answers after it on the same connection wait for it. Applies to all requests, unless ``times`` says."""
         return self._add(Fault(self, Kind.LATE, _api_key(api), times=times, client_id=client_id, node_id=node_id, delay_ms=ms))
 
     def doubled(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
-        """The answer comes twice."""
+        """Sends the answer twice."""
         return self._add(Fault(self, Kind.DOUBLED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
     def repeated(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
-        """The request is carried out twice, and answered once: as when a client sends it again after a lost answer."""
+        """Carries the request out twice, and answers it once: as when a client repeats it after a lost answer."""
         return self._add(Fault(self, Kind.REPEATED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
     def error(
         self, api: str, code: str | ErrorCode, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None
     ) -> Fault:
-        """The answer has this error code, and what the request would change is not changed."""
+        """Answers with this error code; the request changes nothing."""
         key, found = _api_key(api), _code(code)
         return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
 
     def clear(self) -> None:
-        """Nothing goes wrong from now on."""
+        """Withdraws all faults."""
         with self.changed:
             self._waiting.clear()
 
@@ -133,7 +133,7 @@ class Faults:
     # By the nodes
 
     def claim(self, api_key: int, client_id: str | None, node_id: int) -> Fault | None:
-        """What is to happen to such a request; ``happen`` or ``release`` follows."""
+        """Returns the fault that is to happen to such a request; ``happen`` or ``release`` follows."""
         if not self._waiting:
             return None
         with self.changed:
@@ -143,13 +143,13 @@ class Faults:
             return found
 
     def happen(self, fault: Fault) -> None:
-        """It has happened to the request that claimed it."""
+        """Counts the fault: it has happened to the request that claimed it."""
         with self.changed:
             fault.happened += 1
             self.changed.notify_all()
 
     def release(self, fault: Fault) -> None:
-        """It did not happen to the request that claimed it, and waits for another one."""
+        """Gives the fault back: it did not happen to the request that claimed it, and waits for another one."""
         with self.changed:
             fault._claimed -= 1
 

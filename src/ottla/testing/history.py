@@ -41,7 +41,7 @@ class History:
         self._numbers = itertools.count(1)
 
     def watch(self, client: Any, name: str = "") -> Any:
-        """The client, whose sends and polls are recorded: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``."""
+        """Returns the client, recording sends and polls: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``."""
         return stand_in(self, client, name or f"client {next(self._numbers)}")
 
     def allow(self, *kinds: str) -> None:
@@ -54,24 +54,24 @@ class History:
     # What happened; watched clients call these, and so may a test
 
     def sending(self, process: str, topic: str, value: str, *, transaction: str = "") -> None:
-        """The send of a record has begun."""
+        """Records that the send of a record has started."""
         self._take(Operation(process, "invoke", "send", topic=topic, value=value, transaction=transaction))
 
     def sent(self, process: str, topic: str, value: str, *, partition: int, offset: int, transaction: str = "") -> None:
-        """It was acknowledged."""
+        """Records that the send was acknowledged."""
         self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
 
     def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
-        """A consumer got these records."""
+        """Records that a consumer got these records."""
         if records:
             self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
 
     def assigned(self, process: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """The consumer's next record of these partitions may be any: after an assignment, or a seek."""
+        """Records that the consumer may continue anywhere in these partitions: after an assignment, or a seek."""
         self._take(Operation(process, "ok", "assign", partitions=tuple(partitions)))
 
     def ended(self, process: str, transaction: str, kind: Literal["invoke", "ok"], *, is_commit: bool) -> None:
-        """The end of a transaction was asked for, or is done."""
+        """Records that the end of a transaction was asked for, or is done."""
         self._take(Operation(process, kind, "commit_transaction" if is_commit else "abort_transaction", transaction=transaction))
 
     def _take(self, event: Operation | tuple[Operation, list[Seen]]) -> None:
@@ -94,12 +94,12 @@ class History:
         return [event if isinstance(event, Operation) else _with_values(*event, known) for event in events]
 
     def write(self, path: str | Path) -> None:
-        """A file for ``ottla check-history``."""
+        """Writes a file for ``ottla check-history``."""
         with open(path, "wb") as out:
             out.writelines(write_history(self.operations))
 
     def judge(self) -> Verdict:
-        """The verdict over all that happened; topics are read to their ends before."""
+        """Returns the verdict over all that happened; reads the topics to their ends before."""
         if self.bootstrap:
             self._read_all()
         return judge(self.operations)
@@ -127,7 +127,7 @@ class History:
 
 
 def _read(bootstrap: str, partitions: Sequence[TopicPartition]) -> Iterator[Seen]:
-    """What is in the log. AssertionError when it cannot be read in half a minute."""
+    """Yields what is in the log. AssertionError when it cannot be read in half a minute."""
     if not partitions:
         return
     deadline = time.monotonic() + READ_SECONDS_MAX

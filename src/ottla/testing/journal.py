@@ -28,7 +28,7 @@ class Journal:
         self.position = 0
 
     def since(self, position: int) -> str:
-        """The lines that were written after that position, as far as they are kept."""
+        """Returns the lines that were written after that position, as far as they are kept."""
         with self._lock:
             lines = list(self._lines)
             count = min(self.position - position, len(lines))

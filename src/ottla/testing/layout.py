@@ -56,11 +56,11 @@ class Layout:
         return len(self.ports) == 1
 
     def data_of(self, node_id: int) -> Path:
-        """The node's log directory."""
+        """Returns the node's log directory."""
         return self.directory / f"node-{node_id}"
 
     def properties_of(self, node_id: int) -> dict[str, str]:
-        """The node's configuration."""
+        """Returns the node's configuration."""
         port, controller_port = self.ports[node_id]
         own = {"node.id": str(node_id), "log.dirs": str(self.data_of(node_id)), "listeners": f"PLAINTEXT://{HOST}:{port}"}
         if not self.is_alone:
@@ -78,7 +78,7 @@ class Layout:
 
 
 def _replicated(count: int) -> dict[str, str]:
-    """As many replicas as survive the death of any one node."""
+    """Returns settings with as many replicas as survive the death of any one node."""
     factor, in_sync = str(min(3, count)), "2" if count >= 3 else "1"
     return {
         "default.replication.factor": factor,
@@ -95,7 +95,7 @@ def properties_from(keys: Mapping[str, object]) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports that nobody listens on. Processes that choose at the same time begin anywhere, and so apart from each other."""
+    """Returns so many free ports. Processes that choose at the same time start at random ports, and so find different ones."""
     span = LAST_PORT - FIRST_PORT
     first = random.randrange(span)
     ports: list[int] = []

@@ -63,35 +63,35 @@ class ProcessNodes(Served):
         return "".join(texts)
 
     def log_file(self, node_id: int) -> Path:
-        """Where the node writes its log."""
+        """Returns the path of the node's log."""
         return self._layout.directory / f"node-{node_id}.log"
 
     def is_running(self, node_id: int) -> bool:
         return self._nodes[node_id].state is NodeState.SERVING and node_id not in self._paused
 
     def kill(self, node_id: int) -> None:
-        """The node has ended by SIGKILL; nothing of it was brought to an end before."""
+        """Kills the node by SIGKILL; nothing of it is ended in order before."""
         self._paused.discard(node_id)
         self._thread.run(self._nodes[node_id].kill())
 
     def pause(self, node_id: int) -> None:
-        """The node stands still (SIGSTOP): its connections are open, and nobody answers."""
+        """Pauses the node (SIGSTOP): its connections are open, and it does not answer."""
         self._signal(node_id, signal.SIGSTOP)
         self._paused.add(node_id)
 
     def resume(self, node_id: int) -> None:
-        """The node goes on after a pause (SIGCONT)."""
+        """Resumes the node after a pause (SIGCONT)."""
         self._signal(node_id, signal.SIGCONT)
         self._paused.discard(node_id)
 
     def stop(self, node_id: int) -> None:
-        """The node has ended in order (SIGTERM); it is resumed for that, if it is paused."""
+        """Stops the node in order (SIGTERM); it is resumed for that, if it is paused."""
         if node_id in self._paused:
             self.resume(node_id)
         self._thread.run(self._nodes[node_id].stop(seconds_max=STOP_SECONDS_MAX))
 
     def restart(self, node_id: int) -> None:
-        """The node serves again, with what it had: after a kill or a stop; one that runs is stopped in order before."""
+        """Starts the node again with its data: after a kill or a stop; a running node is stopped in order before."""
         if self._nodes[node_id].is_running:
             self.stop(node_id)
         self._thread.run(self._nodes[node_id].start())

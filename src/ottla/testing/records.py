@@ -18,18 +18,18 @@ class Seen(NamedTuple):
 
 
 def record_text(key: Any, value: Any) -> str:
-    """By which a record is known in a history. Both are bytes, text or None."""
+    """Returns the text that stands for a record in a history. Key and value are bytes, text or None."""
     texts = ["(null)" if part is None else part if isinstance(part, str) else _text(part) for part in (key, value)]
     return texts[1] if key is None else ": ".join(texts)
 
 
 def sent_text(client: Any, topic: str, key: Any, value: Any) -> str:
-    """The same of what an application gives to its producer, whose serializers are looked for where each client keeps them."""
+    """Returns the same text for what an application gives to its producer, with the serializers found where each client keeps them."""
     return record_text(_serialized(client, "key", topic, key), _serialized(client, "value", topic, value))
 
 
 def seen_in(polled: Any) -> Iterator[Seen]:
-    """The records of what a poll returned: a record or none, a list of them, or lists by partition. Errors are no records."""
+    """Yields the records that a poll returned: a record or none, a list, or lists by partition. Errors are no records."""
     if polled is None:
         return
     if isinstance(polled, Mapping):

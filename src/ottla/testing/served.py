@@ -33,7 +33,7 @@ class Served(ABC):
         """What the nodes have logged."""
 
     def topic(self, name: str = "topic", *, partitions: int = 1, replication_factor: int = -1, **configs: object) -> str:
-        """A topic that no other test has: its name begins with ``name``. Configurations are keyword arguments with ``_`` for ``.``."""
+        """Creates a topic with a new name that starts with ``name``. Configurations are keyword arguments with ``_`` for ``.``."""
         fresh = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[: TOPIC_NAME_LENGTH_MAX - 10]}-{next(_numbers)}"
         with Admin(self.bootstrap) as admin:
             error = admin.create_topics([NewTopic(fresh, partitions, replication_factor, configs=properties_from(configs))])[fresh]
@@ -43,7 +43,7 @@ class Served(ABC):
         return fresh
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The id of the node that leads the partition, once there is one that runs; KafkaError when there is none in half a minute."""
+        """Returns the id of the node that leads the partition, and waits until it runs; KafkaError when there is none in half a minute."""
         deadline = time.monotonic() + LEADER_SECONDS_MAX
         with Admin(self.bootstrap) as admin:
             while True:
@@ -60,4 +60,4 @@ class Served(ABC):
 
     @abstractmethod
     def is_running(self, node_id: int) -> bool:
-        """Whether the node serves: it was neither stopped nor killed, nor is it paused."""
+        """True when the node serves: it was neither stopped nor killed, nor is it paused."""

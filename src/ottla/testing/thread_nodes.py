@@ -65,16 +65,16 @@ class ThreadNodes(Served):
         return node_id in self._nodes
 
     def stop(self, node_id: int) -> None:
-        """The node has stopped in order; others lead what it led, if they can."""
+        """Stops the node in order; others lead what it led, if they can."""
         self._thread.run(self._stop(self._nodes.pop(node_id)))
 
     def start(self, node_id: int) -> None:
-        """The node, which was stopped, serves again, with what it had."""
+        """Starts a node that was stopped again, with its data."""
         assert node_id not in self._nodes, f"node {node_id} runs"
         self._thread.run(self._start(node_id))
 
     def restart(self, node_id: int) -> None:
-        """The node has stopped in order, if it ran, and serves again."""
+        """Stops the node in order, if it runs, and starts it again."""
         if node_id in self._nodes:
             self.stop(node_id)
         self.start(node_id)
@@ -115,7 +115,7 @@ class ThreadNodes(Served):
         await self._start(*layout.ports)
 
     async def _start(self, *node_ids: int) -> None:
-        """These nodes serve: together, since they wait for a majority."""
+        """Starts these nodes together, since they wait for a majority."""
         made = [self._made(node_id) for node_id in node_ids]
         async with asyncio.timeout(START_SECONDS_MAX):
             await asyncio.gather(*(node.start() for node in made))
@@ -134,7 +134,7 @@ class ThreadNodes(Served):
         await node.stop()
 
     async def _stop_all(self) -> None:
-        """All have left before any ends, and the active controller ends first: another one takes over from it, and it need not wait."""
+        """Stops all: every node leaves first; the active controller ends first, so that another one takes over and it need not wait."""
         nodes, self._nodes = list(self._nodes.values()), {}
         nodes.sort(key=lambda node: not node.controller.is_active)
         await asyncio.gather(*(node.leave() for node in nodes))

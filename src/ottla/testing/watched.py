@@ -77,7 +77,7 @@ class WatchedProducer(WatchedClient):
                 return found
 
     def produce(self, topic: str, *arguments: Any, callback: Any = None, **options: Any) -> Any:
-        """As confluent-kafka's."""
+        """Produces as confluent-kafka does."""
         options |= dict(zip(PRODUCE_ARGUMENTS, arguments))
         callback = options.pop("on_delivery", None) or callback
         landed = self._sending(topic, options.get("key"), options.get("value"))
@@ -91,7 +91,7 @@ class WatchedProducer(WatchedClient):
         return self._client.produce(topic, on_delivery=delivered, **options)
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> Any:
-        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key)."""
+        """Sends each record, (topic, value) or (topic, value, key), as ``send`` does."""
         listed = list(records)
         landed = [self._sending(topic, key[0] if key else None, value) for topic, value, *key in listed]
 
@@ -108,7 +108,7 @@ class WatchedProducer(WatchedClient):
         return self._client.begin_transaction(*arguments)
 
     def transaction(self) -> _Transaction:
-        """A block, of ``with`` or ``async with``, whose sends are committed at its end, and aborted when it raises."""
+        """Returns a block, for ``with`` or ``async with``, whose sends are committed at its end, and aborted when it raises."""
         return _Transaction(self)
 
     def _send(self, send: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -117,7 +117,7 @@ class WatchedProducer(WatchedClient):
         return _after(send(*arguments, **options), lambda result: _when_done(result, landed))
 
     def _sending(self, topic: str, key: Any, value: Any) -> Callable[[int, int], None]:
-        """The send of the record has begun; what is returned is called with where it landed."""
+        """Records that a send has started. The function that is returned is to be called with where the record landed."""
         text, transaction = sent_text(self._client, topic, key, value), self._transaction
         self._recorder.sending(self._process, topic, text, transaction=transaction)
 
@@ -212,7 +212,7 @@ class WatchedConsumer(WatchedClient):
 
 
 def stand_in(recorder: Recorder, client: Any, process: str) -> WatchedClient:
-    """The client, watched. TypeError for what neither sends nor polls."""
+    """Returns the client, watched. TypeError for what neither sends nor polls."""
     if hasattr(client, "produce") or hasattr(client, "send"):
         return WatchedProducer(recorder, client, process)
     if any(hasattr(client, name) for name in POLLS):
@@ -221,7 +221,7 @@ def stand_in(recorder: Recorder, client: Any, process: str) -> WatchedClient:
 
 
 def _after(result: Any, then: Callable[[Any], Any]) -> Any:
-    """What ``then`` makes of the result; a coroutine's, once it is awaited."""
+    """Applies ``then`` to the result; to a coroutine's, once it is awaited."""
     if not inspect.iscoroutine(result):
         return then(result)
 
@@ -232,7 +232,7 @@ def _after(result: Any, then: Callable[[Any], Any]) -> Any:
 
 
 def _when_done(result: Any, landed: Callable[[int, int], None]) -> Any:
-    """The result of a send, a future or what it returns, which says where the record landed."""
+    """Returns the result of a send, a future or what it returns, after noting where the record landed."""
 
     def note(metadata: Any) -> None:
         if metadata.offset is not None and metadata.offset >= 0:
@@ -253,7 +253,7 @@ def _when_done(result: Any, landed: Callable[[int, int], None]) -> Any:
 
 
 def _reads_uncommitted(client: Any) -> bool:
-    """Whether a consumer gets what transactions have aborted, where the client says so."""
+    """True when the consumer also reads aborted records, where the client says so."""
     config = getattr(client, "config", None)
     level = config.get("isolation_level") if isinstance(config, dict) else getattr(client, "_isolation_level", None)
     return level == "read_uncommitted"

@@ -32,7 +32,7 @@ LONE_MARK: Final = "meta.properties"
 
 
 def core_count(text: str) -> int:
-    """The number, or with ``auto`` the cores that this process may run on: below taskset or in a cpuset fewer than the machine has."""
+    """Returns the number, or with ``auto`` the cores that this process may run on, fewer than the machine's under taskset or a cpuset."""
     if text == "auto":
         return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if not text.isdigit() or not 1 <= int(text) <= CORES_MAX:
@@ -41,7 +41,7 @@ def core_count(text: str) -> int:
 
 
 def described(place: Place, config: BrokerConfig, count: int, *, is_auto: bool, new_id: Callable[[], str]) -> ClusterFile:
-    """The brokers that are here, and those that are new. PlaceError for a directory of something else, and for fewer than there are."""
+    """Returns the brokers that are here, and the new ones. PlaceError for a directory of something else, and for fewer than there are."""
     found, first = place.read(), config.node_id
     if found is None:
         _check_unused(place, config.log_dirs)
@@ -90,7 +90,7 @@ class _Ports:
 
 
 def cores_plans(cluster: ClusterFile, given: Mapping[str, str]) -> list[NodePlan]:
-    """All brokers, by their ids. KafkaError INVALID_CONFIG for what several of them cannot have."""
+    """Returns all brokers' plans, by their ids. KafkaError INVALID_CONFIG for what several of them cannot have."""
     config = BrokerConfig(given)
     _check_roles(config)
     ports = _ports(config, len(cluster.nodes), len(cluster.voters))

@@ -13,7 +13,7 @@ from ottla.config import BrokerConfig
 
 
 def start_cores(given: dict[str, str], count: int, *, is_auto: bool, log_level: str, log_format: str, ready_file: str | None) -> None:
-    """Until SIGTERM or Ctrl-C. A broker that fails is reported and started again."""
+    """Runs the brokers until SIGTERM or Ctrl-C. A broker that fails is reported and started again."""
     from ottla.broker.formatting import random_uuid
     from ottla.runtime.world import real_world
 

@@ -21,7 +21,7 @@ LOG_FILE: Final = "supervisor.log"
 
 
 def start_detached(arguments: Sequence[str]) -> int:
-    """All nodes serve, and the announcement is printed; or the supervisor has ended. The exit code."""
+    """Waits until all nodes serve, and the announcement is printed; or the supervisor has ended. Returns the exit code."""
     ready, told = os.pipe()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -50,7 +50,7 @@ def start_detached(arguments: Sequence[str]) -> int:
 
 
 def take_descriptor() -> int | None:
-    """Where the command that started this one waits for the announcement; nodes do not inherit it."""
+    """Returns where the command that started this one waits for the announcement; nodes do not inherit it."""
     text = os.environ.pop(READY_VARIABLE, None)
     if text is None:
         return None
@@ -59,7 +59,7 @@ def take_descriptor() -> int | None:
 
 
 def announce_detached(descriptor: int, announcement: str, place: Place) -> None:
-    """The command that waits has the announcement and ends; what this process says from now on is in the directory."""
+    """Sends the announcement to the command that waits, which ends; what this process says from now on goes to the directory."""
     log = os.open(os.path.join(place.path, LOG_FILE), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(log, sys.stderr.fileno())
     os.close(log)

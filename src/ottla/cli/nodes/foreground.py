@@ -63,7 +63,7 @@ class Foreground:
         )
 
     async def run(self) -> None:
-        """All nodes have ended. NodeFailed when one did not start."""
+        """Runs until all nodes have ended. NodeFailed when one did not start."""
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup says of SIGHUP
@@ -119,7 +119,7 @@ class Foreground:
         return Answer(state=msgspec.Raw(msgspec.json.encode(self._state())))
 
     async def _add(self) -> None:
-        """One broker more. It is one of the cluster's from its format on, whether or not it starts: its id is not given again."""
+        """Adds a broker. It belongs to the cluster from its format on, whether or not it starts: its id is not given again."""
         if self._plan_another is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "this is `ottla broker start --cores`: start it with more cores to add brokers")
         if self._stopping.is_set():
@@ -149,7 +149,7 @@ class Foreground:
         return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home)
 
     def _write_state(self) -> None:
-        """As a full disk may refuse it: nodes are watched and stopped without it, too."""
+        """Writes the state, which a full disk may refuse: nodes are watched and stopped without it, too."""
         try:
             self._place.write_state(self._state())
         except OSError as error:
@@ -175,14 +175,14 @@ async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]
 
 
 def wait_for_orphans(plans: list[NodePlan]) -> None:
-    """No node of an earlier run is left. PlaceError when one still runs."""
+    """Waits until no node of an earlier run is left. PlaceError when one still runs."""
     log_dirs = [path for plan in plans for path in plan.log_dirs]
     if not wait_until_free(log_dirs):
         raise PlaceError(f"a log directory of {os.path.dirname(log_dirs[0])} and its neighbours is still in use by a broker; stop it first")
 
 
 def run_foreground(make: Callable[[], Awaitable[Foreground]]) -> None:
-    """Until all nodes have ended."""
+    """Runs until all nodes have ended."""
 
     async def run() -> None:
         await (await make()).run()
@@ -191,7 +191,7 @@ def run_foreground(make: Callable[[], Awaitable[Foreground]]) -> None:
 
 
 def say(text: str) -> None:
-    """One line on standard error, if there still is a reader: the nodes run on without one."""
+    """Writes one line on standard error, if there still is a reader: the nodes run on without one."""
     try:
         sys.stderr.write(f"ottla: {text}\n")
         sys.stderr.flush()

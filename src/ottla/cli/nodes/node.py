@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def serve(order: NodeOrder) -> None:
-    """Until SIGTERM, or until the supervisor has ended."""
+    """Serves until SIGTERM, or until the supervisor has ended."""
     from ottla.broker.requests.listeners import advertised
     from ottla.runtime.serve import run_broker
 

@@ -82,7 +82,7 @@ class Place:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """This process has it until it ends. PlaceError when another one has it, or something else is in the directory."""
+        """Locks the directory until this process ends. PlaceError when another one has it, or something else is in the directory."""
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         descriptor = os.open(self._file(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -105,7 +105,7 @@ class Place:
         return sorted(name for name in os.listdir(self.path) if name not in _HARMLESS)
 
     def read(self) -> ClusterFile | None:
-        """What the cluster is; None where there is none. PlaceError when the file is damaged."""
+        """Returns the cluster's description; None where there is none. PlaceError when the file is damaged."""
         try:
             with open(self._file(CLUSTER_FILE), "rb") as file:
                 found = msgspec.json.decode(file.read(), type=ClusterFile)
@@ -121,7 +121,7 @@ class Place:
         self._write(CLUSTER_FILE, msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
 
     def state(self) -> PlaceState | None:
-        """Who ran when the file was written; whether they still do is answered by the supervisor alone."""
+        """Returns which nodes ran when the file was written; whether they still do, only the supervisor knows."""
         try:
             with open(self._file(STATE_FILE), "rb") as file:
                 return msgspec.json.decode(file.read(), type=PlaceState)
@@ -129,17 +129,17 @@ class Place:
             return None
 
     def write_state(self, state: PlaceState) -> None:
-        """Not durable: after the end of the machine nothing of it is true."""
+        """Writes the state, not durably: after the end of the machine nothing of it is true."""
         self._write(STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n", is_durable=False)
 
     def write_properties(self, node_id: int, properties: Mapping[str, str]) -> None:
-        """For people, and for ``ottla broker start FILE``; it is written again at each start."""
+        """Writes a node's properties, for people and for ``ottla broker start FILE``, again at each start."""
         lines = ["# Written by `ottla cluster start` at each start: change a key by its option -X KEY=VALUE."]
         lines += [f"{key}={value}" for key, value in properties.items()]
         self._write(os.path.join(f"node-{node_id}", "server.properties"), ("\n".join(lines) + "\n").encode("latin-1", "backslashreplace"))
 
     def remove_state(self) -> None:
-        """Nothing runs from now on."""
+        """Removes the state, since nothing runs from now on."""
         for name in (STATE_FILE, "control.sock"):
             try:
                 os.unlink(self._file(name))
@@ -153,7 +153,7 @@ class Place:
         return os.path.join(self.path, name)
 
     def _write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
-        """A reader finds the old content or the new one, and so does the next start after a crash if it is durable."""
+        """Replaces the file: a reader finds the old content or the new one, and so does the next start after a crash if it is durable."""
         path = self._file(name)
         temporary = f"{path}.tmp"
         with open(temporary, "wb") as file:
@@ -165,7 +165,7 @@ class Place:
 
 
 def wait_until_free(log_dirs: list[str]) -> bool:
-    """No broker has these log directories. False when one still does after ``ORPHANS_SECONDS_MAX``.
+    """Waits until no broker has these log directories. False when one still does after ``ORPHANS_SECONDS_MAX``.
 
     Nodes whose supervisor was killed need a moment for their stop.
     """

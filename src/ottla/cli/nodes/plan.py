@@ -53,13 +53,13 @@ def voters_among(node_ids: list[int]) -> list[int]:
 
 
 def replicating(count: int) -> dict[str, str]:
-    """What a new cluster of so many nodes begins with: as many replicas as survive the loss of any one node without an outage."""
+    """Returns a new cluster's first settings: as many replicas as survive the loss of any one node without an outage."""
     factor, min_isr = str(min(REPLICAS, count)), str(MIN_ISR if count >= REPLICAS else 1)
     return {"default.replication.factor": factor, "min.insync.replicas": min_isr, "offsets.topic.replication.factor": factor}
 
 
 def replication_of(cluster: ClusterFile) -> str:
-    """What topics get that say nothing else, and what that means."""
+    """Returns what topics get that say nothing else, and what that means."""
     from ottla.config import BrokerConfig
 
     config = BrokerConfig(cluster.properties)
@@ -76,7 +76,7 @@ def check_shared(properties: Mapping[str, str]) -> None:
 
 
 def cluster_plans(place: Place, cluster: ClusterFile) -> list[NodePlan]:
-    """All nodes, by their ids."""
+    """Returns all nodes' plans, by their ids."""
     return [cluster_plan(place, cluster, node_id) for node_id in cluster.nodes]
 
 
@@ -124,7 +124,7 @@ def check(plans: Iterable[NodePlan]) -> None:
 
 
 def choose_ports(count: int, first: int) -> int:
-    """The first of so many free ports on end, at or above that one. KafkaError when there are none."""
+    """Returns the first of so many free ports on end, at or above that one. KafkaError when there are none."""
     port = first
     while port + count - 1 <= LAST_PORT:
         taken = [number for number in range(port, port + count) if not is_free(HOST, number)]
@@ -142,7 +142,7 @@ def check_free(addresses: Iterable[tuple[str, int]], way_out: str) -> None:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a node could bind it now."""
+    """True when a node could bind it now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -41,7 +41,7 @@ class Standing:
 
 
 def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
-    """As the nodes that serve answer: DescribeCluster for the brokers, DescribeQuorum, which the active controller answers, for it."""
+    """Asks the nodes that serve: DescribeCluster for the brokers, DescribeQuorum, which the active controller answers, for it."""
     from ottla.sync import Admin
 
     serving = [node.address for node in state.nodes if node.state == "serving" and node.address is not None]

@@ -68,7 +68,7 @@ def broker_dashboard() -> dict[str, Any]:
 
 
 def lag_dashboard() -> dict[str, Any]:
-    """How far groups lag. Its page, /metrics/lag, is scraped as a job of its own."""
+    """Returns a dashboard of groups' lag. Its page, /metrics/lag, is scraped as a job of its own."""
     lag, group = "kafka_consumergroup_lag", "{{consumergroup}} {{topic}}"
     offset = "kafka_topic_partition_current_offset"
     rows = {

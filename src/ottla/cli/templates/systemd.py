@@ -9,7 +9,7 @@ STOP_SECONDS: Final = 60
 
 
 def unit(*, command: str, properties: str, user: str, cores: str | None = None) -> str:
-    """The text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
+    """Returns the text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
 
     Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
 

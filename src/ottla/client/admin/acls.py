@@ -40,7 +40,7 @@ class AclFilter:
 
 class AclAdmin(AdminBase):
     async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, Outcome]:
-        """They are in force where this broker asks; one that is there already is no error."""
+        """Creates the ACLs, which are in force at the broker that answers; an ACL that exists already is no error."""
         wanted = list(dict.fromkeys(acls))
         creations = [
             AclCreation(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
@@ -50,7 +50,7 @@ class AclAdmin(AdminBase):
         return {acl: error_of(result.error_code, result.error_message) for acl, result in zip(wanted, response.results, strict=True)}
 
     async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """Those that fit, in order; all without a filter."""
+        """Returns the ACLs that match the filter, in order; all without a filter."""
         wanted = wanted or AclFilter()
         request = DescribeAclsRequest(
             wanted.resource_type, wanted.resource_name, wanted.pattern_type, wanted.principal, wanted.host, wanted.operation,
@@ -73,7 +73,7 @@ class AclAdmin(AdminBase):
         )
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """The ACLs that fit each filter, which are removed, all or none. KafkaError of the first filter that is refused."""
+        """Deletes the ACLs that match each filter, all or none, and returns them. KafkaError of the first filter that is refused."""
         asked = [
             DeleteAclsFilter(
                 one.resource_type, one.resource_name, one.pattern_type, one.principal, one.host, one.operation, one.permission

@@ -28,7 +28,7 @@ class AdminBase:
         await self._cluster.close()
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-        """The partitions by the broker that leads them now, and those without a leader."""
+        """Returns the partitions by their present leader, and the partitions without a leader."""
         wanted = list(partitions)
         await self._cluster.refresh({partition.topic for partition in wanted})
         leaders: dict[int, list[TopicPartition]] = {}
@@ -42,7 +42,7 @@ class AdminBase:
         return dict(sorted(leaders.items())), orphans
 
     async def _until_loaded(self, ask: Callable[[], Awaitable[T]], *, also: frozenset[ErrorCode] = frozenset()) -> T:
-        """What ``ask`` returns, repeated for as long as it raises that the coordinator is elsewhere or loading, or one of ``also``."""
+        """Returns what ``ask`` returns, called again while it raises that the coordinator is elsewhere or loading, or one of ``also``."""
         deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
         attempt = 0
         while True:
@@ -55,7 +55,7 @@ class AdminBase:
                 attempt += 1
 
     async def _coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
-        """Of the group, or of the transactional id. Waits while the coordinator is being found or loaded."""
+        """Returns the coordinator of the group, or of the transactional id. Waits while it is being found or loaded."""
         deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
         attempt = 0
         while True:
@@ -82,7 +82,7 @@ def without_leader(partition: TopicPartition) -> KafkaError:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partitions' indexes, topic by topic."""
+    """Returns the partitions' indexes, topic by topic."""
     topics: dict[str, list[int]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition.partition)

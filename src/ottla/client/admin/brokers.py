@@ -45,7 +45,7 @@ class Feature:
 
 class BrokerAdmin(AdminBase):
     async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
-        """The cluster's id, its controller and its brokers: those that serve, or all that are registered (KIP-1073)."""
+        """Returns the cluster's id, its controller and its brokers: the serving ones, or all that are registered (KIP-1073)."""
         request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
         response = await self._cluster.ask(None, request, DescribeClusterResponse)
         raise_for(response.error_code, response.error_message)
@@ -54,7 +54,7 @@ class BrokerAdmin(AdminBase):
         return ClusterDescription(response.cluster_id, response.controller_id, nodes, fenced)
 
     async def describe_log_dirs(self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True) -> dict[int, list[LogDir]]:
-        """The log directories of each broker, or of these, with their replicas, sizes and space."""
+        """Returns the log directories of each broker, or of the given ones, with their replicas, sizes and space."""
         await self._cluster.refresh()
         request = DescribeLogDirsRequest(None if with_replicas else [])
         results: dict[int, list[LogDir]] = {}
@@ -65,7 +65,7 @@ class BrokerAdmin(AdminBase):
         return results
 
     async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
-        """The broker has begun to move its replicas to these log directories; ``describe_log_dirs`` shows how far it is.
+        """Asks the broker to move replicas to these log directories; ``describe_log_dirs`` shows the progress.
 
         REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the directory if it comes to be.
         """
@@ -95,7 +95,7 @@ class BrokerAdmin(AdminBase):
         return QuorumDescription(found.leader_id, found.leader_epoch, found.high_watermark, voters, observers)
 
     async def describe_features(self) -> list[Feature]:
-        """By name: the level that each has in the cluster, and those that the broker supports."""
+        """Returns the features by name: the level of each in the cluster, and the levels that the broker supports."""
         response = await self._cluster.ask(None, ApiVersionsRequest(SOFTWARE_NAME, __version__), ApiVersionsResponse)
         raise_for(response.error_code, None)
         levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
@@ -103,7 +103,7 @@ class BrokerAdmin(AdminBase):
         return [Feature(name, levels.get(name, 0), *supported.get(name, (0, 0))) for name in sorted(levels.keys() | supported.keys())]
 
     async def unregister_broker(self, node_id: int) -> None:
-        """The broker, which no longer runs, leaves the cluster; its replicas stay where they are assigned."""
+        """Removes a broker that no longer runs from the cluster; its replicas stay where they are assigned."""
         response = await self._cluster.ask(None, UnregisterBrokerRequest(node_id), UnregisterBrokerResponse)
         raise_for(response.error_code, response.error_message)
 
@@ -115,13 +115,13 @@ class BrokerAdmin(AdminBase):
         validate_only: bool = False,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
-        """All the features are at these levels, or none was moved: KafkaError."""
+        """Sets all these features to these levels, or none: KafkaError."""
         updates = [FeatureUpdateKey(name, level, upgrade_type is not UpgradeType.UPGRADE, upgrade_type) for name, level in levels.items()]
         response = await self._cluster.ask(None, UpdateFeaturesRequest(timeout_ms, updates, validate_only), UpdateFeaturesResponse)
         raise_for(response.error_code, response.error_message)
 
     async def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
-        """The producers that each partition's leader remembers."""
+        """Returns the producers that each partition's leader remembers."""
         leaders, orphans = await self._by_leader(partitions)
         results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, led in leaders.items():

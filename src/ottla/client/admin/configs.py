@@ -47,7 +47,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 class ConfigAdmin(AdminBase):
     async def describe_configs(self, resource: ConfigResource) -> dict[str, ConfigEntry]:
-        """Every key of the resource, by name: its value, where that comes from, synonyms and documentation."""
+        """Returns every key of the resource, by name: its value, the value's source, synonyms and documentation."""
         kind, name = wire_of(resource)
         request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], True, True)
         [result] = (await self._ask(resource, request, DescribeConfigsResponse)).results
@@ -55,7 +55,7 @@ class ConfigAdmin(AdminBase):
         return {found.name: entry_of(found) for found in result.configs}
 
     async def describe_config_of_topics(self, names: Iterable[str], key: str) -> dict[str, str | None]:
-        """The value of one key for each of these topics; those that no longer exist are left out."""
+        """Returns the value of one key for each of these topics; topics that no longer exist are left out."""
         values: dict[str, str | None] = {}
         left = list(names)
         while left:
@@ -69,7 +69,7 @@ class ConfigAdmin(AdminBase):
         return values
 
     async def alter_configs(self, changes: Mapping[C, ConfigChanges], *, validate_only: bool = False) -> None:
-        """The keys have these values; the others of the resources are as they were. Of a resource all are changed, or none.
+        """Sets these keys; other keys of the resources stay as they were. Of one resource all keys are changed, or none.
 
         ``{Topic("orders"): {"retention.ms": 3_600_000, "cleanup.policy": Append("compact"), "flush.ms": None}}``; None removes a value.
         KafkaError when a resource is refused, with the others that were as notes; the rest is changed.
@@ -90,7 +90,7 @@ class ConfigAdmin(AdminBase):
             raise problems[0]
 
     async def replace_configs(self, resource: ConfigResource, values: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """The resource has exactly these values of its own, and loses its others. KafkaError when one of them cannot be."""
+        """Replaces all of the resource's own values by these. KafkaError when one of them is refused."""
         kind, name = wire_of(resource)
         configs = [replacing.AlterableConfig(*value) for value in values.items()]
         request = replacing.AlterConfigsRequest([replacing.AlterConfigsResource(kind, name, configs)], validate_only)
@@ -98,7 +98,7 @@ class ConfigAdmin(AdminBase):
         raise_for(result.error_code, result.error_message)
 
     async def list_config_resources(self, kinds: Iterable[ConfigKind] = ()) -> list[ConfigResource]:
-        """Each resource that has, or may have, a configuration: of these kinds, or of all."""
+        """Returns each resource that has, or may have, a configuration: of these kinds, or of all."""
         request = ListConfigResourcesRequest([kind.value for kind in kinds])
         response = await self._cluster.ask(None, request, ListConfigResourcesResponse)
         raise_for(response.error_code, None)
@@ -139,7 +139,7 @@ class ConfigAdmin(AdminBase):
         }
 
     async def _ask(self, resource: ConfigResource, request: Request, response_type: type[R]) -> R:
-        """A broker knows its own values; the others are known to all."""
+        """Asks the broker itself about its own values; any broker about the others."""
         if not isinstance(resource, Broker | BrokerLoggers) or resource.node_id is None:
             return await self._cluster.ask(None, request, response_type)
         await self._cluster.refresh()

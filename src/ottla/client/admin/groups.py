@@ -53,7 +53,7 @@ class GroupAdmin(AdminBase):
     """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them."""
 
     async def list_groups(self) -> list[GroupListing]:
-        """The groups of every broker."""
+        """Returns the groups of every broker."""
         await self._cluster.refresh()
         groups: list[GroupListing] = []
         for node_id in sorted(self._cluster.nodes):
@@ -89,7 +89,7 @@ class GroupAdmin(AdminBase):
         return GroupDescription(group_id, found.group_state, found.protocol_type, found.protocol_data, members)
 
     async def _consumer_group(self, group_id: str) -> GroupDescription | None:
-        """None when there is no consumer group of that name, or the cluster knows no consumer groups."""
+        """Returns None when there is no consumer group of that name, or the cluster knows no consumer groups."""
 
         async def ask() -> DescribedConsumerGroup | None:
             node_id = await self._coordinator(group_id)
@@ -114,7 +114,7 @@ class GroupAdmin(AdminBase):
         )
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
-        """None for each group that was deleted with its offsets, else why not: NON_EMPTY_GROUP while it has members."""
+        """Deletes groups and their offsets: None for each that was deleted, else why not: NON_EMPTY_GROUP while it has members."""
         results: dict[str, KafkaError | None] = {}
         for group_id in group_ids:
 
@@ -132,7 +132,7 @@ class GroupAdmin(AdminBase):
     async def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without a commit are left out. All partitions when None.
+        """Returns the group's committed offsets; partitions without a commit are left out. All partitions when None.
 
         Offsets in a transaction that is still open are not committed: ``pending_offsets`` says where there are some.
         """
@@ -147,7 +147,7 @@ class GroupAdmin(AdminBase):
         }
 
     async def pending_offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
-        """The partitions of which a transaction that is still open has offsets of the group: its consumers wait for the end of it."""
+        """Returns the partitions whose offsets of the group are in an open transaction: consumers wait for its end."""
         response = await self._offsets(group_id, partitions, require_stable=True)
         return {
             TopicPartition(topic.name, found.partition_index)
@@ -172,7 +172,7 @@ class GroupAdmin(AdminBase):
         return await self._until_loaded(ask)
 
     async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
-        """The empty group's offsets are set, each with this text. KafkaError when it has members, or a partition is not known."""
+        """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for partition, offset in offsets.items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
@@ -189,7 +189,7 @@ class GroupAdmin(AdminBase):
         await self._until_loaded(ask)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Outcome]:
-        """What the group has committed for the partitions is deleted. KafkaError for an error of the group."""
+        """Deletes the group's committed offsets of the partitions. KafkaError for an error of the group."""
         wanted = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
             for topic, indexes in by_topic(partitions).items()

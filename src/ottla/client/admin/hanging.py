@@ -56,7 +56,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition] | None = None, *, longer_than_ms: int = LONGER_THAN_MS
     ) -> list[HangingTransaction]:
-        """Those whose last record is older than that and that no coordinator has open. All partitions when None."""
+        """Returns the transactions whose last record is older than that and that no coordinator has open. All partitions when None."""
         if partitions is None:
             topics = await self.list_topics()
             partitions = [TopicPartition(name, index) for name, topic in topics.items() for index in topic.partitions]
@@ -68,7 +68,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         return sorted((found for found in hanging if _identity(found) in still), key=lambda found: found.partition)
 
     async def end_hanging_transaction(self, hanging: HangingTransaction) -> None:
-        """The partition has the marker that the coordinator had decided on, if the transaction still hangs as it was found.
+        """Writes the marker that the coordinator had decided on into the partition, if the transaction still hangs as it was found.
 
         INVALID_REQUEST when no coordinator knows the outcome: see ``abort_transaction``; INVALID_TXN_STATE when it no longer hangs.
         """
@@ -88,7 +88,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         await self._write_marker(hanging.partition, marker)
 
     async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
-        """The transactions that the partitions have open. KafkaError for a partition that cannot say."""
+        """Returns the transactions that the partitions have open. KafkaError for a partition that cannot say."""
         found: list[HangingTransaction] = []
         for partition, states in (await self.describe_producers(partitions)).items():
             if isinstance(states, KafkaError):
@@ -97,7 +97,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         return found
 
     async def _judged(self, suspect: HangingTransaction) -> HangingTransaction | None:
-        """The suspect with what its coordinator knows; None when the transaction is open there."""
+        """Returns the suspect with what its coordinator knows; None when the transaction is open there."""
         names = [found.transactional_id for found in await self.list_transactions(producer_ids=[suspect.producer_id])]
         for known in (await self.describe_transactions(names)).values():
             if isinstance(known, KafkaError):

@@ -139,7 +139,7 @@ ConfigChanges = Mapping[str, ConfigChange]
 
 
 def wire_of(resource: ConfigResource) -> tuple[int, str]:
-    """The resource as requests name it. TypeError for what is none."""
+    """Returns the resource as requests name it. TypeError for anything else."""
     match resource:
         case Topic(name):
             return ConfigKind.TOPIC.value, name
@@ -155,7 +155,7 @@ def wire_of(resource: ConfigResource) -> tuple[int, str]:
 
 
 def resource_of(kind: int, name: str) -> ConfigResource:
-    """The resource that an answer names. UNSUPPORTED_VERSION for a kind that this client does not know."""
+    """Returns the resource that an answer names. UNSUPPORTED_VERSION for a kind that this client does not know."""
     match kind:
         case ConfigKind.TOPIC.value:
             return Topic(name)
@@ -171,7 +171,7 @@ def resource_of(kind: int, name: str) -> ConfigResource:
 
 
 def alterable(key: str, change: ConfigChange) -> AlterableConfig:
-    """The change of one key, as requests have it."""
+    """Returns the change of one key in the form of requests."""
     match change:
         case None:
             return AlterableConfig(key, 1, None)
@@ -187,7 +187,7 @@ def alterable(key: str, change: ConfigChange) -> AlterableConfig:
 
 
 def entry_of(found: DescribeConfigsResourceResult) -> ConfigEntry:
-    """What an answer says of one key."""
+    """Returns one key's entry, from an answer."""
     return ConfigEntry(
         found.name,
         found.value,

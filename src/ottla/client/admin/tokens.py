@@ -37,7 +37,7 @@ class DelegationToken:
 
 class TokenAdmin(AdminBase):
     async def create_token(self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1) -> DelegationToken:
-        """A token for who asks, or for another ``owner``. KafkaError with the broker's code when it is refused."""
+        """Creates a token for the caller, or for another ``owner``. KafkaError with the broker's code when it is refused."""
         of = None if owner is None else Principal.parse(owner)
         parsed = [Principal.parse(renewer) for renewer in renewers]
         request = CreateDelegationTokenRequest(
@@ -60,7 +60,7 @@ class TokenAdmin(AdminBase):
         )
 
     async def describe_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
-        """Those that who asks may see: of these owners, or all."""
+        """Returns the tokens that the caller may see: of these owners, or all."""
         parsed = None if owners is None else [Principal.parse(owner) for owner in owners]
         asked = None if parsed is None else [DescribedOwner(owner.kind, owner.name) for owner in parsed]
         answer = await self._cluster.ask(None, DescribeDelegationTokenRequest(asked), DescribeDelegationTokenResponse)
@@ -80,13 +80,13 @@ class TokenAdmin(AdminBase):
         ]
 
     async def renew_token(self, hmac: Secret, *, period_ms: int = -1) -> int:
-        """When the token will expire; ``period_ms`` from now, or what the cluster gives."""
+        """Renews the token for ``period_ms``, or for the cluster's default. Returns when it will expire."""
         answer = await self._cluster.ask(None, RenewDelegationTokenRequest(_bytes(hmac), period_ms), RenewDelegationTokenResponse)
         _check(answer.error_code)
         return answer.expiry_timestamp_ms
 
     async def expire_token(self, hmac: Secret, *, period_ms: int = -1) -> int:
-        """The token expires ``period_ms`` from now: when that is. A negative one removes it at once."""
+        """Lets the token expire ``period_ms`` from now, and returns that time. A negative period removes it at once."""
         answer = await self._cluster.ask(None, ExpireDelegationTokenRequest(_bytes(hmac), period_ms), ExpireDelegationTokenResponse)
         _check(answer.error_code)
         return answer.expiry_timestamp_ms

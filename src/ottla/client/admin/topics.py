@@ -58,19 +58,19 @@ class TopicAdmin(AdminBase):
     """Each method answers for each item; one failure spoils no other."""
 
     async def create_topics(self, topics: Sequence[NewTopic], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
-        """None for each topic that was created, else why not."""
+        """Creates topics: None for each topic that was created, else why not."""
         request = CreateTopicsRequest([_creatable(topic) for topic in topics], timeout_ms, False)
         response = await self._cluster.ask(None, request, CreateTopicsResponse)
         return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
-        """None for each topic that was deleted, else why not."""
+        """Deletes topics: None for each topic that was deleted, else why not."""
         request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], list(names), timeout_ms)
         response = await self._cluster.ask(None, request, DeleteTopicsResponse)
         return {result.name or "": error_of(result.error_code, result.error_message) for result in response.responses}
 
     async def list_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic, internal ones too."""
+        """Returns every topic, internal ones too."""
         return await self._cluster.all_topics()
 
     async def describe_topic(self, name: str) -> TopicMetadata:
@@ -82,7 +82,7 @@ class TopicAdmin(AdminBase):
         return found
 
     async def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
-        """All partitions of all topics, as far as they have been read in pages, with their eligible leader replicas (KIP-966)."""
+        """Returns all partitions of all topics with their eligible leader replicas (KIP-966), read page by page."""
         found: dict[TopicPartition, PartitionDescription] = {}
         cursor: describing.Cursor | None = None
         while True:
@@ -97,7 +97,7 @@ class TopicAdmin(AdminBase):
             cursor = describing.Cursor(response.next_cursor.topic_name, response.next_cursor.partition_index)
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
-        """The first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
+        """Returns the first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
         return await offsets_for_times(self._cluster, {partition_of(partition): int(time) for partition, time in times.items()})
 
     async def create_partitions(
@@ -108,7 +108,7 @@ class TopicAdmin(AdminBase):
         validate_only: bool = False,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> dict[str, Outcome]:
-        """The topics have so many partitions. ``assignments`` are the replicas of the new ones, by topic."""
+        """Raises the topics' partition counts to these. ``assignments`` are the replicas of the new partitions, by topic."""
         topics = []
         for name, count in counts.items():
             rows = (assignments or {}).get(name)
@@ -122,7 +122,7 @@ class TopicAdmin(AdminBase):
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, int | KafkaError]:
-        """The partitions begin at the offsets (-1: at their high watermark); where each begins now, or why not there."""
+        """Deletes the records before the offsets (-1: before the high watermark). Returns each partition's new start, or the error."""
         leaders, orphans = await self._by_leader(offsets)
         results: dict[TopicPartition, int | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, partitions in leaders.items():
@@ -142,7 +142,7 @@ class TopicAdmin(AdminBase):
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, Outcome]:
-        """The preferred replicas lead; with ``unclean`` any replica may, of a partition that has no leader. All partitions when None."""
+        """Lets the preferred replicas lead; with ``unclean`` any replica, where a partition has no leader. All partitions when None."""
         wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions).items()]
         request = electing.ElectLeadersRequest(int(unclean), wanted, timeout_ms)
         response = await self._cluster.ask(None, request, electing.ElectLeadersResponse)
@@ -156,7 +156,7 @@ class TopicAdmin(AdminBase):
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, Outcome]:
-        """The partitions are on their way to these replicas; None takes a move back."""
+        """Starts to move the partitions to these replicas; None cancels a move."""
         topics = []
         for topic, indexes in by_topic(replicas).items():
             rows = {index: replicas[TopicPartition(topic, index)] for index in indexes}
@@ -172,7 +172,7 @@ class TopicAdmin(AdminBase):
         }
 
     async def list_partition_reassignments(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[TopicPartition, Reassignment]:
-        """The moves that are under way."""
+        """Returns the moves that are in progress."""
         request = ListPartitionReassignmentsRequest(timeout_ms)
         response = await self._cluster.ask(None, request, ListPartitionReassignmentsResponse)
         raise_for(response.error_code, response.error_message)

@@ -67,7 +67,7 @@ class TransactionAdmin(AdminBase):
         longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """The transactional ids of every broker, by name; only those that pass every filter that is given.
+        """Returns the transactional ids of every broker, by name; only those that pass every filter that is given.
 
         ``pattern`` is a regular expression of RE2 that the whole transactional id matches. INVALID_REQUEST for a state that brokers do
         not know, UNSUPPORTED_VERSION for a filter that they do not.
@@ -96,7 +96,7 @@ class TransactionAdmin(AdminBase):
         return sorted(found, key=lambda each: each.transactional_id)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """What each one's coordinator knows of it; TRANSACTIONAL_ID_NOT_FOUND for one that it does not know."""
+        """Returns what each id's coordinator knows of it; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
         results: dict[str, TransactionDescription | KafkaError] = {}
         for transactional_id in transactional_ids:
 
@@ -141,7 +141,8 @@ class TransactionAdmin(AdminBase):
         return results
 
     async def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """The partition has an abort marker of the producer, whatever its coordinator knows; ``describe_producers`` has the numbers.
+        """Writes an abort marker of the producer into the partition, whatever its coordinator knows; ``describe_producers`` has the
+        numbers.
 
         This tears a transaction that is open or committed elsewhere: ``find_hanging_transactions`` says which are neither.
         """
@@ -149,7 +150,7 @@ class TransactionAdmin(AdminBase):
         await self._write_marker(partition, marker)
 
     async def _write_marker(self, partition: TopicPartition, marker: WritableTxnMarker) -> None:
-        """The marker is in the partition's log. KafkaError when its leader refuses it."""
+        """Writes the marker into the partition's log. KafkaError when its leader refuses it."""
         leaders, _ = await self._by_leader([partition])
         if not leaders:
             raise without_leader(partition)

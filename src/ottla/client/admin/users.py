@@ -49,7 +49,7 @@ class UserAdmin(AdminBase):
         return found
 
     async def alter_users(self, changes: Sequence[UserChange]) -> dict[str, Outcome]:
-        """One outcome for each user. The password itself is not sent: what PBKDF2 makes of it is."""
+        """Creates, changes and deletes SCRAM users; one outcome for each. Sends no password, only what PBKDF2 makes of it."""
         mechanisms = [_mechanism(change.mechanism) for change in changes]
         deletions = [
             ScramCredentialDeletion(change.user, mechanism.number)

@@ -59,23 +59,23 @@ class KillDrill(threading.Thread):
         sender.hold_at = self._begin + self._left // (4 if kills_spark else 2)
 
     def stop(self) -> None:
-        """Nothing more is killed or started."""
+        """Ends all killing and starting."""
         self._stopping.set()
         if self.ident is not None:
             self.join()
 
     def say(self, text: str) -> None:
-        """The text is among the events."""
+        """Adds the text to the events."""
         self._said.put(text)
 
     def on_killed(self, text: str | None = None) -> None:
-        """What was wanted has been killed, and runs again."""
+        """Notes that what was wanted has been killed, and runs again."""
         if text is not None:
             self._said.put(text)
         self.wanted = None
 
     def events(self) -> Iterator[str]:
-        """What was said since the last call. The error that ended the drill is raised."""
+        """Yields what was said since the last call. The error that ended the drill is raised."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self._said.get_nowait()
@@ -123,7 +123,7 @@ class KillDrill(threading.Thread):
             self._kill_of_spark(JVM, begin + 5 * left // 6)
 
     def _kill_of_spark(self, what: str, sent_count: int) -> None:
-        """When so many flights were sent."""
+        """Asks for a kill when so many flights were sent."""
         sender = self._sender
         self._wait_until(lambda: sender.sent_count >= sent_count)
         if what == JVM:  # the checkpoints have something to come back with
@@ -132,7 +132,7 @@ class KillDrill(threading.Thread):
         self._wait_until(lambda: self.wanted is None, late_s=SPARK_LATE_S)
 
     def _leaders_but(self, admin: Admin, victim: int, led: list[TopicPartition]) -> Leaders:
-        """Who leads these partitions, once none of them is led by the victim, or by no broker."""
+        """Returns who leads these partitions, once the victim leads none of them, and each has a leader."""
         found: Leaders = {}
 
         def have_moved() -> bool:
@@ -143,7 +143,7 @@ class KillDrill(threading.Thread):
         return {key: found[key] for key in led}
 
     def _wait_until(self, is_so: Callable[[], bool], *, late_s: float = LATE_S) -> None:
-        """For as long as the sender moves: a run of all flights may take minutes on a slow machine."""
+        """Waits as long as the sender moves: a run of all flights may take minutes on a slow machine."""
         deadline, count = time.monotonic() + late_s, self._sender.sent_count
         while not is_so():
             if self._stopping.wait(POLL_S):
@@ -159,7 +159,7 @@ class _Stopped(Exception):
 
 
 def leaders(admin: Admin) -> Leaders:
-    """Of all partitions of the job's topics; -1 where there is none."""
+    """Returns the leaders of all partitions of the job's topics; -1 where there is none."""
     found: Leaders = {}
     for topic in TOPICS:
         for index, partition in admin.describe_topic(topic).partitions.items():
@@ -168,7 +168,7 @@ def leaders(admin: Admin) -> Leaders:
 
 
 def _most_loaded(found: Leaders) -> tuple[int, list[TopicPartition]]:
-    """The broker that leads most partitions of the flights, the first of several, and all partitions that it leads."""
+    """Returns the broker that leads most partitions of the flights, the first of several, and all partitions that it leads."""
     counts = Counter(leader for key, leader in sorted(found.items()) if key.topic == FLIGHTS)
     [(victim, _)] = counts.most_common(1)
     return victim, sorted(key for key, leader in found.items() if leader == victim)

@@ -40,7 +40,7 @@ class Engine:
         return self._folder / "checkpoint"
 
     def start(self) -> str:
-        """The queries run, from where they were; Spark's version."""
+        """Starts the queries from where they were. Returns Spark's version."""
         on_interrupt = signal.getsignal(signal.SIGINT)
         self._spark = session("ottla-demo", master=self._master, config=_settings(self._folder), log_file=self._folder / "spark.log")
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
@@ -50,12 +50,12 @@ class Engine:
         return str(self._spark.version)
 
     def stop(self) -> None:
-        """No query runs."""
+        """Stops all queries."""
         for query in self.queries:
             query.stop()
 
     def check(self) -> Iterator[str]:
-        """A query that has failed for want of its worker is started again; any other failure is raised. What has happened, in words."""
+        """Starts a query again that has failed for want of its worker; any other failure is raised. Yields what has happened, in words."""
         for index, query in enumerate(self.queries):
             failure = query.exception()
             if failure is None:
@@ -67,7 +67,7 @@ class Engine:
             yield f"           query {QUERIES[index]} has failed with its worker, and goes on from its checkpoint"
 
     def kill_worker(self) -> str | None:
-        """A process of Spark that runs Python tasks has ended, by SIGKILL; None where there is none yet."""
+        """Kills a Spark process that runs Python tasks, by SIGKILL; None where there is none yet."""
         found = sorted(_workers(self._jvm_pid()))
         if not found:
             return None
@@ -102,7 +102,7 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 def _workers(jvm: int) -> Iterator[int]:
-    """The processes that run Python tasks of this JVM: those that its daemon has forked."""
+    """Yields the processes that run Python tasks of this JVM: its daemon has forked them."""
     parents, daemons = {}, set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -40,7 +40,7 @@ class Flights:
         return len(self._lines)
 
     def carriers(self) -> Iterator[bytes]:
-        """The key of each flight."""
+        """Yields the key of each flight."""
         for line in self._lines:
             yield line.split(b",", self._carrier_index + 1)[self._carrier_index]
 

@@ -52,7 +52,7 @@ class Outcome:
 def run(
     folder: Path, *, keep: bool, count_max: int, master: str, port: int = 0, is_killing: bool = False, say: Callable[[str], None]
 ) -> Outcome:
-    """The complete job. KeyboardInterrupt after everything has been stopped."""
+    """Runs the complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
         say(f"data       {folder}" + ("  (kept from before)" if keep else "  (emptied)"))
@@ -89,7 +89,7 @@ def run(
 
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """What libraries log and warn of, as PySpark does about a call that was interrupted, is written to the file."""
+    """Writes what libraries log and warn of, as PySpark does about a call that was interrupted, to the file."""
     handler = logging.FileHandler(path)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
@@ -111,7 +111,7 @@ class _Stopping(contextlib.AbstractContextManager[None]):
 
 @contextlib.contextmanager
 def _calmly(manager: Any) -> Iterator[Any]:
-    """The context manager, whose end a second Ctrl-C does not disturb."""
+    """Enters the context manager; a second Ctrl-C does not disturb its end."""
     value = manager.__enter__()
     try:
         yield value
@@ -167,7 +167,7 @@ def _watch(sender: FlightSender, drill: KillDrill | None, engine: Engine, total:
 
 
 def _kill(engine: Engine, drill: KillDrill) -> None:
-    """What the drill asks for has happened, or is asked for again."""
+    """Does what the drill asks for; what fails is asked for again."""
     if drill.wanted == WORKER:
         said = engine.kill_worker()
         if said is not None:

@@ -43,7 +43,7 @@ QUERIES: Final = ("delays", "longest")
 
 
 def start_query(spark: SparkSession, bootstrap: str, checkpoints: Path, name: str) -> StreamingQuery:
-    """The running query; it goes on from its checkpoint, in the directory or in its topic."""
+    """Starts the query; it goes on from its checkpoint, in the directory or in its topic."""
     options = {"maxOffsetsPerTrigger": str(OFFSETS_PER_TRIGGER)}
     if name == "delays":
         topics = f"{FLIGHTS},{TYPED}"
@@ -91,10 +91,10 @@ class Longest(StatefulProcessor):
             yield Row(key=key[0], minutes=found["dep_delay"], flight=found["flight"], origin=found["origin"])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing, since nothing is open."""
 
 
 def longest(flights: DataFrame) -> DataFrame:
-    """Each delay that is longer than all before it of its airline, and the changes of the state."""
+    """Returns each delay that is longer than all earlier ones of its airline, and the changes of the state."""
     late = flights.where(f"dep_delay >= {LATE_MIN}")
     return changelogged(late.groupBy("carrier"), Longest(), "key string, minutes int, flight int, origin string")

@@ -47,7 +47,7 @@ def default_folder() -> Path:
 
 @contextlib.contextmanager
 def held(folder: Path, *, keep: bool) -> Iterator[Path]:
-    """The directory exists and no other run uses it meanwhile; empty but for the mark, unless its content is to be kept."""
+    """Holds the directory, which no other run uses meanwhile; it is emptied but for the mark, unless its content is to be kept."""
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / MARK
     if not mark.exists() and any(folder.iterdir()):
@@ -95,7 +95,7 @@ class Brokers:
         return self
 
     def _first_line(self, supervisor: subprocess.Popen[bytes]) -> bytes:
-        """What the supervisor says when clients are served. PlaceError when it ends before that, or takes too long."""
+        """Returns what the supervisor says when clients are served. PlaceError when it ends before that, or takes too long."""
         assert supervisor.stdout is not None, "it is a pipe"
         line, deadline = b"", time.monotonic() + START_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
@@ -108,11 +108,11 @@ class Brokers:
         return line
 
     def kill(self, broker: int) -> None:
-        """The broker's process has ended, by SIGKILL."""
+        """Kills the broker's process, by SIGKILL."""
         self._order("kill", broker)
 
     def restart(self, broker: int) -> None:
-        """The broker serves again."""
+        """Starts the broker again."""
         self._order("restart", broker)
 
     def _order(self, command: str, broker: int) -> None:
@@ -124,7 +124,7 @@ class Brokers:
         self.stop()
 
     def stop(self) -> None:
-        """No broker runs from now on: nodes whose supervisor has ended end by themselves."""
+        """Stops all brokers: nodes whose supervisor has ended end by themselves."""
         if self._supervisor is None or self._supervisor.returncode is not None:
             return
         self._supervisor.send_signal(signal.SIGTERM)
@@ -144,7 +144,7 @@ class _Served(msgspec.Struct):
 
 
 def stop_left_behind(place: Path) -> None:
-    """No supervisor of a job that was killed runs here."""
+    """Stops the supervisor of a job that was killed here."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

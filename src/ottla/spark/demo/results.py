@@ -50,7 +50,7 @@ class Results:
 
 
 def read_results(bootstrap: str, *, since_ms: int) -> Results:
-    """All that was committed; latencies only of results whose newest flight was sent since that time."""
+    """Reads all that was committed; latencies only of results whose newest flight was sent since that time."""
     results = Results()
     decoder, delays = msgspec.json.Decoder(Result), msgspec.json.Decoder(Delay)
     for record in committed(bootstrap, DELAYS):
@@ -66,7 +66,7 @@ def read_results(bootstrap: str, *, since_ms: int) -> Results:
 
 
 def committed(bootstrap: str, topic: str) -> Iterator[ConsumerRecord[bytes | None, bytes | None]]:
-    """The topic's records, up to its end as it is now; none of a topic that is not there."""
+    """Yields the topic's records, up to its present end; none of a missing topic."""
     with Admin(bootstrap, client_id="ottla-demo") as admin:
         count = len(admin.describe_topic(topic).partitions) if topic in admin.list_topics() else 0
     partitions = [TopicPartition(topic, index) for index in range(count)]

@@ -50,7 +50,7 @@ PAUSE_S: Final = 0.01
 
 
 def create_topics(bootstrap: str, *, replication_factor: int = REPLICATION_FACTOR) -> None:
-    """The topics are there."""
+    """Creates the topics."""
     with Admin(bootstrap) as admin:
         configs = {"min.insync.replicas": str(min(MIN_IN_SYNC, replication_factor))}
         results = admin.create_topics([NewTopic(name, count, replication_factor, configs) for name, count in TOPICS.items()])
@@ -60,7 +60,7 @@ def create_topics(bootstrap: str, *, replication_factor: int = REPLICATION_FACTO
 
 
 def end_offsets(bootstrap: str, topic: str) -> list[int]:
-    """How many records each partition has."""
+    """Returns how many records each partition has."""
     with Admin(bootstrap) as admin:
         partitions = [TopicPartition(topic, index) for index in range(TOPICS[topic])]
         found = admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP))
@@ -82,7 +82,7 @@ def missing(keys: Iterable[bytes], stored: list[int]) -> Iterator[int]:
 
 
 def send_airlines(bootstrap: str, records: list[tuple[bytes, bytes]]) -> None:
-    """The topic has each airline; that of what was typed by hand has its records."""
+    """Sends each airline that the topic lacks, and the missing records that were typed by hand."""
     stored, typed_count = end_offsets(bootstrap, AIRLINES), sum(end_offsets(bootstrap, TYPED))
     with Producer(bootstrap, linger_ms=0) as producer:
         futures = [producer.send(AIRLINES, records[index][1], key=records[index][0]) for index in missing((k for k, _ in records), stored)]
@@ -109,7 +109,7 @@ class FlightSender(threading.Thread):
         self._watched: Collection[int] = ()
 
     def stop(self) -> None:
-        """Nothing more is sent; what is under way is acknowledged."""
+        """Stops the sending; what is under way is acknowledged."""
         self._stopping.set()
         if self.ident is not None:
             self.join()

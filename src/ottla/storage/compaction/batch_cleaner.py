@@ -51,7 +51,7 @@ class BatchCleaner:
         self.removed_records = 0
 
     def clean(self, batch: bytes, header: BatchHeader, *, is_end: bool, may_grow: bool) -> Buffer | None:
-        """The batch as it was, or with fewer records; None when it is removed. ``is_end``: all that is cleaned ends with it.
+        """Returns the batch as it was, or with fewer records; None when it is removed. ``is_end``: the cleaning ends with this batch.
 
         ``may_grow`` allows a delete horizon to be set, which can make the batch a little longer.
         """

@@ -37,6 +37,6 @@ class Dirtiness(Generic[K]):
 
 
 def dirtiest(logs: Iterable[Dirtiness[K]]) -> K | None:
-    """The key of the log to be cleaned next; None when none is due."""
+    """Returns the key of the log to be cleaned next; None when none is due."""
     due = [log for log in logs if log.is_due]
     return max(due, key=lambda log: (max(0, log.overdue_ms), log.ratio)).key if due else None

@@ -141,7 +141,7 @@ async def _transaction_ends(disk: Disk, request: CleanRequest) -> TransactionEnd
 
 
 async def _fill(disk: Disk, request: CleanRequest, offsets: OffsetMap, ends: TransactionEnds, pace: Pace) -> int:
-    """The map has the newest offset of each key; the offset up to which it was filled."""
+    """Fills the map with the newest offset of each key. Returns the offset up to which it is filled."""
     ends = ends.copy()  # asking forgets, and there is another walk to come
     for source in request.sources:
         if source.end_offset <= request.first_dirty_offset:
@@ -180,7 +180,7 @@ class _Group:
         self._file = await _create(disk, self._stem + LOG_SUFFIX)
 
     def takes(self, source: Source) -> bool:
-        """Whether the segment would not grow too large, were all of the source to stay."""
+        """True when the segment would not grow too large, were all of the source to stay."""
         if not self._sources:
             return True
         request, size = self._request, self._tally.size + source.size
@@ -192,7 +192,7 @@ class _Group:
         )
 
     async def add(self, disk: Disk, source: Source, cleaner: BatchCleaner, pace: Pace, *, is_last: bool) -> None:
-        """What stays of the source belongs to the segment; ``is_last``: it is the last one of this cleaning."""
+        """Adds what stays of the source to the segment; ``is_last``: it is the last one of this cleaning."""
         self._is_changed = self._is_changed or len(self._sources) > 0
         self._sources.append(source)
         walk = BatchWalk(await _open(disk, self._request, source), 0, source.size, check_crc=True)
@@ -221,7 +221,7 @@ class _Group:
             self._buffers, self._buffered = [], 0
 
     async def end(self, disk: Disk) -> Cleaned | None:
-        """The files are there, durable; None, and no files, when everything stays as it was."""
+        """Writes the files, durably; None, and no files, when everything stays as it was."""
         if not self._is_changed:
             await disk.remove(self._file.path)
             return None

@@ -28,7 +28,7 @@ class OffsetMap:
         self.count = 0
 
     def _take(self, slot_count: int) -> None:
-        """There are so many slots, all of them free."""
+        """Allocates so many slots, all of them free."""
         self._slot_count = slot_count
         self._count_max = max(1, min(int(slot_count * self._load_factor), slot_count - 1))
         self._hashes = bytearray(slot_count * _HASH_BYTES)
@@ -56,7 +56,7 @@ class OffsetMap:
         return self._offsets[self._find(_digest(key))] - 1
 
     def _find(self, digest: bytes) -> int:
-        """The key's slot, or the free one where it belongs."""
+        """Returns the key's slot, or the free slot where it belongs."""
         slot = int.from_bytes(digest[:8], "big") % self._slot_count
         while self._offsets[slot] and self._hashes[slot * _HASH_BYTES : (slot + 1) * _HASH_BYTES] != digest:
             slot = slot + 1 if slot + 1 < self._slot_count else 0

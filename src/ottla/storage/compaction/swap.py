@@ -40,7 +40,7 @@ _LOG_NAME: Final = re.compile(r"(\d{20})\.log\.(\d+)\.swap")
 
 
 async def prepare(disk: Disk, folder: str, base_offset: int, *, has_aborted: bool) -> None:
-    """The indexes are ``.swap`` files, of which none counts before ``commit``: ``drop`` removes them again."""
+    """Renames the indexes to ``.swap`` files, which do not count before ``commit``: ``drop`` removes them again."""
     stem = f"{folder}/{file_stem(base_offset)}"
     if has_aborted:
         await disk.rename(stem + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, stem + TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX)
@@ -50,14 +50,14 @@ async def prepare(disk: Disk, folder: str, base_offset: int, *, has_aborted: boo
 
 
 async def commit(disk: Disk, folder: str, base_offset: int, end_offset: int) -> None:
-    """All ``.cleaned`` files are ``.swap`` files, durably: the cleaned segment counts now."""
+    """Renames the ``.cleaned`` log file to ``.swap``, durably: the cleaned segment counts from now on."""
     stem = f"{folder}/{file_stem(base_offset)}"
     await disk.rename(stem + LOG_SUFFIX + CLEANED_SUFFIX, _log_path(folder, base_offset, end_offset))
     await disk.sync_dir(folder)
 
 
 async def finish(disk: Disk, folder: str, base_offset: int, end_offset: int) -> None:
-    """The ``.swap`` files have the segment's names, durably. Whatever else they replace is durably deleted already."""
+    """Gives the ``.swap`` files the segment's names, durably. Whatever else they replace is durably deleted already."""
     await disk.sync_dir(folder)
     stem = f"{folder}/{file_stem(base_offset)}"
     for suffix in INDEX_SUFFIXES:
@@ -72,7 +72,7 @@ def _log_path(folder: str, base_offset: int, end_offset: int) -> str:
 
 
 async def drop(disk: Disk, folder: str, base_offset: int) -> None:
-    """What was cleaned, and not committed, is deleted."""
+    """Deletes what was cleaned, and not committed."""
     stem = f"{folder}/{file_stem(base_offset)}"
     for name in (*(suffix + CLEANED_SUFFIX for suffix in SUFFIXES), *(suffix + SWAP_SUFFIX for suffix in INDEX_SUFFIXES)):
         if await disk.exists(stem + name):
@@ -80,7 +80,7 @@ async def drop(disk: Disk, folder: str, base_offset: int) -> None:
 
 
 async def settle(disk: Disk, folder: str) -> None:
-    """What a crash left of a swap is finished or dropped; what was deleted is removed."""
+    """Finishes or drops what a crash left of a swap; removes what was deleted."""
     names = await disk.list_dir(folder)
     for name in names:
         if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):

@@ -24,25 +24,25 @@ class TransactionEnds:
         self._ends.setdefault(marker.producer_id, deque()).append((marker.base_offset, is_commit))
 
     def copy(self) -> TransactionEnds:
-        """The same ends, for another walk from the first batch on."""
+        """Returns the same ends, for another walk from the first batch on."""
         other = TransactionEnds()
         other._ends = {producer_id: ends.copy() for producer_id, ends in self._ends.items()}
         return other
 
     def is_aborted(self, batch: BatchHeader) -> bool:
-        """Whether the transaction of a data batch was aborted. One that has not ended here is not."""
+        """True when the transaction of a data batch was aborted. A transaction that has not ended here was not."""
         if not batch.is_transactional:
             return False
         end = self._end_of(batch)
         return end is not None and not end[1]
 
     def note_kept(self, batch: BatchHeader, *, count: int) -> None:
-        """So many records of the batch stay."""
+        """Notes that so many records of the batch stay."""
         if batch.is_transactional and count:
             self._kept.add(batch.producer_id)
 
     def is_needed(self, marker: BatchHeader) -> bool:
-        """Whether a record stays of the transaction that this marker ends. To be asked once; the producer's next one starts."""
+        """True when a record stays of the transaction that this marker ends. To be asked once; the producer's next one starts."""
         is_needed = marker.producer_id in self._kept
         self._kept.discard(marker.producer_id)
         return is_needed

@@ -41,7 +41,7 @@ def from_text(text: str) -> dict[TopicPartition, int]:
 
 
 async def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets; none when the file is absent or damaged, which only makes recovery longer."""
+    """Returns the offsets; none when the file is absent or damaged, which only makes recovery longer."""
     try:
         return from_text((await disk.read_file(path)).decode())
     except (FileNotFoundError, DecodeError, UnicodeDecodeError):

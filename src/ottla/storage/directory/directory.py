@@ -95,7 +95,7 @@ class LogDirectory:
 
     @classmethod
     async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> LogDirectory:
-        """The directory, created or recognised, without its mark of a clean stop.
+        """Opens the directory, created or recognised, and removes its mark of a clean stop.
 
         ``new_ids`` is what an empty directory gets. StorageError, and nothing is touched, when the directory is not ours, or is
         another node's or another cluster's (``cluster_id`` None: whichever it is).
@@ -121,12 +121,12 @@ class LogDirectory:
         return cls(disk, path, identity, was_clean=was_clean, predecessors=predecessors)
 
     async def mark_clean(self, broker_epoch: int = -1) -> None:
-        """The next start trusts the files. To be called once every log is closed."""
+        """Marks a clean stop, so that the next start trusts the files. To be called once every log is closed."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         await self.room.surely(lambda: self._disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN_NAME}", text.encode()))
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
-        """The process with this incarnation has the directory: the next one can find out whether only that process has died.
+        """Marks the directory with the running process's incarnation: the next process can find out whether only that process has died.
 
         Once it is registered it has an epoch, and earlier ones no longer count. A registration may be committed while its process
         is killed: it has to be marked before it asks for one, too.
@@ -137,7 +137,7 @@ class LogDirectory:
         self._is_marked = True
 
     async def unmark_running(self) -> None:
-        """The disk has failed: what was written may be lost, though the machine runs on. A disk that fails may refuse this, too."""
+        """Removes the mark: the disk has failed, and writes may be lost, though the machine runs on. The disk may refuse this, too."""
         if not self._is_marked:
             return
         try:
@@ -150,7 +150,7 @@ class LogDirectory:
         return f"{self.path}/{key}"
 
     async def partitions(self) -> dict[TopicPartition, str | None]:
-        """The partitions whose directories are there, with their topic ids; None where a crash came before the id was written."""
+        """Returns the partitions whose directories exist, with their topic ids; None where a crash came before the id was written."""
         found: dict[TopicPartition, str | None] = {}
         for name in await self._disk.list_dir(self.path):
             match = _FOLDER.fullmatch(name)
@@ -159,7 +159,7 @@ class LogDirectory:
         return found
 
     async def create_partition(self, key: TopicPartition, topic_id: str, *, is_durable: bool = True) -> str:
-        """The partition's directory, durable unless the caller sees to that; AnotherTopics when it is there with another topic id."""
+        """Creates the partition's directory, durable unless the caller sees to that; AnotherTopics when it exists with another topic id."""
         path = self.partition_path(key)
         if await self._disk.exists(path):
             known = await self._topic_id(str(key))
@@ -176,7 +176,7 @@ class LogDirectory:
         return path
 
     async def create_future(self, key: TopicPartition, topic_id: str, unique: str, *, generation: int) -> str:
-        """An empty directory for a partition that is to come here, durable."""
+        """Creates an empty directory, durably, for a partition that is to move here."""
         path = self._renamed(key, unique, "future")
         await self._disk.make_dirs(path)
         await self._disk.sync_dir(self.path)
@@ -185,18 +185,18 @@ class LogDirectory:
         return path
 
     async def generation(self, key: TopicPartition) -> int:
-        """How often the replica was moved, as its directory says; 0 where it does not."""
+        """Returns how often the replica was moved, as its directory says; 0 where it does not."""
         try:
             return int(await self._disk.read_file(f"{self.partition_path(key)}/{GENERATION_NAME}"))
         except (FileNotFoundError, ValueError):
             return 0
 
     async def raise_generation(self, key: TopicPartition, generation: int) -> None:
-        """The replica here counts before any with a lower number, durably."""
+        """Makes the replica here count before any with a lower number, durably."""
         await self._write_generation(self.partition_path(key), generation)
 
     async def promote(self, key: TopicPartition, future: str) -> str:
-        """The partition is here, durably: its directory ``future`` has the partition's name."""
+        """Gives the directory ``future`` the partition's name, durably: the partition is here now."""
         path = self.partition_path(key)
         await self._disk.rename(future, path)
         await self._disk.sync_dir(self.path)
@@ -210,7 +210,7 @@ class LogDirectory:
         return [TopicPartition(match[1], int(match[2])) for _, match in found]
 
     async def log_bytes(self, key: TopicPartition) -> int:
-        """How much the partition's log files hold; -1 where it has none, because it was never opened."""
+        """Returns the size of the partition's log files; -1 where it has none, because it was never opened."""
         path, sizes = self.partition_path(key), []
         for name in await self._disk.list_dir(path) if await self._disk.exists(path) else ():
             if name.endswith(".log"):
@@ -224,14 +224,14 @@ class LogDirectory:
         return f"{self.path}/{key.topic[: _NAME_LENGTH_MAX - len(suffix)]}{suffix}"
 
     async def delete_partition(self, key: TopicPartition, unique: str) -> str | None:
-        """The partition no longer exists; its renamed directory, which ``remove_deleted`` removes, is returned.
+        """Renames the directory of a partition, which no longer exists then. Returns the new path; ``remove_deleted`` removes it.
 
         None where there was none: an earlier call may have renamed it, and the disk have refused what comes after that.
         """
         return await self._rename(key, unique, "delete")
 
     async def set_aside(self, key: TopicPartition, unique: str) -> str | None:
-        """The replica is kept under the name that is returned, and is no longer a partition. None as with ``delete_partition``."""
+        """Renames the replica's directory, which is kept and is no longer a partition. Returns its path, or None as for a deletion."""
         return await self._rename(key, unique, "stray")
 
     async def _rename(self, key: TopicPartition, unique: str, kind: str) -> str | None:
@@ -244,7 +244,7 @@ class LogDirectory:
         return renamed
 
     async def remove_deleted(self) -> int:
-        """The directories of deleted partitions are removed; how many there were."""
+        """Removes the directories of deleted partitions. Returns how many there were."""
         deleted = [name for name in await self._disk.list_dir(self.path) if _DELETED.fullmatch(name)]
         for name in deleted:
             await self._disk.remove_tree(f"{self.path}/{name}")
@@ -261,7 +261,7 @@ class LogDirectory:
 
 
 async def read_identity(disk: Disk, path: str) -> FolderIdentity | None:
-    """Whose directory it is; None for an empty or absent one. StorageError when it has something else, or another system's mark."""
+    """Returns the directory's owner; None for an empty or absent one. StorageError for other contents, or another system's mark."""
     if not await disk.exists(path):
         return None
     names = [name for name in await disk.list_dir(path) if name not in _HARMLESS]
@@ -278,7 +278,7 @@ async def _place_of(disk: Disk, path: str) -> Place:
 
 
 async def topic_id_in(disk: Disk, partition_path: str) -> str | None:
-    """The id of the partition's topic, as its directory says; None where it does not."""
+    """Returns the id of the partition's topic, as its directory says; None where it does not."""
     path = f"{partition_path}/{PARTITION_METADATA_NAME}"
     if not await disk.exists(path):
         return None
@@ -290,7 +290,7 @@ async def topic_id_in(disk: Disk, partition_path: str) -> str | None:
 
 
 async def is_used(disk: Disk, path: str) -> bool:
-    """Whether it is a log directory that a broker has had."""
+    """True when it is a log directory that a broker has had."""
     return await disk.exists(f"{path}/{META_NAME}")
 
 

@@ -32,19 +32,19 @@ class EpochFile:
             self.is_changed = True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Nothing is known of offsets from ``end_offset`` on."""
+        """Forgets the epochs of offsets from ``end_offset`` on."""
         if self.epochs.truncate_from_end(end_offset):
             self.is_changed = True
 
     async def write_changed(self, folder: str) -> None:
-        """The file holds all that there was at the call, durably; it is written only where that is news."""
+        """Writes all that there was at the call to the file, durably, where that is news."""
         if self.is_changed:
             text = self.epochs.to_text()
             await self._disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", text.encode())
             self.is_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
 
     async def write_if_room(self, folder: str) -> None:
-        """As ``write_changed``, or that is left to the next call: for who needs it only soon."""
+        """Writes as ``write_changed`` does, or leaves that to the next call where there is no room: for callers that need it only soon."""
         try:
             await self.write_changed(folder)
         except OSError as error:
@@ -53,7 +53,7 @@ class EpochFile:
 
 
 async def read_epochs(disk: Disk, folder: str) -> EpochCache | None:
-    """None when the file is missing or damaged: every batch must then be asked."""
+    """Returns the epochs; None when the file is missing or damaged: every batch must then be asked."""
     try:
         return EpochCache.from_text((await disk.read_file(f"{folder}/{CHECKPOINT_NAME}")).decode())
     except (FileNotFoundError, DecodeError, UnicodeDecodeError):
@@ -61,5 +61,5 @@ async def read_epochs(disk: Disk, folder: str) -> EpochCache | None:
 
 
 async def write_epochs(disk: Disk, folder: str, epochs: EpochCache) -> None:
-    """The file of the directory holds these epochs, durably."""
+    """Writes these epochs to the directory's file, durably."""
     await disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", epochs.to_text().encode())

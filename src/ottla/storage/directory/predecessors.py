@@ -37,7 +37,7 @@ class Predecessors:
 
     @classmethod
     def from_mark(cls, mark: bytes, *, place: Place | None = None) -> Predecessors:
-        """Those that the mark names; none when it says nothing, as before KIP-966, or is of another place than the given one."""
+        """Returns the predecessors that the mark names; none when it says nothing, as before KIP-966, or belongs to another place."""
         try:
             said = json.loads(mark or b"{}")
             if place is not None and (not place.boot_id or said.get("bootId") != place.boot_id or said.get("file") != place.file):
@@ -52,12 +52,12 @@ class Predecessors:
         return json.dumps(said).encode()
 
     def followed_by(self, incarnation: bytes) -> Predecessors:
-        """A process that is about to register is one of them: it may be killed before it hears of its epoch."""
+        """Adds a process that is about to register: it may be killed before it learns its epoch."""
         return Predecessors(self.broker_epoch, (*self.incarnations, incarnation)[-_INCARNATIONS_MAX:])
 
     @classmethod
     def of_all(cls, found: Sequence[Predecessors]) -> Predecessors:
-        """Of several log directories: who had written to each of them."""
+        """Returns the predecessors of several log directories together: the processes that had written to each of them."""
         first, *others = found
         epoch = first.broker_epoch if all(other.broker_epoch == first.broker_epoch for other in others) else -1
         return cls(epoch, tuple(one for one in first.incarnations if all(one in other.incarnations for other in others)))

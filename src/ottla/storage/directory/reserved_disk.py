@@ -12,7 +12,7 @@ _NEED_ROOM: Final = ("write_file_atomic", "make_dirs", "rename")
 
 
 def reserved(disk: Disk, room: Room) -> Disk:
-    """The disk; what it refuses for want of room is tried once more in the reserve of ``room``. A sync that it refuses has failed."""
+    """Returns the disk, which tries what it refuses for want of room once more in the reserve of ``room``. A refused sync has failed."""
     return cast(Disk, _ReservedDisk(disk, room))
 
 

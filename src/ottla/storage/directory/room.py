@@ -33,7 +33,7 @@ class Room:
         self.on_full: Callable[[], None] = lambda: None
 
     async def keep_back(self) -> bool:
-        """Whether the reserve is there: it was, or there is room for it, and for as much again while it is made."""
+        """Makes the reserve, if there is room for twice its size. Returns whether it exists."""
         try:
             if not await self._disk.exists(self._path) and (await self._disk.space(self._folder))[1] < 2 * RESERVE_BYTES:
                 return False
@@ -45,7 +45,7 @@ class Room:
         return True
 
     async def surely(self, write: Callable[[], Awaitable[T]]) -> T:
-        """What ``write`` returns, which may be tried twice: into the reserve, where there is no other room."""
+        """Returns what ``write`` returns, which may be tried twice: into the reserve, where there is no other room."""
         try:
             return await write()
         except OSError as error:
@@ -56,6 +56,6 @@ class Room:
         return await write()
 
     async def give_up(self) -> None:
-        """What the reserve took can be used, if there was one."""
+        """Frees the reserve's space, if there was one."""
         with suppress(FileNotFoundError):  # another was quicker
             await self._disk.remove(self._path)

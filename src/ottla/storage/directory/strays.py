@@ -28,7 +28,7 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 async def find_strays(disk: Disk, folder: str) -> list[Stray]:
-    """The stray replicas of the log directory, by name. StorageError when it is not one of ours."""
+    """Returns the stray replicas of the log directory, by name. StorageError when it is not one of ours."""
     if not await is_used(disk, folder):
         raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")
     found = []
@@ -40,7 +40,7 @@ async def find_strays(disk: Disk, folder: str) -> list[Stray]:
 
 
 async def remove_stray(disk: Disk, stray: Stray) -> None:
-    """The replica is deleted, durably. The caller holds the directory's lock."""
+    """Deletes the replica, durably. The caller holds the directory's lock."""
     await disk.remove_tree(stray.path)
     await disk.sync_dir(posixpath.dirname(stray.path))
 

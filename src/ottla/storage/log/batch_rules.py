@@ -82,7 +82,8 @@ class HeavyBatch(Exception):
 def apply_rules(
     view: memoryview, header: tuple[int, ...], rules: BatchRules, now_ms: int, *, may_be_heavy: bool = False
 ) -> tuple[memoryview, int]:
-    """The batch as the topic wants it stored, and its largest time. ``view`` is a client's complete batch, as ``check_batch`` found it.
+    """Returns the batch as the topic wants it stored, and its largest time. ``view`` is a client's complete batch, as ``check_batch`` found
+    it.
 
     It may be changed in place. KafkaError when the topic refuses it; HeavyBatch, and nothing is changed, unless ``may_be_heavy``.
     """
@@ -154,7 +155,7 @@ def _unpacked(view: memoryview, codec: int, limit: int, *, may_be_heavy: bool) -
 
 
 def _check_contents(payload: bytes, count: int, *, is_packed: bool) -> tuple[int, int, int]:
-    """The smallest and the largest time delta, and how many records have no key."""
+    """Returns the smallest and the largest time delta, and how many records have no key."""
     position, low, high, keyless = check_records(payload, 0, count, 0)
     if position == len(payload):
         return low, high, keyless
@@ -202,7 +203,7 @@ def _check_header_times(base_timestamp: int, max_timestamp: int, rules: BatchRul
 
 
 def _recompressed(view: memoryview, payload: bytes, attributes: int, rules: BatchRules) -> memoryview:
-    """The same batch in the topic's codec."""
+    """Returns the same batch in the topic's codec."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += compress(rules.codec, payload, rules.level)
     batch[8:12] = (len(batch) - LENGTH_OVERHEAD).to_bytes(4, "big")
@@ -250,7 +251,7 @@ PREPARE_JOB: Final = Job(f"{__name__}:PREPARE_JOB", _prepare, PrepareRequest, Pr
 
 
 async def prepare_away(disk: Disk, batch: bytes, rules: BatchRules, now_ms: int) -> memoryview:
-    """The batch as ``apply_rules`` gives it, by a worker process; KAFKA_STORAGE_ERROR, which is tried again, when the worker died of it."""
+    """Applies ``apply_rules`` in a worker process; KAFKA_STORAGE_ERROR, after which a client tries again, when the worker died of it."""
     try:
         prepared = await disk.work(PREPARE_JOB, PrepareRequest(batch, rules, now_ms))
     except WorkerDied as error:

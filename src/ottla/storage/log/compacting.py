@@ -44,7 +44,7 @@ class Compaction:
         return self._tail.config
 
     async def dirtiness(self, key: K, now_ms: int) -> Dirtiness[K]:
-        """How much there is to clean (``dirtiness.py``)."""
+        """Returns how much there is to clean (``dirtiness.py``)."""
         return await self._segments.undisturbed(lambda: self._dirtiness(key, now_ms))
 
     async def _dirtiness(self, key: K, now_ms: int) -> Dirtiness[K]:
@@ -62,7 +62,7 @@ class Compaction:
         return Dirtiness(key, clean_bytes, dirty_bytes, config.min_cleanable_dirty_ratio, overdue_ms)
 
     async def clean_request(self, now_ms: int, *, map_bytes: int, map_load_factor: float) -> CleanRequest | None:
-        """What a cleaning now has to do; None when nothing can be cleaned."""
+        """Returns what a cleaning has to do now; None when nothing can be cleaned."""
         end_offset = await self._segments.undisturbed(lambda: self._cleanable_to(now_ms))
         segments = self._segments.all
         all_sources = [Source(segment.base_offset, following.base_offset, segment.size) for segment, following in pairwise(segments)]
@@ -101,7 +101,7 @@ class Compaction:
         return end_offset
 
     async def install_all(self, found: Sequence[Cleaned], *, now_ms: int) -> bool:
-        """The cleaned segments, oldest first, up to the first that cannot be installed; whether all are. What is left is dropped.
+        """Installs the cleaned segments, oldest first, up to the first that fails, and drops the rest. Returns whether all are installed.
 
         A later one may lack the tombstone, or the abort marker, of what stays in an earlier one: a deleted key, or an aborted record,
         would be back.
@@ -113,7 +113,7 @@ class Compaction:
         return True
 
     async def install(self, cleaned: Cleaned, *, now_ms: int) -> bool:
-        """The cleaned segment replaces those that it came from; False, with its files removed, when they changed meanwhile.
+        """Replaces the segments that the cleaned one came from; False, with its files removed, when they changed meanwhile.
 
         OSError, and the log is as it was, when a disk refuses the preparation; when it refuses the replacement the log has failed, and
         is to be opened again where what it lacked may come.
@@ -155,7 +155,7 @@ class Compaction:
         return True
 
     async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment], aborted: Sequence[Transaction]) -> Segment:
-        """The cleaned segment with all of it that is looked into in memory or open: its files have other names for a while yet."""
+        """Returns the cleaned segment with its indexes in memory and its file open: its files have other names for a while yet."""
         path = f"{self._segments.folder}/{file_stem(cleaned.base_offset)}"
         file = await self._disk.open(f"{path}{LOG_SUFFIX}{CLEANED_SUFFIX}")
         interval = self._config.index_interval_bytes
@@ -172,17 +172,17 @@ class Compaction:
         return fresh
 
     async def drop_cleaned(self, cleaned: Cleaned) -> None:
-        """The cleaned segment's files are removed."""
+        """Removes the cleaned segment's files."""
         await swap.drop(self._disk, cleaned.folder, cleaned.base_offset)
 
     async def drop_all_cleaned(self, found: Sequence[Cleaned]) -> None:
-        """As ``drop_cleaned``, for a log that takes none of them; what cannot be removed, the next start removes."""
+        """Drops all these, for a log that takes none of them; what cannot be removed, the next start removes."""
         for cleaned in found:
             with suppress(OSError):
                 await self.drop_cleaned(cleaned)
 
     async def drop_unfinished(self, request: CleanRequest) -> None:
-        """As ``drop_all_cleaned``, for a cleaning that was not finished: whatever it had written."""
+        """Drops whatever a cleaning that was not finished has written."""
         for source in request.sources:
             with suppress(OSError):
                 await swap.drop(self._disk, request.folder, source.base_offset)

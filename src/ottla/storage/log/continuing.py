@@ -45,7 +45,7 @@ def continuing(
 
 
 def _complete(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each complete batch starts, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
+    """Yields where each complete batch starts, and its header; CORRUPT_MESSAGE where there is none, or its CRC is wrong."""
     try:
         yield from iterate_batches(data, check_crc=True)
     except DecodeError as error:

@@ -84,26 +84,26 @@ class Durability:
         self.recovery_point = max(self.recovery_point, end_offset if self._bound is None else min(end_offset, self._bound))
 
     def begin_truncation(self, offset: int) -> bool:
-        """The recovery point is not after ``offset`` until ``truncation_ended``. True when a later one may have been checkpointed."""
+        """Keeps the recovery point at or below ``offset`` until ``truncation_ended``. True when a later one may have been checkpointed."""
         self._bound = offset
         self._is_lowered |= self.recovery_point > offset
         self.recovery_point = min(self.recovery_point, offset)
         return self._is_lowered
 
     def truncation_ended(self) -> None:
-        """The log was cut, or will not be."""
+        """Ends a truncation: the log was cut, or will not be."""
         self._bound = None
 
     def start_is_kept(self, offset: int) -> None:
-        """The disk has the log start at ``offset``, durably."""
+        """Notes that the disk has the log start at ``offset``, durably."""
         self.start_offset = max(self.start_offset, offset)
 
     def were_truncated(self, *, start_offset: int) -> None:
-        """The recovery point is not after the end, in the checkpoint either; the log starts at ``start_offset``."""
+        """Moves the recovery point back to the end, in the checkpoint too; the log starts at ``start_offset``."""
         self.start_offset = min(self.start_offset, start_offset)
         self._is_lowered = False
         self.recovery_point = min(self.recovery_point, self._tail.end_offset)
 
     def all_is_durable(self) -> None:
-        """Another part has synced the entire log."""
+        """Moves the recovery point to the end: another part has synced the entire log."""
         self.recovery_point = self._tail.end_offset if self._bound is None else min(self._tail.end_offset, self._bound)

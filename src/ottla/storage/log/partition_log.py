@@ -77,7 +77,7 @@ class PartitionLog:
         first_dirty_offset: int = 0,
         is_durable: bool = True,
     ) -> PartitionLog:
-        """The log of the directory, which exists; recovered unless the caller found the mark of a clean stop (``recovery.py``).
+        """Opens the log of an existing directory; recovers it unless the caller found the mark of a clean stop (``recovery.py``).
 
         ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them. The
         first segment of a new log is durable unless the caller sees to that. StorageError when the log is damaged below the
@@ -111,7 +111,7 @@ class PartitionLog:
         return log
 
     def configure(self, config: LogConfig) -> None:
-        """The configuration holds from the next batch on."""
+        """Applies the configuration from the next batch on."""
         self.config = self._segments.config = config
         self.tail.configure(config)
 
@@ -185,7 +185,7 @@ class PartitionLog:
             raise self._unreadable(error) from error
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
-        """The first record at or after the time. DecodeError when the records of a batch are not what its header says."""
+        """Returns the first record at or after the time. DecodeError when the records of a batch are not what its header says."""
         segments = self._segments
         try:
             return await segments.undisturbed(
@@ -195,7 +195,7 @@ class PartitionLog:
             raise self._unreadable(error) from error
 
     async def offset_of_max_timestamp(self) -> FoundTimestamp | None:
-        """The first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
+        """Returns the first record that has the largest timestamp of all; None without timestamps. Errors as ``offset_for_timestamp``."""
         segments = self._segments
         try:
             largest = await segments.undisturbed(
@@ -206,7 +206,7 @@ class PartitionLog:
         return None if largest < 0 else await self.offset_for_timestamp(largest)
 
     def _unreadable(self, error: OSError | DecodeError) -> StorageError:
-        """The error for a reader. The log fails: with its disk when that is at fault, alone when headers are not what was written."""
+        """Returns the error for a reader, and fails the log: with its disk when that is at fault, alone when headers are damaged."""
         if isinstance(error, DecodeError):
             self.health.fail()
         else:
@@ -214,7 +214,7 @@ class PartitionLog:
         return StorageError(f"the log in {self.folder} cannot be read: {error}")
 
     def enter_epoch(self, epoch: int) -> None:
-        """A leader of this epoch starts at the log's end, whether it ever appends or not (KIP-101)."""
+        """Starts this leader epoch at the log's end, whether its leader ever appends or not (KIP-101)."""
         assert not self.tail.has_unwritten, "an epoch begins where the last one has ended"
         self._epoch_file.assign(epoch, self.tail.end_offset)
         self.tail.remember_producers()
@@ -235,7 +235,7 @@ class PartitionLog:
             self._epoch_file.truncate_from_start(offset)
 
     async def retained_from(self, now_ms: int) -> int:
-        """The offset below which retention keeps nothing; the log's start when all is kept.
+        """Returns the offset below which retention keeps nothing; the log's start when all is kept.
 
         When everything is too old, that includes the last segment: the next flush closes it, and it is deleted after that.
         """
@@ -282,14 +282,14 @@ class PartitionLog:
     # -- the end
 
     def begin_truncation(self, offset: int) -> bool:
-        """The log is about to be cut at ``offset`` (0: it starts over). True when the owner must write the checkpoints before that.
+        """Prepares a cut at ``offset`` (0: the log starts over). True when the owner must write the checkpoints before it cuts.
 
         Else it is taken for damaged afterwards. Until ``durability.truncation_ended`` recovery starts in the cut segment, or earlier.
         """
         return offset < self.tail.end_offset and self.durability.begin_truncation(self._segments.base_of(offset))
 
     async def truncate_to(self, offset: int, *, is_durable: bool = True) -> None:
-        """Nothing is left at or after ``offset``; a batch that holds it is removed entirely. Nothing may be staged.
+        """Removes everything at or after ``offset``; a batch that holds it is removed entirely. Nothing may be staged.
 
         ``begin_truncation`` comes before. It survives a power cut, unless the caller sees to that: before it does, nothing may be appended.
         """
@@ -304,7 +304,7 @@ class PartitionLog:
         await self._after_truncation(await self._segments.truncate_to(offset, is_durable=is_durable), is_durable=is_durable)
 
     async def truncate_fully_and_start_at(self, offset: int, *, is_durable: bool = True) -> None:
-        """The log is empty and starts at ``offset``; else as ``truncate_to``."""
+        """Empties the log, which starts at ``offset`` then; else as ``truncate_to``."""
         assert not self.tail.has_unwritten, "what is staged is written or dropped before a log is truncated"
         await self._segments.start_over_at(offset, is_durable=is_durable)
         self.durability.start_is_kept(offset if is_durable else 0)
@@ -357,7 +357,7 @@ class PartitionLog:
         self.health.retire()
 
     def let_go(self) -> None:
-        """The files of a retired log are closed, once no region of them is being sent. Nothing is being written or replaced."""
+        """Closes the files of a retired log, once no region of them is being sent. Nothing is being written or replaced."""
         self._segments.let_go()
 
     # -- durability
@@ -368,11 +368,11 @@ class PartitionLog:
         return self.durability.recovery_point
 
     async def sync(self) -> None:
-        """All that was in the log at the call survives a power cut. StorageError when the disk refused; the log ``is_failed``."""
+        """Makes all that is in the log at the call durable. StorageError when the disk refused; the log ``is_failed``."""
         await self.durability.sync()
 
     async def close(self, *, is_durable: bool = True) -> None:
-        """The last segment's indexes and the producers are files. All is durable, unless the caller sees to it: ``closed_durably``."""
+        """Writes the last segment's indexes and the producers to files, durably unless the caller sees to it: ``closed_durably``."""
         assert not self.tail.has_pending, "what is staged is written before a log is closed"
         segments = self._segments
         if not self.is_failed and not self._is_as_opened:
@@ -395,5 +395,5 @@ class PartitionLog:
         return self._was_closed and not is_changed and self.tail.appended_bytes == 0 and not self._producers_changed
 
     def closed_durably(self) -> None:
-        """All that ``close`` wrote is durable."""
+        """Notes that all that ``close`` wrote is durable."""
         self.durability.all_is_durable()

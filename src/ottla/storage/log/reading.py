@@ -54,11 +54,11 @@ class Places:
         return self._places.get(offset) or self._looked_up.get(offset)
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Where a read ended, and the next one starts."""
+        """Remembers where a read ended, and the next one starts."""
         _keep(self._places, PLACES_MAX, offset, (segment, position))
 
     def looked_up(self, offset: int, segment: Segment, position: int) -> None:
-        """Where a batch was found."""
+        """Remembers where a batch was found."""
         _keep(self._looked_up, LOOKED_UP_MAX, offset, (segment, position))
 
     def forget(self) -> None:
@@ -69,7 +69,7 @@ class Places:
         self._loaded.clear()
 
     def keep_loaded(self, segment: Segment) -> None:
-        """The closed segment was looked into; of those looked into longest ago the indexes leave memory."""
+        """Notes a look into the closed segment; the indexes of the segment looked into longest ago leave memory."""
         if segment in self._loaded:
             return
         self._loaded.append(segment)
@@ -84,7 +84,7 @@ def _keep(places: dict[int, tuple[Segment, int]], count_max: int, offset: int, p
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:
-    """The segment that would hold ``offset``; -1 below all of them."""
+    """Returns the segment that would hold ``offset``; -1 below all of them."""
     low, high = 0, len(segments)
     if segments[-1].base_offset <= offset:
         return high - 1
@@ -162,7 +162,7 @@ async def read_slice(
 async def find_timestamp(
     disk: Disk, segments: Sequence[Segment], places: Places, timestamp_ms: int, *, start_offset: int
 ) -> FoundTimestamp | None:
-    """The first record at or after both; the record itself, also inside a compressed batch."""
+    """Returns the first record at or after both; the record itself, also inside a compressed batch."""
     for segment in list(segments):
         await segment.load()
         if segment is not segments[-1]:
@@ -182,7 +182,7 @@ async def find_timestamp(
 
 
 async def largest_timestamp(disk: Disk, segments: Sequence[Segment], places: Places, *, start_offset: int) -> int:
-    """Of all records at or after ``start_offset``; -1 when none has a time."""
+    """Returns the largest time of all records at or after ``start_offset``; -1 when none has a time."""
     largest = -1
     for segment in list(segments):
         await segment.load()
@@ -196,7 +196,7 @@ async def largest_timestamp(disk: Disk, segments: Sequence[Segment], places: Pla
 
 
 async def _largest_from(disk: Disk, segment: Segment, start_offset: int) -> int:
-    """The same of one segment, of which records were deleted: its headers say it, but for the batch in which the log starts."""
+    """Returns the largest time of a segment whose start was deleted: its headers say it, except for the batch in which the log starts."""
     largest, found = -1, await segment.find(start_offset)
     while found is not None:
         position, header = found

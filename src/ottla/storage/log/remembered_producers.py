@@ -25,18 +25,18 @@ class RememberedProducers:
         """While the log has been cut, and its producers are still those from before: nothing is remembered of them."""
 
     def remember(self, offset: int, producers: ProducerStates) -> None:
-        """They are so at ``offset``, which is not before any other one."""
+        """Remembers the producers at ``offset``, which is not before any other one."""
         if self.is_held or len(producers) > PRODUCERS_MAX or (self._marks and self._marks[-1][0] == offset):
             return
         self._marks.append((offset, producers.to_snapshot()))
         del self._marks[:-MARKS_MAX]
 
     def clear(self) -> None:
-        """The log starts again elsewhere."""
+        """Forgets all: the log starts again elsewhere."""
         self._marks.clear()
 
     def at(self, end_offset: int) -> tuple[int, bytes] | None:
-        """The newest at or before ``end_offset``, where the log ends by now: those after it are forgotten."""
+        """Returns the newest at or before ``end_offset``, where the log ends by now; later ones are forgotten."""
         while self._marks and self._marks[-1][0] > end_offset:
             self._marks.pop()
         return self._marks[-1] if self._marks else None

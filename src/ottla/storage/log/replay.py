@@ -16,7 +16,7 @@ _READ_BYTES: Final = 1 << 18
 
 
 async def records_between(log: PartitionLog, offset: int, end_offset: int, *, check_crc: bool = False) -> AsyncIterator[list[Record]]:
-    """The records of a read at a time, without control batches. DecodeError for what is no batch; StorageError as ``PartitionLog.read``."""
+    """Yields the records of one read at a time, without control batches. DecodeError for a bad batch; else as ``PartitionLog.read``."""
     async for batches in _reads(log, offset, end_offset, check_crc=check_crc):
         yield [
             record for data, at, header in batches if not header.is_control for record in walk_records(data, at) if record.offset >= offset
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
 
 
 async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> AsyncIterator[Batch | Ended]:
-    """What happened there, in order, without what was aborted.
+    """Yields what happened there, in order, without what was aborted.
 
     Where compaction has removed the marker of a committed transaction, it comes last. Those that are open at the log's end do not end.
     Errors as ``records_between``.
@@ -67,7 +67,7 @@ async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> A
 async def _reads(
     log: PartitionLog, offset: int, end_offset: int, *, check_crc: bool
 ) -> AsyncIterator[list[tuple[bytes, int, BatchHeader]]]:
-    """The bytes of each read, and where its batches are."""
+    """Yields the bytes of each read, and where its batches are."""
     while offset < end_offset:
         part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset)
         assert part is not None, "offsets below the end can be read"

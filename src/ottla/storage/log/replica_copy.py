@@ -42,7 +42,7 @@ def _without_limit() -> float:
 
 
 def _ignored(size_bytes: int) -> None:
-    """The bytes are not counted."""
+    """Counts nothing."""
 
 
 class CopyRequest(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class ReplicaCopy:
         return self._log.log_end_offset - parts[0].base_offset if parts else 0
 
     def _is_valid(self, segment: Segment) -> bool:
-        """Whether what is copied of it is what it has: it was not cut since."""
+        """True when what is copied of the segment is what it has: it was not cut since."""
         return self._cuts.get(segment, segment.cut_count) == segment.cut_count
 
     async def catch_up(self, *, bytes_per_second: Callable[[], float], settled: Callable[[], Awaitable[None]]) -> None:
@@ -126,7 +126,7 @@ class ReplicaCopy:
             rounds += 1
 
     async def finish(self) -> None:
-        """All is there and durable, nothing else is. Appends must be held, and little be missing: no worker is waited for."""
+        """Copies what is missing, durably, and drops what is too much. Appends must be held, and little be missing: no worker is used."""
         await self._copy_missing(None)
         for segment in [copied for copied in self._sizes if copied not in self._log.segments]:
             await self._drop(segment)
@@ -137,13 +137,13 @@ class ReplicaCopy:
         await self._disk.sync_dir(self._folder)
 
     async def open_files(self, folder: str) -> list[File]:
-        """The log file of each segment, in order, in the directory that the copy has become."""
+        """Opens the log file of each segment, in order, in the directory that the copy has become."""
         return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
     async def _copy_missing(
         self, bytes_per_second: Callable[[], float] | None, settled: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """By the worker at that rate, or here and now when it is None."""
+        """Copies what is missing by a worker at that rate, or here and now when it is None."""
         for segment in list(self._log.segments):
             if settled is not None:
                 await settled()

@@ -14,7 +14,7 @@ from ottla.storage.segment.segment import Segment
 
 
 async def retained_from(segments: LogSegments, *, config: LogConfig, start_offset: int, now_ms: int) -> tuple[int, bool]:
-    """The base offset of the oldest segment that retention keeps, and whether the last segment is kept only because it grows."""
+    """Returns the base offset of the oldest segment that retention keeps, and whether the last segment is kept only because it grows."""
     found = list(segments.all)  # the list may change while a look-up waits
     count = sum(following.base_offset <= start_offset for following in found[1:])
     if config.is_deleted:
@@ -33,12 +33,12 @@ async def _is_expired(segments: LogSegments, segment: Segment, retention_ms: int
 
 
 def is_expired(newest_ms: int, *, now_ms: int, retention_ms: int) -> bool:
-    """Whether all is older than ``retention_ms`` (-1: never) of which the newest is of ``newest_ms``."""
+    """True when all is older than ``retention_ms`` (-1: never), of which the newest is of ``newest_ms``."""
     return 0 <= retention_ms < now_ms - newest_ms
 
 
 def count_beyond_size(closed: Sequence[int], last: int, *, retention_bytes: int) -> int:
-    """How many closed segments may be deleted, oldest first, so that what stays still is ``retention_bytes`` (-1: no limit) or more.
+    """Returns how many closed segments may be deleted, oldest first, so that at least ``retention_bytes`` (-1: no limit) stay.
 
     Sizes in bytes; ``last`` is the segment that is open for appending.
     """

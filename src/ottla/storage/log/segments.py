@@ -45,7 +45,8 @@ class LogSegments:
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
 
     async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
-        """What ``look`` finds; it looks again when segments were deleted, cut, moved or replaced meanwhile: what it found may be of both.
+        """Returns what ``look`` finds; repeats it when segments were deleted, cut, moved or replaced meanwhile, for the result may mix
+        both.
 
         FileNotFoundError when the file of a segment is missing that still belongs to the log.
         """
@@ -62,7 +63,7 @@ class LogSegments:
                     return found
 
     async def newest_ms(self, segment: Segment) -> int:
-        """The newest time in the segment; when it was appended to, where its records have no times."""
+        """Returns the newest time in the segment; the time of its last append, where its records have no times."""
         if segment.max_timestamp < 0 and not segment.is_loaded:
             await segment.load()
             self.places.keep_loaded(segment)
@@ -71,7 +72,7 @@ class LogSegments:
     # -- the end
 
     async def roll(self, base_offset: int, producers: bytes) -> None:
-        """The last segment is closed, its indexes and the producers at its end are files; the next one starts at ``base_offset``."""
+        """Closes the last segment, with its indexes and the producers at its end in files; starts the next one at ``base_offset``."""
         closed = self.all[-1]
         await self.write_indexes(closed, base_offset)
         await overwrite(self._disk, self.snapshot_path(base_offset), producers)
@@ -84,7 +85,7 @@ class LogSegments:
         self.places.keep_loaded(closed)
 
     async def write_indexes(self, segment: Segment, end_offset: int) -> None:
-        """All indexes of a segment that ends there are files, not yet synced, but for that of aborted transactions.
+        """Writes all indexes of a segment that ends there to files, not yet synced except the index of aborted transactions.
 
         What is lost of that one would not be missed: it is durable before the next segment is there, and this one trusted.
         """
@@ -93,7 +94,7 @@ class LogSegments:
         await segment.sync_transaction_index()
 
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
-        """Its name is durable before it takes a byte, as are those before it: no power cut leaves a log without its start."""
+        """Creates a segment. Its name and earlier ones are durable before it takes a byte: no power cut leaves a log without its start."""
         interval = self.config.index_interval_bytes
         segment = await Segment.open(self._disk, self.folder, base_offset, index_interval_bytes=interval, create=True)
         if not is_durable:
@@ -111,12 +112,13 @@ class LogSegments:
         return segment
 
     def base_of(self, offset: int) -> int:
-        """Where the segment starts that is the last one when nothing is left at or after ``offset``; 0 when none is left."""
+        """Returns where the last segment would start if nothing at or after ``offset`` were left; 0 when none is left."""
         return self.all[segment_index(self.all, offset - 1)].base_offset if offset > self.all[0].base_offset else 0
 
     async def truncate_to(self, offset: int, *, is_durable: bool) -> int:
-        """Nothing is left at or after ``offset``, and some of what is before it is; returns where the log ends: there, or at the
-        start of a batch that held ``offset``. What compaction has removed before it stays removed."""
+        """Removes all at or after ``offset``, and perhaps some before it. Returns the log's new end: there, or at the start of a batch that
+        held ``offset``. What compaction has removed before it stays removed.
+        """
         keep = segment_index(self.all, offset - 1)
         await remove_segments(self._disk, self.folder, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
@@ -127,7 +129,8 @@ class LogSegments:
         return end_offset
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
-        """There is one empty segment, which starts at ``offset``. StorageError, and all is as it was, when there is no room for it.
+        """Replaces all segments by an empty one, which starts at ``offset``. StorageError, and all is as it was, when there is no room for
+        it.
 
         It is made before the others are removed: a recovery that finds both keeps the first of them, and what follows on it.
         """
@@ -160,7 +163,7 @@ class LogSegments:
     # -- the start
 
     def drop_first(self) -> Segment:
-        """The oldest segment is out of the log, its files untouched."""
+        """Drops the oldest segment from the log, its files untouched."""
         segment = self.all.pop(0)
         if segment in self.unsynced:
             self.unsynced.remove(segment)
@@ -169,7 +172,7 @@ class LogSegments:
         return segment
 
     async def remove_durably(self, segment: Segment) -> None:
-        """The files of a dropped segment no longer exist, and will not after a power cut.
+        """Removes the files of a dropped segment, also against a power cut.
 
         Until then it may come back, and without the file of its aborted transactions these would count as committed: that goes last.
         """
@@ -178,7 +181,7 @@ class LogSegments:
         await segment.write_transaction_index(())
 
     async def retire(self, segment: Segment, now_ms: int) -> None:
-        """The files of a dropped segment are ``.deleted`` ones for ``file.delete.delay.ms`` (``remove_deleted``)."""
+        """Renames the files of a dropped segment to ``.deleted`` for ``file.delete.delay.ms`` (``remove_deleted``)."""
         if self.config.file_delete_delay_ms <= 0:
             await segment.remove()
             return
@@ -200,7 +203,7 @@ class LogSegments:
             await self._disk.sync_dir(self.folder)
 
     async def remove_needless_snapshots(self, end_offset: int) -> None:
-        """Those at the end and at the start of segments stay."""
+        """Removes snapshots except at the end and at the start of segments."""
         keep = {end_offset, *(segment.base_offset for segment in self.all)}
         for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
             if snapshot not in keep:
@@ -223,12 +226,12 @@ class LogSegments:
     # -- all of them
 
     def retire_all(self) -> None:
-        """Only reads in progress still use them."""
+        """Marks all segments as retired: only reads in progress still use them."""
         for segment in self.all:
             segment.is_retired = True
 
     def let_go(self) -> None:
-        """As ``retire_all``, and their files are closed, once no region of them is being sent."""
+        """Retires all, and closes their files, once no region of them is being sent."""
         self.retire_all()  # a write that was in progress may have begun another segment since
         for segment in self.all:
             segment.let_go()
@@ -240,7 +243,7 @@ class LogSegments:
         self.places.forget()
 
     def relocate(self, folder: str, files: Sequence[File]) -> None:
-        """The segments are in another directory, where all is durable; ``files`` are theirs, in order."""
+        """Moves the segments to another directory, where all is durable; ``files`` are theirs, in order."""
         self.all[:] = [segment.relocated(folder, file) for segment, file in zip(self.all, files, strict=True)]
         for segment in self.all[:-1]:
             segment.unload()
@@ -256,5 +259,5 @@ class LogSegments:
         return self.places.generation > 0
 
     def snapshot_path(self, offset: int) -> str:
-        """Of the producers at ``offset``."""
+        """Returns the path of the producers' snapshot at ``offset``."""
         return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

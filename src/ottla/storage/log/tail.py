@@ -95,7 +95,7 @@ class Tail:
         self.configure(segments.config)
 
     def configure(self, config: LogConfig) -> None:
-        """The configuration holds from the next batch on."""
+        """Applies the configuration from the next batch on."""
         self.config = config
         self._max_message_bytes = config.max_message_bytes
         self.rules = BatchRules.of(config)
@@ -115,7 +115,7 @@ class Tail:
         return self._is_flushing
 
     def close_segment_soon(self) -> None:
-        """The next ``flush`` starts a new segment, unless the last one is empty."""
+        """Makes the next ``flush`` start a new segment, unless the last one is empty."""
         self._wants_roll = self._segments.all[-1].size > 0
 
     def stage(
@@ -194,7 +194,7 @@ class Tail:
         return Appended(base_offset, last_offset, append_time, False)
 
     def stage_replicated(self, data: memoryview, *, leader_epoch: int, now_ms: int, believes_gap: bool) -> int:
-        """Those batches of a leader that continue the log will be written by the next ``flush`` as they are; how many bytes they have.
+        """Stages a leader's batches that continue the log, for the next ``flush`` to write as they are. Returns their bytes.
 
         One pass over their headers and CRCs; the leader has judged their sequences. Errors as ``continuing``, and KAFKA_STORAGE_ERROR;
         nothing is staged then.
@@ -230,7 +230,7 @@ class Tail:
         return staged_bytes
 
     async def flush(self) -> None:
-        """All that was staged is in the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
+        """Writes all that was staged to the log. The owner runs one flush at a time; what is staged meanwhile is written by it too.
 
         StorageError when the disk refused: then nothing that was staged may be acknowledged, ``drop_count`` has grown, and the log
         has failed unless the disk was full. Of the batches that one flush wrote in several appends, some may be in the log.
@@ -281,7 +281,7 @@ class Tail:
             health.check(segments.folder)
 
     async def _write(self, batches: list[_Staged], buffers: list[memoryview]) -> None:
-        """One append for each run of batches that belongs to the same segment, which may be a new one."""
+        """Appends each run of batches that belongs to the same segment, which may be a new one, in one call."""
         start = 0
         while start < len(batches):
             segment = self._segments.all[-1]
@@ -295,7 +295,7 @@ class Tail:
             start = end
 
     def _fitting(self, segment: Segment, batches: list[_Staged]) -> int:
-        """How many of the batches go to this segment before the next one starts; an empty one takes at least one."""
+        """Returns how many of the batches go to this segment before the next one starts; an empty one takes at least one."""
         size, largest = 0, -1
         for count, batch in enumerate(batches):
             size += batch.size
@@ -307,7 +307,7 @@ class Tail:
         return len(batches)
 
     def _count(self, segment: Segment, batch: _Staged) -> None:
-        """The batch was written: everything that counts batches counts it."""
+        """Counts a batch that was written, in everything that counts batches."""
         size, base_offset, last_offset, max_timestamp = batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp
         staged_ms, attributes, producer_id = batch.staged_ms, batch.attributes, batch.producer_id
         if batch.leader_epoch != self._counted_epoch:
@@ -337,7 +337,7 @@ class Tail:
         self.end_offset = last_offset + 1
 
     def _refused(self, error: OSError, batches: list[_Staged]) -> None:
-        """What was staged was not written, nor were these, or not all of them."""
+        """Handles a refusal: what was staged was not written, and neither were these, or not all of them."""
         if error.errno in PASSING and not self.config.fails_when_full:
             self._interrupt([*batches, *self._pending], StorageError(f"the log in {self._segments.folder} was not written: {error}"))
             self.drop_staged()
@@ -354,7 +354,7 @@ class Tail:
                 self._interrupted[batch.producer_id] = error
 
     def drop_staged(self) -> None:
-        """What was staged will never be written; the next batch gets the offset after the last one that was."""
+        """Drops what was staged, for ever; the next batch gets the offset after the last one that was written."""
         self.drop_count += 1
         self._pending, self._buffers = [], []
         self._wants_roll = False
@@ -363,7 +363,7 @@ class Tail:
         self._next_offset = self.end_offset
 
     def drop_unwritten(self) -> None:
-        """What was staged and is not being written never will be. The owner stages nothing more until the flush that runs now has ended.
+        """Drops what is staged and not being written. The owner stages nothing more until the flush that runs now has ended.
 
         ``drop_count`` grows in any case: of what was staged before, the owner must not say that it was dropped, nor that it was not.
         """
@@ -378,11 +378,11 @@ class Tail:
             self.producers.clear_staged()
 
     def remember_producers(self) -> None:
-        """A truncation to this end, or soon after it, need not read what is before."""
+        """Remembers the producers, so that a truncation to this end, or soon after it, need not read what is before."""
         self.remembered.remember(self.end_offset, self.producers)
 
     def were_truncated(self, end_offset: int) -> None:
-        """The log ends at ``end_offset``. Nothing may be staged."""
+        """Takes ``end_offset`` as the log's end. Nothing may be staged."""
         self.end_offset = self._next_offset = end_offset
         self._counted_epoch = NO_EPOCH
         self._wants_roll = False  # it was for a segment that may no longer be the last one

@@ -36,7 +36,7 @@ async def first_record_at(disk: Disk, batch: bytes, header: BatchHeader, timesta
 
 
 async def largest_from(disk: Disk, batch: bytes, header: BatchHeader, start_offset: int) -> int:
-    """The largest time of the records at or after the offset; -1 when none has any. DecodeError as above."""
+    """Returns the largest time of the records at or after the offset; -1 when none has any. DecodeError as above."""
     return (await _find_somewhere(disk, header, TimeRequest(batch, None, start_offset))).timestamp_ms
 
 

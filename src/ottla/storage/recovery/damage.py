@@ -17,7 +17,7 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 async def remember_damage(disk: Disk, found_by: ScrubRequest, reason: str) -> None:
-    """The next start will look at the segment in the same way before it serves its partition."""
+    """Leaves a mark, so that the next start looks at the segment in the same way before it serves its partition."""
     path = found_by.path.removesuffix(LOG_SUFFIX) + DAMAGED_SUFFIX
     await disk.write_file_atomic(path, f"{found_by.end_offset}\n{reason}\n".encode())
 
@@ -36,7 +36,7 @@ async def check_damage(disk: Disk, folder: str) -> None:
 
 
 def _end_offset_of(mark: bytes) -> int:
-    """Where the segment has to end; -1 where nothing says so."""
+    """Returns where the segment has to end; -1 where nothing says so."""
     try:
         return int(mark.split(b"\n", 1)[0])
     except ValueError:

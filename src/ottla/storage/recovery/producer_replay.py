@@ -38,7 +38,7 @@ class Replayed(msgspec.Struct, frozen=True):
 async def replay_producers(
     disk: Disk, producers: ProducerStates, segment: Segment, position: int, now_ms: int
 ) -> tuple[ProducerStates, list[Transaction]]:
-    """The producers after the segment's batches from ``position`` on, and what was aborted in them."""
+    """Returns the producers after the segment's batches from ``position`` on, and what was aborted in them."""
     if segment.size - position > INLINE_BYTES_MAX:
         request = ReplayRequest(segment.path, position, segment.size, producers.to_snapshot(), now_ms)
         try:

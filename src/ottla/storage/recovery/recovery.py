@@ -64,7 +64,8 @@ async def recover(
     index_interval_bytes: int,
     is_durable: bool = True,
 ) -> Recovered:
-    """The segments of the directory, cut to what is intact; a first, empty one when there was none, durable unless the caller sees to that.
+    """Returns the segments of the directory, cut to what is intact; a first, empty one when there was none, durable unless the caller sees
+    to that.
 
     StorageError when the log is damaged below the recovery point.
     """
@@ -102,7 +103,7 @@ def _trust(segments: Sequence[Segment]) -> None:
 
 
 async def _load(segments: Sequence[Segment]) -> int | None:
-    """The end offset when the files are as a clean stop left them."""
+    """Returns the end offset when the files are as a clean stop left them."""
     try:
         end_offset = await segments[-1].load_tail()
     except (DecodeError, FileNotFoundError):
@@ -114,7 +115,7 @@ async def _load(segments: Sequence[Segment]) -> int | None:
 async def _walk(
     disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache, recovery_point: int, cuts: list[Cut]
 ) -> int:
-    """The end offset; ``segments`` is shorter, and ``cuts`` lists by what, when something was torn."""
+    """Returns the end offset. When something was torn, ``segments`` is shorter, and ``cuts`` lists what was cut, and why."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for index in range(first, len(segments)):
@@ -151,7 +152,7 @@ async def _remove_cut(disk: Disk, folder: str, segments: list[Segment], first: i
 
 
 async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
-    """The offset after the segment's last complete batch; the segment counts what came before."""
+    """Returns the offset after the segment's last complete batch; the segment counts what came before."""
     counted = await segment.count(segment.file.size, is_recovery=True)
     segment.take_over(counted)
     for epoch, start_offset in counted.epochs:
@@ -195,7 +196,7 @@ async def rebuild_producers(
     remembered: tuple[int, bytes] | None = None,
     read_from: int | None = None,
 ) -> tuple[ProducerStates, list[Transaction]]:
-    """The producers at ``end_offset``, and the transactions that were aborted in what was read for that.
+    """Returns the producers at ``end_offset``, and the transactions that were aborted in what was read for that.
 
     Snapshots of states outside the log are removed, durably unless the caller sees to that. ``remembered`` is a snapshot in memory, and
     its offset. Of ``read_from`` on all is read, whatever newer snapshots there are.
@@ -216,7 +217,8 @@ async def rebuild_producers(
 async def read_aborted(
     disk: Disk, folder: str, segments: Sequence[Segment], replayed: Sequence[Transaction], *, walked: int
 ) -> list[Transaction]:
-    """The aborted transactions of a log: of trusted segments from their files, of the ``walked`` last ones as they were ``replayed``.
+    """Returns the aborted transactions of a log: of trusted segments from their files, of the ``walked`` last ones as they were
+    ``replayed``.
 
     Closed segments that were walked, or whose file is damaged, have a new file.
     """
@@ -249,7 +251,7 @@ def _snapshot_path(folder: str, offset: int) -> str:
 
 
 async def _newest_snapshot(disk: Disk, folder: str, offsets: Sequence[int], at_most: int) -> tuple[ProducerStates, int, bool]:
-    """The newest usable one of ``offsets``, and its offset, -1 without one; whether damaged ones were removed."""
+    """Returns the newest usable snapshot of ``offsets`` and its offset, -1 without one; whether damaged ones were removed."""
     is_changed = False
     for offset in reversed(offsets):
         if offset <= at_most:
@@ -264,7 +266,7 @@ async def _newest_snapshot(disk: Disk, folder: str, offsets: Sequence[int], at_m
 async def _replay(
     disk: Disk, segments: Sequence[Segment], producers: ProducerStates, offset: int, now_ms: int
 ) -> tuple[ProducerStates, list[Transaction]]:
-    """The producers at the end of the segments, from ``offset`` on, and what was aborted there."""
+    """Returns the producers at the end of the segments, from ``offset`` on, and what was aborted there."""
     aborted: list[Transaction] = []
     for index, segment in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1].base_offset <= offset:

@@ -38,7 +38,7 @@ async def _scrub(disk: Disk, request: ScrubRequest, pace: Pace) -> Scrubbed:
 
 
 async def scrub(file: File, request: ScrubRequest, pace: Pace) -> Scrubbed:
-    """Which part of the file is intact."""
+    """Finds the intact part of the file."""
     walk = BatchWalk(file, 0, request.size, check_crc=True)
     whole_bytes, count, end_offset, damage = 0, 0, request.base_offset, None
     if file.size < request.size:

@@ -53,7 +53,7 @@ class Verification(msgspec.Struct):
 
 
 async def verify(disk: Disk, folder: str) -> Verification:
-    """The findings for the entire log directory. StorageError when it is not one of ours."""
+    """Returns the findings for the entire log directory. StorageError when it is not a log directory of ottla."""
     meta_path = f"{folder}/{META_NAME}"
     if not await disk.exists(meta_path):
         raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")

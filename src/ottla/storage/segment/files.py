@@ -23,12 +23,12 @@ _NAME: Final = re.compile(r"(\d{20})(\.\w+)")
 
 
 def file_stem(offset: int) -> str:
-    """What the names of a segment's files start with."""
+    """Returns the start of the names of a segment's files."""
     return f"{offset:020d}"
 
 
 async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
-    """The offsets in the names of the directory's files of one kind, rising."""
+    """Returns the offsets in the names of the directory's files of one kind, rising."""
     matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
@@ -44,7 +44,7 @@ async def rename_files(disk: Disk, stem: str, suffixes: Sequence[str], ending: s
 
 
 async def overwrite(disk: Disk, path: str, data: bytes) -> None:
-    """The file holds ``data``: for what can be rebuilt after a crash."""
+    """Writes ``data`` as the file's only contents: for what can be rebuilt after a crash."""
     file = await disk.open(path, create=True)
     if file.size:
         await file.truncate(0)

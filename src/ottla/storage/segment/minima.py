@@ -41,7 +41,7 @@ class Minima:
             self._levels.append(array("q", (min(top[:_SHARE]), min(top[_SHARE:]))))
 
     def truncate(self, count: int) -> None:
-        """The first ``count`` are left."""
+        """Keeps the first ``count``."""
         levels = self._levels
         for depth, level in enumerate(levels):
             del level[count:]
@@ -52,7 +52,7 @@ class Minima:
             levels.pop()
 
     def below(self, bound: int, start: int) -> Iterator[int]:
-        """Where numbers smaller than ``bound`` are, from the index ``start`` on."""
+        """Yields where numbers smaller than ``bound`` are, from the index ``start`` on."""
         at = self._next_below(bound, start)
         while at is not None:
             yield at

@@ -46,12 +46,12 @@ class OffsetIndex:
         self._positions.append(position)
 
     def lookup(self, offset: int) -> tuple[int, int] | None:
-        """The entry with the largest offset at or below ``offset``; None when the segment's start is nearer."""
+        """Returns the entry with the largest offset at or below ``offset``; None when the segment's start is nearer."""
         index = bisect_right(self._offsets, offset - self._base_offset) if offset >= self._base_offset else 0
         return (self._base_offset + self._offsets[index - 1], self._positions[index - 1]) if index else None
 
     def bound_of(self, position: int) -> int | None:
-        """The offset after the first indexed batch that starts at ``position`` or later; None without one."""
+        """Returns the offset after the first indexed batch that starts at ``position`` or later; None without one."""
         index = bisect_left(self._positions, position)
         return self._base_offset + self._offsets[index] + 1 if index < len(self._positions) else None
 

@@ -65,7 +65,7 @@ class Segment(Tally):
 
     @classmethod
     async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
-        """The segment, with nothing of it counted yet; a created one is empty."""
+        """Opens the segment, with nothing of it counted yet; a created one is empty."""
         file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
         assert not create or file.size == 0, "recovery treats every log file of the directory as a segment"
         return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
@@ -86,7 +86,7 @@ class Segment(Tally):
         return self._path + LOG_SUFFIX
 
     async def opened(self) -> File:
-        """The log file, opened if it was not. FileNotFoundError when the segment was retired meanwhile: the log has another by now."""
+        """Returns the log file, opened if it was not. FileNotFoundError when the segment was retired: the log has another by now."""
         if self._file is None:
             if self.is_retired:
                 raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.path)
@@ -97,7 +97,7 @@ class Segment(Tally):
         return self._file
 
     def takes_all(self, size: int, batches: int, last_offset: int, max_timestamp: int, config: LogConfig) -> bool:
-        """Whether so many batches of ``size`` bytes fit, with the index entries that they may need, and none is too late.
+        """True when so many batches of ``size`` bytes fit, with the index entries that they may need, and none is too late.
 
         An empty segment has no first timestamp yet: whether several batches are too far apart is for the caller to see.
         """
@@ -112,26 +112,26 @@ class Segment(Tally):
         )
 
     def roll_ms(self, config: LogConfig) -> int:
-        """How far apart its times may be: less by up to segment.jitter.ms, so that logs started together do not roll together."""
+        """Returns how far apart its times may be: less by up to segment.jitter.ms, so that logs started together do not roll together."""
         if not config.segment_jitter_ms:
             return config.roll_ms
         return config.roll_ms - zlib.crc32(self._path.encode()) % min(config.segment_jitter_ms, config.roll_ms)
 
     def relocated(self, folder: str, file: File) -> Segment:
-        """The same segment, whose log file is a copy in another directory; this one is retired."""
+        """Returns the same segment with its log file in another directory; this one is retired."""
         other = copy.copy(self)
         other._folder, other._path, other.file = folder, f"{folder}/{file_stem(self.base_offset)}", file
         self.is_retired = True
         return other
 
     def has_changed_since(self, cut_count: int) -> bool:
-        """Whether what was read of it, when it had been cut so often, may not be what it has: it was deleted, replaced or cut."""
+        """True when what was read of it, when it had been cut so often, may be wrong: it was deleted, replaced or cut since."""
         return self.is_retired or self.cut_count != cut_count
 
     # -- indexes as files
 
     async def write_indexes(self) -> None:
-        """Both indexes are files, the newest time included; not yet synced. None of a segment that is retired meanwhile."""
+        """Writes both indexes to files, the newest time included; not yet synced. None of a segment that is retired meanwhile."""
         offset_index, time_index = self.index_files()
         for suffix, data in ((INDEX_SUFFIX, offset_index), (TIME_INDEX_SUFFIX, time_index)):
             if self.is_retired:  # the file may be another segment's by now, whose newest time would be believed
@@ -141,7 +141,7 @@ class Segment(Tally):
             await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
     async def write_transaction_index(self, aborted: Sequence[Transaction]) -> None:
-        """The aborted transactions whose markers it has are in its file, not yet synced; there is none where there are none."""
+        """Writes the aborted transactions whose markers it has to its file, not yet synced; without any there is no file."""
         if aborted:
             self.has_aborted = True
             await overwrite(self._disk, self._path + TRANSACTION_INDEX_SUFFIX, to_bytes(aborted))
@@ -169,7 +169,7 @@ class Segment(Tally):
             await self.sync_transaction_index()
 
     def unload(self) -> None:
-        """Of a closed segment: the indexes are in their files only, and the log file is closed, unless it is not synced yet."""
+        """Frees a closed segment's memory: the indexes stay in their files, and the log file is closed, unless it is not synced yet."""
         if self.is_arriving:
             return
         self._indexes = None
@@ -177,7 +177,7 @@ class Segment(Tally):
             self._file = None
 
     def synced(self) -> None:
-        """The closed segment is durable, or its file is not held until then."""
+        """Notes that the closed segment is durable, and lets its file go."""
         self.holds_file = False
         if self._indexes is None:
             self._file = None
@@ -187,7 +187,7 @@ class Segment(Tally):
         return self._indexes is not None
 
     async def load(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes, from their files, or rebuilt when those are missing or wrong."""
+        """Returns both indexes, from their files, or rebuilt when those are missing or wrong."""
         if self._indexes is not None:
             return self._indexes
         if self.is_retired:  # its index files may be another segment's by now
@@ -199,12 +199,12 @@ class Segment(Tally):
         return indexes
 
     async def arrive(self, suffix: str) -> None:
-        """The indexes are loaded from files whose names end so, and it needs none of its names until it ``has_arrived``."""
+        """Loads the indexes from files whose names end so; it needs none of its names until it ``has_arrived``."""
         self.is_arriving = True
         self._indexes = await self._read_indexes(suffix)
 
     def has_arrived(self) -> None:
-        """Its files have its names."""
+        """Notes that its files have its names."""
         self.is_arriving = False
         self.unload()
 
@@ -222,7 +222,7 @@ class Segment(Tally):
         return offset_index, time_index
 
     async def load_tail(self) -> int:
-        """Everything is counted as the files have it, and the end offset is returned: for the last segment after a clean stop.
+        """Counts everything as the files have it, and returns the end offset: for the last segment after a clean stop.
 
         DecodeError or FileNotFoundError when the files do not fit together.
         """
@@ -241,12 +241,12 @@ class Segment(Tally):
         return end_offset
 
     async def count(self, size: int, *, is_recovery: bool) -> Counted:
-        """What the first ``size`` bytes of the log file hold (``tally.py``); nothing changes by it."""
+        """Counts what the first ``size`` bytes of the log file hold (``tally.py``); nothing changes by it."""
         request = CountRequest(self.path, self.base_offset, size, self._index_interval_bytes, is_recovery)
         return await count(self._disk, await self.opened(), request, may_be_a_job=not self.is_retired and not self.is_arriving)
 
     async def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
-        """The indexes are rebuilt from the log file, in memory and as files. DecodeError when the log itself is damaged."""
+        """Rebuilds the indexes from the log file, in memory and as files. DecodeError when the log itself is damaged."""
         size, was_retired = self.size, self.is_retired
         counted = await self.count(size, is_recovery=False)
         if self.is_retired and not was_retired:
@@ -290,7 +290,7 @@ class Segment(Tally):
         return None
 
     def bound_of(self, position: int, otherwise: int) -> int:
-        """An offset after all batches that start before ``position``, by the offset index; ``otherwise`` where that does not know."""
+        """Returns an offset after all batches that start before ``position``, by the offset index; ``otherwise`` if it does not know."""
         offset = None if self._indexes is None else self._indexes[0].bound_of(position)
         return otherwise if offset is None else min(offset, otherwise)
 
@@ -314,7 +314,7 @@ class Segment(Tally):
     # -- the end of it
 
     async def truncate(self, size: int, end_offset: int, *, is_durable: bool) -> None:
-        """The log ends at ``size``, a batch's start, and at ``end_offset``, durably unless the caller sees to that. It may grow again.
+        """Cuts the log at ``size``, a batch's start, and ``end_offset``, durably unless the caller sees to that. It may grow again.
 
         The indexes lose what was after that: nothing is walked but the batches after their last entries.
         """
@@ -338,22 +338,22 @@ class Segment(Tally):
         self.first_timestamp = await self.oldest_timestamp() if size else -1
 
     async def retire(self) -> list[str]:
-        """The files have ``.deleted`` names, which are returned. Reads of the segment that are in progress are not disturbed."""
+        """Gives the files ``.deleted`` names, which are returned. Reads of the segment that are in progress are not disturbed."""
         self.is_retired = True
         return await rename_files(self._disk, self._path, self._suffixes, DELETED_SUFFIX)
 
     async def remove(self) -> None:
-        """The files are deleted from the directory. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
+        """Deletes the files from the directory. Regions of the log that are still being sent keep it open (``ports.FileRegion``)."""
         self.is_retired = True
         await self._remove(self._suffixes)
 
     async def remove_log(self) -> None:
-        """As ``remove``, but the file of its aborted transactions stays."""
+        """Deletes all files but that of its aborted transactions."""
         self.is_retired = True
         await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
 
     def let_go(self) -> None:
-        """Of a retired segment: its file is closed, once no region of it is being sent. No read opens it again."""
+        """Closes a retired segment's file, once no region of it is being sent. No read opens it again."""
         assert self.is_retired, "a segment of the log keeps its file"
         self._file = None
 
@@ -362,14 +362,14 @@ class Segment(Tally):
         return SUFFIXES if self.has_aborted else (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 
     async def _remove(self, suffixes: Sequence[str]) -> None:
-        """These files of it are deleted, even if another part removes them at the same time."""
+        """Deletes these files of it, even if another part removes them at the same time."""
         for suffix in suffixes:
             with contextlib.suppress(FileNotFoundError):
                 await self._disk.remove(self._path + suffix)
 
 
 async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int, *, is_durable: bool = True) -> None:
-    """The segments from ``first`` on are deleted, the last one first: none remains after a gap. ``is_durable``: nor after a power cut."""
+    """Deletes the segments from ``first`` on, last one first: none remains after a gap, with ``is_durable`` even after a power cut."""
     while len(segments) > first:
         await segments.pop().remove()
         if is_durable:

@@ -50,7 +50,7 @@ class Counted(msgspec.Struct):
 
 
 async def count(disk: Disk, file: File, request: CountRequest, *, may_be_a_job: bool = True) -> Counted:
-    """What the walk finds. DecodeError where there is no batch, unless it is a recovery. ``file`` is open at the request's path."""
+    """Returns what the walk finds. DecodeError where there is no batch, unless it is a recovery. ``file`` is open at the request's path."""
     if may_be_a_job and request.size > INLINE_BYTES_MAX:
         try:
             return await disk.work(COUNT_JOB, request)
@@ -79,7 +79,7 @@ async def _count(file: File, request: CountRequest, pace: Pace) -> Counted:
 
 
 def _follows(header: BatchHeader, end_offset: int, request: CountRequest) -> bool:
-    """Whether the batch's offsets may be next; no CRC covers them."""
+    """True when the batch's offsets may be next; no CRC covers them."""
     return header.base_offset >= end_offset and header.last_offset - request.base_offset <= RELATIVE_OFFSET_MAX
 
 
@@ -111,7 +111,7 @@ class Tally:
         self.max_timestamp_offset = -1  # last offset of the first batch that had it
 
     def count_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """The batch at the segment's end belongs to it; indexed once enough bytes follow the last entry."""
+        """Counts the batch at the segment's end; indexes it once enough bytes follow the last entry."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -132,7 +132,7 @@ class Tally:
         return len(self._indexes[0])
 
     def index_files(self) -> tuple[bytes, bytes]:
-        """What belongs into the files of both indexes, the newest time included."""
+        """Returns the contents of both index files, the newest time included."""
         assert self._indexes is not None, "indexes are written by the tally that filled them"
         offset_index, time_index = self._indexes
         if self.max_timestamp_offset >= 0:
@@ -147,7 +147,7 @@ class Tally:
         )  # fmt: skip
 
     def take_over(self, counted: Counted) -> None:
-        """All is as it was counted."""
+        """Takes all figures over as they were counted."""
         self.size = counted.size
         self.first_timestamp = counted.first_timestamp
         self.max_timestamp, self.max_timestamp_offset = counted.max_timestamp, counted.max_timestamp_offset

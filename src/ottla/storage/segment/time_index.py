@@ -42,13 +42,13 @@ class TimeIndex:
         return (self._timestamps[-1], self._base_offset + self._offsets[-1]) if self._offsets else None
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Nothing happens unless ``timestamp`` is larger than all before, and not -1, which is no time."""
+        """Appends an entry if ``timestamp`` is larger than all before, and not -1, which is no time."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self._base_offset)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
-        """The entry with the largest timestamp at or below ``timestamp``; None when all are larger."""
+        """Returns the entry with the largest timestamp at or below ``timestamp``; None when all are larger."""
         index = bisect_right(self._timestamps, timestamp)
         return (self._timestamps[index - 1], self._base_offset + self._offsets[index - 1]) if index else None
 

@@ -68,19 +68,19 @@ class TransactionIndex:
             self._minima.append(entry.first_offset)
 
     def between(self, start_offset: int, end_offset: int) -> list[Transaction]:
-        """The transactions whose markers are there."""
+        """Returns the transactions whose markers are there."""
         part = slice(self._at(start_offset), self._at(end_offset))
         return [Transaction(*entry) for entry in zip(*(column[part] for column in self._columns), strict=True)]
 
     def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
-        """The transactions with a record there, perhaps: started before the end, and not ended before the start."""
+        """Returns the transactions that may have a record there: started before the end, and not ended before the start."""
         first_offsets = self._columns[_FIRST]
         part, later = self._looked_at(start_offset, end_offset)
         near = (index for index in range(part.start, part.stop) if first_offsets[index] < end_offset)
         return [self._entry(index) for index in itertools.chain(near, later)]
 
     def beginnings(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Of the same transactions, producer id and first offset: what readers are given."""
+        """Returns producer id and first offset of the same transactions: what readers are given."""
         producer_ids, first_offsets = self._columns[0], self._columns[_FIRST]
         part, later = self._looked_at(start_offset, end_offset)
         found = [pair for pair in zip(producer_ids[part], first_offsets[part], strict=True) if pair[1] < end_offset]
@@ -99,13 +99,13 @@ class TransactionIndex:
         return slice(at, at), itertools.takewhile(end.__gt__, self._minima.below(end_offset, at))
 
     def truncate(self, end_offset: int) -> None:
-        """The log ends there."""
+        """Removes what is at or after the log's new end."""
         self._replace(slice(self._at(end_offset), None), ())
         if self._minima is not None:
             self._minima.truncate(len(self))
 
     def drop_below(self, offset: int) -> None:
-        """The log's first segment starts there."""
+        """Removes what is before the log's new start."""
         last_offsets = self._columns[_LAST]
         if last_offsets and last_offsets[0] < offset:
             self._replace(slice(0, self._at(offset)), ())
@@ -139,7 +139,7 @@ def _columns(entries: Iterable[Transaction]) -> Columns:
 
 
 def to_bytes(entries: Iterable[Transaction]) -> bytes:
-    """As the file of a segment has them."""
+    """Returns the entries as the file of a segment has them."""
     return b"".join(
         _ENTRY.pack(_VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset) for entry in entries
     )

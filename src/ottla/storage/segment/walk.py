@@ -34,7 +34,7 @@ class BatchWalk:
         return self._chunk[start : start + self._next - self.position]
 
     async def next(self) -> BatchHeader | None:
-        """The next batch; None at the end. DecodeError where there is no batch, or one that does not end by the end."""
+        """Returns the next batch; None at the end. DecodeError where there is no batch, or one that does not end by the end."""
         self.position = position = self._next
         if position >= self._end:
             return None
@@ -50,7 +50,7 @@ class BatchWalk:
         return header
 
     async def _need(self, size: int) -> None:
-        """The chunk holds ``size`` bytes from the position on, or all that there are."""
+        """Reads until the chunk holds ``size`` bytes from the position on, or all that there are."""
         if self.position + size > self._chunk_start + len(self._chunk):
             wanted = max(size, _WHOLE_CHUNK if self._check_crc else _HEADERS_CHUNK)
             self._chunk = await self._file.pread(self.position, min(wanted, self._end - self.position))
