@@ -41,7 +41,7 @@ NO_VERB = re.compile(
     r"|Through|Before|After|While|Whatever)\b"
 )
 """What a function's docstring does not begin with: it begins with a verb ("Returns", "Appends"), or with "True when"."""
-WITHOUT_VERB_MAX = 1653
+WITHOUT_VERB_MAX = 843
 """How many functions of src/ may still begin otherwise: lower the number where you have lowered the count."""
 
 

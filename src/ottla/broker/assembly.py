@@ -48,7 +48,7 @@ class Assembly:
 
 
 async def assemble(world: World, config: BrokerConfig, home: Home, introductions: Introductions) -> Assembly:
-    """The log directories are scanned; no log is open yet."""
+    """Assembles the node's parts and scans the log directories; no log is open yet."""
     node, directories = PartList(), home.directories
     publisher = Publisher(lambda: home.metadata.image, node.on_image)
     controller = ActiveController(world, config, home.metadata, publisher, remote=home.remote, replicates=home.replicates)

@@ -43,11 +43,11 @@ class Audit:
         return self._tells_allowed
 
     def tell(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """The operation has been allowed."""
+        """Notes that the operation was allowed."""
         log.debug("authorized", **_fields(asker, operation, resource_type, name, "Allowed"))
 
     def deny(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """The operation has been denied."""
+        """Notes that the operation was denied."""
         self.denied_count += 1
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._window_ms >= WINDOW_MS or len(self._denied) >= PRINCIPALS_MAX:

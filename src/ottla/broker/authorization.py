@@ -50,7 +50,7 @@ DENIED: Final = {
 
 
 def denial(resource_type: ResourceType) -> ErrorCode:
-    """The code with which something that has to do with such a resource is refused."""
+    """Returns the code with which an operation on such a resource is refused."""
     return _DENIALS[resource_type]
 
 
@@ -58,15 +58,15 @@ class Rights(Protocol):
     """The rights of one principal at one address."""
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this one operation is allowed; a denial is in the audit log."""
+        """True when this one operation is allowed; a denial is in the audit log."""
         ...
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
-        """The operations that are allowed on the resource, as a bit field. The audit log does not have it."""
+        """Returns the operations that are allowed on the resource, as a bit field. The audit log does not have it."""
         ...
 
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there is a resource of that type with which the operation is allowed (KIP-679)."""
+        """True when there is a resource of that type with which the operation is allowed (KIP-679)."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Authorizer(Protocol):
     is_configured: bool
 
     def rights(self, principal: Principal, host: str) -> Rights:
-        """The rights of a connection: they follow changes of the rules."""
+        """Returns the rights of a connection: they follow changes of the rules."""
         ...
 
 
@@ -129,7 +129,7 @@ class AclAuthorizer:
         return AclRights(self, Asker.of(principal, host))
 
     def allows_anywhere(self, asker: Asker, operation: Operation, resource_type: ResourceType) -> bool:
-        """As ``is_allowed_anywhere``, which looks at all ACLs of a principal: once, whatever the number of its connections and requests."""
+        """Answers as ``is_allowed_anywhere``, whose look at all ACLs of a principal is made once, however many connections and requests."""
         tables = self.tables
         if tables is not self._anywhere_tables or len(self._anywhere) >= REMEMBERED_MAX:
             self._anywhere_tables = tables

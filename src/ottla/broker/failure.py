@@ -24,7 +24,7 @@ class Failure:
         """The first one: others may follow from it."""
 
     def note(self, reason: str, error: BaseException | None = None) -> None:
-        """The node must end. With an ``error``, ``unless`` raises it to its callers."""
+        """Notes that the node must end. With an ``error``, ``unless`` raises it to its callers."""
         if error is not None:
             self._error = error
             self._has_failed.set()
@@ -34,7 +34,7 @@ class Failure:
             self._on_failure()
 
     async def unless(self, going_on: Coroutine[Any, Any, T]) -> T:
-        """Its result; what makes the node fail meanwhile is raised."""
+        """Returns the result; raises what makes the node fail meanwhile."""
         task, failed = asyncio.create_task(going_on), asyncio.create_task(self._raised())
         try:
             await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)

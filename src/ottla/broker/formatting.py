@@ -47,7 +47,7 @@ async def format_log_dirs(
     passes_over: bool = False,
     credentials: Sequence[UserScramCredentialRecord] = (),
 ) -> str:
-    """Each directory of log.dirs is this node's, and the cluster starts with these levels; its id is returned.
+    """Formats each directory of log.dirs for this node; the cluster starts with these levels. Returns its id.
 
     Users with ``credentials`` are there from the start (KIP-900).
     With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
@@ -78,7 +78,7 @@ async def format_log_dirs(
 
 
 async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState]:
-    """Every directory of log.dirs, in order. Nothing is changed."""
+    """Returns the state of every directory of log.dirs, in order. Nothing is changed."""
     states: list[FolderState] = []
     for path in config.log_dirs:
         identity, problem = None, None
@@ -129,7 +129,7 @@ async def _is_seen(answer: Awaitable[bool]) -> bool:
 
 
 def random_uuid(world: World) -> str:
-    """A new id for a cluster or a directory: 22 characters, the first no dash, which a command line would take for an option."""
+    """Returns a new id for a cluster or a directory: 22 characters, the first no dash, which a command line would take for an option."""
     while (text := uuid_text(world.random.getrandbits(128).to_bytes(16, "big"))).startswith("-"):
         pass
     return text
@@ -140,7 +140,7 @@ async def _format(world: World, path: str, identity: FolderIdentity) -> None:
 
 
 def first_levels(given: Mapping[str, int], supported: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Every feature's level: as given, else what a new cluster of that metadata.version has."""
+    """Returns every feature's level: as given, else what a new cluster of that metadata.version has."""
     metadata_version = given.get(METADATA_VERSION, FEATURES[METADATA_VERSION][1])
     transaction_version = next((level for since, level in TRANSACTION_VERSIONS_SINCE if metadata_version >= since), 0)
     levels = {

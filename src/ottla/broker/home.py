@@ -74,7 +74,7 @@ class Life(Part):
         return -1
 
     async def leave(self) -> None:
-        """Others lead what this broker led, where there are others."""
+        """Leaves the cluster: others lead what this broker led, where there are others."""
 
 
 class Home(Protocol):
@@ -148,21 +148,21 @@ class Home(Protocol):
         ...
 
     def others(self) -> Mapping[int, BrokerImage]:
-        """The brokers that may have replicas of this one's partitions."""
+        """Returns the brokers that may have replicas of this one's partitions."""
         ...
 
     def is_known(self, image: ClusterImage) -> bool:
-        """Whether the image knows this process, and not only an earlier one of its broker."""
+        """True when the image knows this process, and not only an earlier one of its broker."""
         ...
 
     def forward(self, publisher: Publisher) -> Forward | None:
-        """The way of requests to the active controller; None where that is this node's."""
+        """Returns the way of requests to the active controller; None where that is this node's."""
         ...
 
     def membership(self, controller: ActiveController) -> Membership:
-        """Of this node's controller."""
+        """Returns the membership, which this node's controller has."""
         ...
 
     def life(self, core: Core) -> Life:
-        """Of this node."""
+        """Returns the life of this node."""
         ...

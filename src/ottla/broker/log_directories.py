@@ -44,7 +44,7 @@ class LogDirectories(Part):
         has_metadata_log: bool = True,
         formats_itself: bool = True,
     ) -> LogDirectories:
-        """They are this node's alone, and all of one cluster, which is the given one if that is known.
+        """Opens the log directories for this node alone: all of one cluster, the given one if that is known.
 
         ``has_metadata_log``: the first one has the metadata log. Only with ``formats_itself`` may one be empty.
 
@@ -98,7 +98,7 @@ class LogDirectories(Part):
         return self.opened[0].identity.cluster_id
 
     def on_directory_failed(self, folder: LogDirectory) -> None:
-        """Without the metadata log nothing can be decided, without any log directory nothing be stored: the node ends."""
+        """Ends the node when nothing can be decided without the metadata log, or nothing stored without any log directory."""
         eager.run(folder.unmark_running(), lambda _, error: None)
         if self._has_metadata_log and self.opened[0].is_failed:
             self._failure.note(f"the log directory with the metadata log has failed: {self.opened[0].path}")
@@ -113,7 +113,7 @@ class LogDirectories(Part):
         return Predecessors.of_all([folder.predecessors for folder in self.opened])
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
-        """As ``LogDirectory.mark_running``. One that has failed, or takes no mark, is one of whose process the next one knows nothing."""
+        """Marks as ``LogDirectory.mark_running`` does. Of a directory that has failed, or takes no mark, the next process knows nothing."""
         for folder in self.opened:
             if folder.is_failed:
                 continue
@@ -123,7 +123,7 @@ class LogDirectories(Part):
                 log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
 
     async def mark_clean(self, closed: Iterable[LogDirectory], broker_epoch: int) -> None:
-        """As ``LogDirectory.mark_clean``. The next start recovers one that has failed, or takes no mark."""
+        """Marks as ``LogDirectory.mark_clean`` does. The next start recovers a directory that has failed, or takes no mark."""
         for folder in closed:
             if folder.is_failed:
                 continue
@@ -133,7 +133,7 @@ class LogDirectories(Part):
                 log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
 
     async def release(self, closed: Collection[LogDirectory], broker_epoch: int) -> None:
-        """Another process may have them. In the ``closed`` ones every replica's log was synced."""
+        """Releases the directories to other processes. In the ``closed`` ones every replica's log was synced."""
         of_replicas = self.of_replicas
         await self.mark_clean([folder for folder in self.opened if folder in closed or folder not in of_replicas], broker_epoch)
         for folder in self.opened:

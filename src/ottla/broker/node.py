@@ -59,7 +59,7 @@ class Broker:
         return self._made
 
     def part(self, kind: type[P]) -> P:
-        """The one part of that kind; LookupError when there is none."""
+        """Returns the one part of that kind; LookupError when there is none."""
         return self.made.list.find(kind)
 
     @property
@@ -156,7 +156,7 @@ class Broker:
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
     async def leave(self) -> None:
-        """Others have what this broker led, where others can; it is fenced, and still a voter if it was one."""
+        """Hands over: others have what this broker led, where others can; it is fenced, and still a voter if it was one."""
         await self.made.life.leave()
 
     async def stop(self) -> None:

@@ -21,37 +21,37 @@ class Part:
     """Something that lives as long as its node. Each method does nothing unless the part says otherwise."""
 
     async def start(self) -> None:
-        """The parts before this one have started."""
+        """Starts; the earlier parts have started."""
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """There is a newer image, which the parts before this one follow already."""
+        """Takes a newer image, which the earlier parts follow already."""
 
     def on_role(self, partition: Any) -> None:
-        """The partition (``Partition``) has another role than before, has started to lead, or was deleted."""
+        """Notes that the partition (``Partition``) has changed its role, has started to lead, or was deleted."""
 
     def on_offline(self) -> None:
-        """A replica of this broker has failed, or may be served again."""
+        """Notes that a replica of this broker has failed, or may be served again."""
 
     def on_relocated(self, partition: Any) -> None:
-        """The replica (``Partition``) is in another log directory than before."""
+        """Notes that the replica (``Partition``) has moved to another log directory."""
 
     def on_directory_failed(self, folder: LogDirectory) -> None:
-        """The disk of the log directory has failed."""
+        """Notes that the disk of the log directory has failed."""
 
     def on_controller(self) -> None:
-        """The active controller may be another node's than before."""
+        """Notes that the active controller may be another node's than before."""
 
     def on_active(self, epoch: int) -> None:
-        """This node's controller is the active one."""
+        """Notes that this node's controller is the active one."""
 
     def on_inactive(self) -> None:
-        """It is no longer the active one."""
+        """Notes that it is no longer the active one."""
 
     def configure(self) -> None:
-        """The broker's dynamic configuration has changed."""
+        """Applies the broker's dynamic configuration, which has changed."""
 
     async def stop(self) -> None:
-        """The parts after this one have stopped."""
+        """Stops; the later parts have stopped."""
 
 
 class PartList(Part):
@@ -65,12 +65,12 @@ class PartList(Part):
         return iter(self._parts)
 
     def extend(self, *parts: Part) -> None:
-        """These come after those that there are."""
+        """Adds these after the present parts."""
         self._parts += parts
         self._with_roles += [part for part in parts if type(part).on_role is not Part.on_role]
 
     def find(self, kind: type[P]) -> P:
-        """The one part of that kind; LookupError when there is none."""
+        """Returns the one part of that kind; LookupError when there is none."""
         for part in self._parts:
             if isinstance(part, kind):
                 return part
@@ -81,7 +81,7 @@ class PartList(Part):
             await part.start()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """A part that cannot follow keeps no other from it; the first error is raised in the end."""
+        """Passes the image to each part. A part that cannot follow keeps no other from it; the first error is raised in the end."""
         await _each(self._parts, lambda part: part.on_image(delta))
 
     def on_role(self, partition: Any) -> None:
@@ -117,7 +117,7 @@ class PartList(Part):
             part.configure()
 
     async def stop(self) -> None:
-        """A part that cannot stop in order keeps no other from it; the first error is raised in the end."""
+        """Stops each part. A part that cannot stop in order keeps no other from it; the first error is raised in the end."""
         await _each(reversed(self._parts), lambda part: part.stop())
 
 

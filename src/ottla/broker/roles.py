@@ -64,7 +64,7 @@ class NodeRoles:
 
 
 def read_roles(config: BrokerConfig) -> NodeRoles:
-    """What the configuration says; INVALID_CONFIG for what contradicts itself, and for what is not served."""
+    """Returns what the configuration says; INVALID_CONFIG for what contradicts itself, and for what is not served."""
     given = config["process.roles"]
     voters = _voters(config)
     node_id = config.node_id

@@ -111,26 +111,26 @@ class ActiveController(Part):
         self._unopened.clear()
 
     async def active(self) -> None:
-        """This node's controller may decide."""
+        """Waits until this node's controller may decide."""
         await self._became_active.wait()
 
     async def stop(self) -> None:
-        """What was decided is carried out; this node decides nothing further, and follows no other controller's decisions."""
+        """Stops after what was decided is carried out; this node then neither decides nor follows another controller's decisions."""
         self._is_closed = True
         await self._publisher.end()
 
     async def published(self) -> None:
-        """What was decided before the call is committed, and this broker has what it asks for: partitions open, coordinators loaded."""
+        """Waits until what was decided before is committed and carried out here: partitions are open, coordinators loaded."""
         if self._replica.is_active:
             await self._replica.committed(self._replica.draft.end_offset)
         await self._publisher.catch_up()
 
     async def register_broker(self, broker: BrokerImage) -> None:
-        """The broker, which is the only one, is in the image and unfenced."""
+        """Registers the only broker, unfenced."""
         await self._append([broker_record(broker)])
 
     async def activate(self) -> None:
-        """A new cluster has its features and its first users, and every cluster what its features ask for."""
+        """Gives a new cluster its features and its first users, and every cluster what its features ask for."""
         first = await self._replica.first_image()
         users = tuple(first.scram_credentials.values())
         await self.decide([partial(first_features, min_isr=self.static_min_isr, levels=first.features, users=users)])
@@ -142,12 +142,12 @@ class ActiveController(Part):
         return min_isr
 
     def rules(self, image: ClusterImage) -> TopicRules:
-        """What holds for partitions of that image."""
+        """Returns the rules for partitions of that image."""
         self.note_brokers(image)
         return TopicRules(image, self.static_min_isr, self._config.static(UNCLEAN), self.young)
 
     def note_brokers(self, image: ClusterImage) -> None:
-        """This node knows since when the image's brokers serve."""
+        """Notes since when the image's brokers serve."""
         self._arrivals.note(image.brokers, self._world.clock.monotonic_ms())
 
     @property
@@ -163,14 +163,14 @@ class ActiveController(Part):
         return None if self.is_active else self._remote
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
-        """One result a topic, in order. What was created here can be written to when this returns."""
+        """Creates topics. Returns one result a topic, in order; what was created here can be written to then."""
         if (elsewhere := self._elsewhere) is not None:
             return await elsewhere.create_topics(topics)
         excess = too_many_topics(topics, partitions_default=self._config["num.partitions"])
         return await self.decide(map(self.creation, topics), refused=excess)
 
     async def sweep(self, sweep: Sweep, *, is_followed: bool = False) -> KafkaError | None:
-        """What it decides is committed, a slice at a time, with others' turns between them. What it is refused with, if it is.
+        """Commits what the sweep decides, a slice at a time, with others' turns between them. Returns the error, if it is refused.
 
         NOT_CONTROLLER as of ``decide``.
         """
@@ -187,7 +187,8 @@ class ActiveController(Part):
         is_kept: bool = True,
         refused: KafkaError | None = None,
     ) -> list[D | KafkaError]:
-        """One result each, in order; what they record and rest on is committed when this returns, and with ``is_followed`` followed here.
+        """Decides in order, one result each; what they record and rest on is committed when this returns, and with ``is_followed`` followed
+        here.
 
         Each decision is taken over the image that those before it made; with ``validate_only`` nothing is made. Many decisions come
         in slices, with others' between them, and each is asked for when its turn comes. With ``refused`` nothing is decided: that is
@@ -257,12 +258,12 @@ class ActiveController(Part):
         return sum(count for _, count in self._unopened)
 
     def _added_here(self, records: Sequence[Stored]) -> int:
-        """How many partitions the records add to this broker."""
+        """Returns how many partitions the records add to this broker."""
         node_id = self._config.node_id
         return sum(type(record) is PartitionRecord and node_id in record.replicas for record in records)
 
     async def next_producer_id(self) -> int:
-        """An id that no producer ever had; they are taken from blocks that were recorded first."""
+        """Returns an id that no producer ever had; they are taken from blocks that were recorded first."""
         while len(self._producer_ids) == 0:
             elsewhere = self._elsewhere
             self._producer_ids.extend(await (self._own_producer_ids() if elsewhere is None else elsewhere.next_producer_ids()))
@@ -274,7 +275,7 @@ class ActiveController(Part):
         return allocated.block
 
     def creation(self, topic: NewTopic) -> Callable[[ClusterImage], TopicCreation]:
-        """The decision to create the topic, with its id and its place chosen by chance."""
+        """Returns the decision to create the topic, with its id and its place chosen by chance."""
         random = self._world.random
         topic_id = random.getrandbits(128).to_bytes(16, "big")
         start, shift = self.random_place()
@@ -309,7 +310,7 @@ def _check_room(added: int, left: int) -> None:
 
 
 def _tell_topics(delta: ImageDelta) -> None:
-    """The topics that came and went, by name where they are few."""
+    """Logs the topics that came and went, by name where they are few."""
     created = [topic for topic in delta.changed_topics if topic.name not in delta.old.topics]
     for topic in created[:TOLD_MAX]:
         log.info("topic_created", topic=topic.name, partitions=len(topic.partitions))

@@ -17,7 +17,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 async def alter_isrs(
     controller: ActiveController, broker_id: int, epoch: int, wanted: Sequence[WantedIsr]
 ) -> list[PartitionImage | KafkaError]:
-    """The partitions as they are after each change, recorded. KafkaError for the whole when the broker is not who it was.
+    """Returns the partitions after each change, recorded. KafkaError for the whole when the broker is not who it was.
 
     NEW_LEADER_ELECTED where the change completes a reassignment, and with it the leader goes.
     """

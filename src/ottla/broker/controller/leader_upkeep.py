@@ -65,7 +65,7 @@ class LeaderUpkeep(Part):
             self._again("unclean", self._unclean_ms, self._elect_uncleanly)
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Where a value changes so that unclean elections are allowed, partitions that wait for one need not wait longer."""
+        """Elects uncleanly where a changed value allows it: partitions that wait for such an election need not wait longer."""
         old, new = delta.old.configs, delta.new.configs
         if old is not new and self._may_elect_uncleanly and any(_allows(new, key) and not _allows(old, key) for key in new):
             self._run(self._elect_uncleanly)
@@ -149,7 +149,7 @@ class LeaderUpkeep(Part):
                 return
 
     async def _decide(self, decisions: Iterable[Decision]) -> int:
-        """How many of them had something to record."""
+        """Returns how many of the decisions had something to record."""
         results: list[Any] = await self._controller.decide(decisions, is_followed=False)
         return sum(not isinstance(result, KafkaError) and bool(result.records) for result in results)
 

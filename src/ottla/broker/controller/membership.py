@@ -85,7 +85,7 @@ class Membership(Part):
         return self._false_alarms.count
 
     def on_active(self, epoch: int) -> None:
-        """Every broker that serves has a session that starts now."""
+        """Starts a session for every broker that serves."""
         self._is_at_work = True
         now_ms = self._began_ms = self._now_ms()
         for broker in self._controller.replica.draft.live_brokers:
@@ -112,7 +112,7 @@ class Membership(Part):
             self._timer = None
 
     async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
-        """The process, which asks on this connection, has an epoch, and a session."""
+        """Registers the process that asks on this connection: it gets an epoch, and a session."""
         broker_id = request.broker_id
         if request.cluster_id != self._cluster_id:
             return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -156,7 +156,7 @@ class Membership(Part):
         return BrokerRegistrationResponse(broker_epoch=registering.broker_epoch)
 
     def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:
-        """Whether the process that is registered lives, as far as is known.
+        """True when the registered process lives, as far as is known.
 
         One whose connections have all ended does not, when another process has its log directories: their locks say so, too. Nor does one
         of which this controller, active for a while, has seen no connection, when that other process listens at its address.
@@ -190,7 +190,7 @@ class Membership(Part):
         self._evidence.check([known.broker_id])
 
     async def heartbeat(self, request: BrokerHeartbeatRequest, channel: Connection) -> BrokerHeartbeatResponse:
-        """Where the broker, which says this on this connection, stands from now on."""
+        """Returns where the broker, which says this on this connection, stands from now on."""
         standing = Standing.FENCED
         sweep: Sweep | None = None
 
@@ -227,7 +227,7 @@ class Membership(Part):
         )
 
     async def unregister(self, broker_id: int) -> list[Recorded | KafkaError]:
-        """A broker that does not serve is no longer of the cluster."""
+        """Removes a broker that does not serve from the cluster."""
 
         if not self._controller.is_active:
             raise not_controller()
@@ -244,7 +244,7 @@ class Membership(Part):
         return [_NOTHING if refused is None else refused]
 
     def _sweep_for(self, image: ClusterImage, broker: BrokerImage, standing: Standing) -> Sweep | None:
-        """What follows for the broker's partitions; None where that is under way, or nothing does."""
+        """Returns what follows for the broker's partitions; None where that is under way, or nothing follows."""
         under_way = self._sweeps.get(broker.broker_id)
         if under_way is not None and under_way[0] is standing and not under_way[1].is_done:
             return None
@@ -278,7 +278,7 @@ class Membership(Part):
         _note("partitions_not_followed", error or refused)
 
     def _registered_at(self, broker_id: int, epoch: int) -> int:
-        """The offset that the broker has to follow to before it may serve."""
+        """Returns the offset that the broker has to follow to before it may serve."""
         return epoch
 
     # -- sessions that end
@@ -306,7 +306,7 @@ class Membership(Part):
         self._watch()
 
     def _fence(self, broker: BrokerImage, reason: str, ended: Callable[[], None] = lambda: None) -> None:
-        """It is fenced, unless it is heard from before that is done."""
+        """Fences the broker, unless it is heard from before that is done."""
         broker_id, epoch = broker.broker_id, broker.broker_epoch
         log.warning("broker_fenced", broker_id=broker_id, broker_epoch=epoch, reason=reason)
         self.fenced_counts[reason] += 1
@@ -329,13 +329,13 @@ class Membership(Part):
         eager.run(self._controller.sweep(sweep), swept)
 
     def _suspected(self) -> frozenset[int]:
-        """The brokers that should lead only what no other broker can."""
+        """Returns the brokers that should lead only what no other broker can."""
         return self._evidence.suspected | self._leaving
 
     # -- processes that have died
 
     def is_heard(self, broker_id: int, epoch: int) -> bool:
-        """Whether a connection is open that the broker has made.
+        """True when a connection is open that the broker has made.
 
         To a new controller it may not have sent a heartbeat yet: it has a moment for it, and one whose node has fetched metadata from here
         is about to send it.
@@ -365,7 +365,7 @@ class Membership(Part):
         self._fence(broker, _ENDED, lambda: self._dead.discard(process))
 
     def _neighbours(self, broker_id: int) -> list[int]:
-        """Who shares a host or a rack with the broker, and with it perhaps its fate."""
+        """Returns the brokers that share a host or a rack with the broker, and with it perhaps its fate."""
         brokers = self._controller.replica.draft.brokers
         known = brokers.get(broker_id)
         if known is None:

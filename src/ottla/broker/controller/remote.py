@@ -30,11 +30,11 @@ class RemoteController:
         self._broker_epoch = -1
 
     def registered(self, broker_epoch: int) -> None:
-        """The epoch that the controller knows this process by."""
+        """Takes the epoch that the controller knows this process by."""
         self._broker_epoch = broker_epoch
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicCreation | KafkaError]:
-        """One result a topic, in order; NOT_CONTROLLER for each when no controller answers. This node's image follows later."""
+        """Creates topics, one result a topic, in order; NOT_CONTROLLER for each when no controller answers. This node's image lags."""
         wanted = [
             CreatableTopic(
                 topic.name,

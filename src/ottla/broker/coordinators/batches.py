@@ -20,7 +20,7 @@ _RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and valu
 
 
 async def encoded(decision: Decision, encode: EncodeRecord, *, limit: int, now_ms: int) -> list[bytearray]:
-    """The batches of the decision's records: one, unless it may be split. KafkaError when one does not fit into ``limit`` bytes."""
+    """Returns the batches of the decision's records: one, unless it may be split. KafkaError when one does not fit into ``limit`` bytes."""
     batches: list[bytearray] = []
     builder = BatchBuilder()
     for count, record in enumerate(decision.records, 1):
@@ -43,7 +43,7 @@ async def encoded(decision: Decision, encode: EncodeRecord, *, limit: int, now_m
 
 
 def write_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms: int) -> None:
-    """The end of the producer's transaction is about to be written, unless it is there already. Errors as ``Partition.stage_own``.
+    """Stages the end of the producer's transaction, unless it is there already. Errors as ``Partition.stage_own``.
 
     NOT_ENOUGH_REPLICAS, and nothing is staged, where it could not be committed.
     """
@@ -57,7 +57,7 @@ def write_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms
 
 
 def stage(partition: Partition, leader_epoch: int, batches: list[bytearray], writer: Writer | None, now_ms: int) -> None:
-    """They are about to be written. KafkaError with the code that clients get, and nothing is staged, where there are too few replicas."""
+    """Stages the batches. KafkaError with the code that clients get, and nothing is staged, where there are too few replicas."""
     with _as_coordinator():
         if partition.leading is not None:
             partition.leading.machine.check_enough_in_sync()
@@ -68,14 +68,14 @@ def stage(partition: Partition, leader_epoch: int, batches: list[bytearray], wri
 
 
 def stage_marker(partition: Partition, leader_epoch: int, marker: Marker, now_ms: int) -> None:
-    """As ``write_marker``, with the errors of ``stage``."""
+    """Stages a marker as ``write_marker`` does, with the errors of ``stage``."""
     with _as_coordinator():
         write_marker(partition, leader_epoch, marker, now_ms)
 
 
 @contextmanager
 def _as_coordinator() -> Iterator[None]:
-    """A log that can no longer be written here has another coordinator, or will have one."""
+    """Turns the errors of a log that can no longer be written here into NOT_COORDINATOR: it has another one, or will have."""
     try:
         yield
     except KafkaError as error:

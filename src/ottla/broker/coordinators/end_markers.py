@@ -33,7 +33,7 @@ _NOT_READY: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode
 
 class GroupMarkers(Protocol):
     async def write_marker(self, index: int, marker: Marker) -> None:
-        """It is in that partition of ``__consumer_offsets``, committed, and applied by the group coordinator; KafkaError otherwise."""
+        """Writes the marker into that partition of ``__consumer_offsets``, committed and applied; KafkaError otherwise."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Results:
         self.is_over = False
 
     def note(self, places: Sequence[int], _: None, error: BaseException | None) -> None:
-        """The markers there are committed, or it is known why they are not."""
+        """Notes that the markers there are committed, or why they are not."""
         if self.is_over:
             return
         code = _code_of(error)
@@ -79,7 +79,7 @@ class EndMarkers:
         self._groups = groups
 
     async def write(self, image: ClusterImage, due: Sequence[tuple[Marker, TopicPartition]]) -> list[int]:
-        """One code for each, NONE where the marker is committed."""
+        """Writes the markers. Returns one code for each, NONE where it is committed."""
         results = _Results(len(due))
         slices = Slices(self._world.clock)
         staged: dict[Partition, list[int]] = {}

@@ -46,7 +46,7 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
             self.tell_all(DeleteTopicOffsets(0, topics))
 
     async def write_marker(self, index: int, marker: Marker) -> None:
-        """It is in that partition, committed, and applied: its offsets count, or are dropped. KafkaError otherwise."""
+        """Writes the marker into that partition, committed, and applied: its offsets count, or are dropped. KafkaError otherwise."""
         await self.ask_partition(index, lambda token: EndTransaction(token, marker))
 
     def fits_batch(self, group_id: str, offset_count: int) -> bool:
@@ -74,7 +74,7 @@ def _kind(config: BrokerConfig, controller: ActiveController) -> CoordinatorKind
 
 
 def _log(_: Shard[Any], effect: Any) -> None:
-    """What a group's operator wants to see, once it is committed."""
+    """Logs what a group's operator wants to see, once it is committed."""
     if isinstance(effect, GroupAssigned):
         log.info("group_assigned", group=effect.group_id, epoch=effect.epoch)
         return

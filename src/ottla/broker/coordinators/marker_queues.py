@@ -94,7 +94,7 @@ class MarkerQueues:
         return sum(len(queue.due) for queue in self._queues.values())
 
     def send(self, shard: Shard[Any], wanted: WriteMarkers) -> None:
-        """The leaders of its partitions are asked, now or when it is due."""
+        """Asks the leaders of its partitions, now or when it is due."""
         if wanted.delay_ms:
             self._later_count += 1
             due_ms = self._world.clock.monotonic_ms() + wanted.delay_ms
@@ -180,7 +180,7 @@ class MarkerQueues:
         self._go_on(broker_id)
 
     def close(self) -> None:
-        """Nothing is sent from now on."""
+        """Stops all sending."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -204,7 +204,7 @@ def _leaders(image: ClusterImage, partitions: Iterable[TopicPartition]) -> tuple
 
 
 def _taken(queue: _Queue) -> list[_Due]:
-    """What goes into the next request. What belongs to a shard that has ended goes nowhere."""
+    """Takes what goes into the next request. What belongs to a shard that has ended is dropped."""
     taken: dict[int, _Due] = {}
     left: deque[_Due] = deque()
     while queue.due and len(taken) < MARKERS_MAX:

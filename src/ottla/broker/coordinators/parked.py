@@ -26,7 +26,7 @@ class ParkedCommands:
         self._timer: TimerHandle | None = None
 
     def park(self, park: Park) -> None:
-        """The command waits. It is late at once when its time is over already, or too many wait."""
+        """Parks the command. It is late at once when its time is over already, or too many wait."""
         token: Token = park.command.token
         now_ms = self._world.clock.monotonic_ms()
         due_ms = self._due_ms.get(token)
@@ -41,14 +41,14 @@ class ParkedCommands:
         self._look_at_next(now_ms)
 
     def wake(self, key: str) -> list[Any]:
-        """The commands that waited under the key, in the order in which they came. They wait no longer."""
+        """Takes the commands that wait under the key, in the order in which they came."""
         woken = self._of_key.pop(key, {})
         for token in woken:
             del self._key_of[token]
         return [park.command for park in woken.values()]
 
     def forget(self, token: Token) -> None:
-        """The command has its reply."""
+        """Forgets the command, which has its reply."""
         self._due_ms.pop(token, None)
         self._remove(token)
 
@@ -63,7 +63,7 @@ class ParkedCommands:
         return park
 
     def close(self) -> None:
-        """No reply is sent from now on."""
+        """Stops all replies."""
         if self._timer is not None:
             self._timer.cancel()
         self._of_key.clear()

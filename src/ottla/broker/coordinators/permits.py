@@ -65,7 +65,7 @@ class TransactionPermits:
     async def permit(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[TopicPartition], *, adds: bool
     ) -> dict[TopicPartition, int]:
-        """One code for each: NONE when it is in the committed transaction. NETWORK_EXCEPTION when no coordinator answers."""
+        """Returns one code for each partition: NONE when it is in the committed transaction. NETWORK_EXCEPTION without an answer."""
         key, began_ms = _Key(transactional_id, producer_id, producer_epoch, adds), self._world.clock.monotonic_ms()
         codes = await self._ask(key, partitions)
         backoff_ms: int = self._config["add.partitions.to.txn.retry.backoff.ms"]
@@ -104,7 +104,7 @@ class TransactionPermits:
         return {partition: asked.codes.get(partition, ErrorCode.NETWORK_EXCEPTION) for partition in partitions}
 
     def _joined(self, leader: int, key: _Key) -> _Asked:
-        """The element of this turn's request to the broker. A request has each transactional id once."""
+        """Returns the element of this turn's request to the broker. A request has each transactional id once."""
         requests = self._due.get(leader)
         if requests is None:
             requests = self._due[leader] = []
@@ -144,7 +144,7 @@ class TransactionPermits:
 async def decide(
     shards: TransactionShards, transactional_id: str, producer_id: int, producer_epoch: int, partitions: list[TopicPartition], *, adds: bool
 ) -> list[int]:
-    """What the coordinator on this broker answers, a code for each partition. One that the image lacks is not known yet, and not added."""
+    """Returns this broker's coordinator's codes, one for each partition. One that the image lacks is not known yet, and not added."""
     known = await _known(shards, partitions) if adds else partitions
     codes: list[int] = []
 
@@ -174,7 +174,7 @@ async def _known(shards: TransactionShards, partitions: list[TopicPartition]) ->
 
 
 def by_topic(partitions: dict[TopicPartition, None]) -> list[AddPartitionsToTxnTopic]:
-    """As requests have them."""
+    """Returns the partitions as requests have them."""
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for key in partitions:
         topics.setdefault(key.topic, AddPartitionsToTxnTopic(key.topic)).partitions.append(key.partition)

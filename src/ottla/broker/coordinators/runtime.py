@@ -73,7 +73,7 @@ class CoordinatorRuntime(Part, Generic[M]):
         return self._controller.image
 
     def partition_for(self, key: str) -> TopicPartition:
-        """Where what the key names is kept. COORDINATOR_NOT_AVAILABLE while this broker does not know the topic."""
+        """Returns the partition that keeps what the key names. COORDINATOR_NOT_AVAILABLE while this broker does not know the topic."""
         name = self._kind.topic
         topic = self._controller.image.topics.get(name)
         if topic is None:
@@ -81,12 +81,12 @@ class CoordinatorRuntime(Part, Generic[M]):
         return TopicPartition(name, partition_of(key, len(topic.partitions)))
 
     def leader_of(self, key: str) -> int:
-        """The broker that coordinates what the key names; NO_LEADER while there is none."""
+        """Returns the broker that coordinates what the key names; NO_LEADER while there is none."""
         topic = self._controller.image.topics.get(self._kind.topic)
         return topic.partitions[partition_of(key, len(topic.partitions))].leader if topic else NO_LEADER
 
     async def ensure_topic(self) -> None:
-        """The topic exists, and this broker has opened its share of it.
+        """Makes sure that the topic exists, and that this broker has opened its share of it.
 
         Without a configured replication factor it has three replicas, where there are so many brokers.
         """
@@ -117,7 +117,7 @@ class CoordinatorRuntime(Part, Generic[M]):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message)
 
     def on_role(self, partition: Partition) -> None:
-        """The broker leads the partition in another epoch than before, or no longer leads it, or it was deleted.
+        """Follows a change of role: the broker leads the partition in another epoch, or no longer, or it was deleted.
 
         The last epoch's shard is closed, and one of the new epoch starts to load: requests for its keys get COORDINATOR_LOAD_IN_PROGRESS
         until that is done.
@@ -148,7 +148,7 @@ class CoordinatorRuntime(Part, Generic[M]):
             log.error(f"{self._kind.name}s_not_loaded", exc_info=error)
 
     def _reopen(self, partition: Partition) -> None:
-        """The log did not take what the machine already has: it is reloaded, or dropped if the log has failed.
+        """Reloads the machine, which has what the log did not take, or drops it if the log has failed.
 
         What a load leads to may be refused as well, by a disk that is full: the next load waits a while then.
         """
@@ -165,30 +165,30 @@ class CoordinatorRuntime(Part, Generic[M]):
             self._open(partition)
 
     async def stop(self) -> None:
-        """Nothing is coordinated here from now on."""
+        """Stops all coordination here."""
         self._is_closed = True
         for shard in self._shards.values():
             shard.close()
         self._shards.clear()
 
     def tell_all(self, command: Command[Any]) -> None:
-        """Every shard of this broker decides it; no caller waits for that."""
+        """Gives the command to every shard of this broker; no caller waits for that."""
         for shard in list(self._shards.values()):  # one whose log refuses the decision is replaced at once
             shard.tell(command)
 
     async def ask(self, key: str, make_command: Callable[[Token], Command[R]]) -> R:
-        """The reply of the key's coordinator. NOT_COORDINATOR when that is not here, COORDINATOR_LOAD_IN_PROGRESS while it loads."""
+        """Returns the reply of the key's coordinator. NOT_COORDINATOR when it is not here, COORDINATOR_LOAD_IN_PROGRESS while it loads."""
         return await self.shard_of(key).ask(make_command)
 
     async def ask_partition(self, index: int, make_command: Callable[[Token], Command[R]]) -> R:
-        """As ``ask``, of the coordinator over that partition."""
+        """Asks the coordinator over that partition, as ``ask`` does."""
         shard = self._shards.get(index)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"partition {index} of {self._kind.topic} is not led here")
         return await shard.ask(make_command)
 
     async def ask_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
-        """One reply from each shard of this broker, but for those that it loses meanwhile. KafkaError while one of them loads."""
+        """Returns one reply from each shard of this broker, except shards that it loses meanwhile. KafkaError while one of them loads."""
         replies = []
         for shard in list(self._shards.values()):
             try:
@@ -229,5 +229,5 @@ _known_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def segment_size(size_bytes: int) -> dict[str, str | None]:
-    """The topic's configuration; a size that no topic of a client may have is an internal one."""
+    """Returns the topic's configuration; a size that no topic of a client may have is an internal one."""
     return {"segment.bytes" if size_bytes >= SEGMENT_BYTES_MIN else "internal.segment.bytes": str(size_bytes)}

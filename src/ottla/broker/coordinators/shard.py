@@ -63,7 +63,7 @@ class _Asked(msgspec.Struct, gc=False):
 
 
 def no_effect(shard: Any, effect: Any) -> None:
-    """For machines that have nothing done by others."""
+    """Refuses effects, for machines that have nothing done by others."""
     raise AssertionError(f"this coordinator has no one to carry out {type(effect).__name__}")
 
 
@@ -117,7 +117,7 @@ class Shard(Generic[M]):
         return self._is_closed
 
     async def load(self) -> None:
-        """Every record of the log is applied; commands are accepted from now on. Without a readable log they never are.
+        """Applies every record of the log, and then accepts commands. Without a readable log it never does.
 
         It goes on in slices, and ends early when the shard is closed meanwhile.
         """
@@ -168,7 +168,7 @@ class Shard(Generic[M]):
             self._machine.apply_pending(producer_id, stored)
 
     async def ask(self, make_command: Callable[[Token], Command[R]]) -> R:
-        """The reply to the command that ``make_command`` makes of a fresh token, once it may be sent.
+        """Returns the reply to the command that ``make_command`` makes of a fresh token, once it may be sent.
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
         """
@@ -188,25 +188,25 @@ class Shard(Generic[M]):
             self._waiting.forget(token)
 
     def tell(self, command: Command[Any]) -> None:
-        """The command is decided; no caller waits for it."""
+        """Has the command decided; no caller waits for it."""
         self._ask(_Asked(command))
 
     def tell_surely(self, command: Command[Any], *name: str) -> None:
-        """As ``tell``; and it is decided again if the log refuses what is decided. ``name`` distinguishes it from others of its kind."""
+        """Has the command decided as ``tell`` does, again if the log refuses the decision. ``name`` distinguishes it from its kind."""
         self._ask(_Asked(command, timer=Timer((type(command).__name__, *name), self._world.clock.now_ms(), command)))
 
     def ask_again(self, command: Any) -> None:
-        """A command that waits for its reply is decided once more, now that it has what it lacked."""
+        """Has a command that waits for its reply decided once more, now that it has what it lacked."""
         self._ask(_Asked(command, command.token))
 
     def refuse(self, token: Token, error: KafkaError) -> None:
-        """The client that waits for the command's reply gets the error."""
+        """Answers the client that waits for the command's reply with the error."""
         future = self._parked.get(token)
         if future is not None and not future.done():
             future.set_exception(error)
 
     def close(self) -> None:
-        """Nothing is decided, timers do nothing, and what is parked fails with NOT_COORDINATOR: soon, where that is much."""
+        """Closes the shard: nothing is decided, timers do nothing, and what is parked soon fails with NOT_COORDINATOR."""
         if not self._is_closed:
             self._is_closed = True
             self._asked.clear()
@@ -288,7 +288,7 @@ class Shard(Generic[M]):
                 machine.apply_pending(writer.producer_id, record)
 
     def _write_decided(self) -> None:
-        """What was decided is written, and answered when that is committed."""
+        """Writes what was decided, and answers it when that is committed."""
         decided, self._decided = self._decided, []
         if any(decision.replies or decision.effects for decision in decided):
             if not self.partition.is_settled or self.partition.leading is not None:
@@ -299,7 +299,7 @@ class Shard(Generic[M]):
             eager.run(self.partition.flush(), lambda _, error: self._log_failure(error))
 
     def _refuse(self, asked: _Asked, error: Exception) -> None:
-        """The command has come to nothing: its client gets the error, its timer comes again."""
+        """Ends a command that has come to nothing: its client gets the error, its timer comes again."""
         is_ours = not isinstance(error, KafkaError)
         is_passing = isinstance(error, KafkaError) and error.code in _PASSING
         tell = log.info if (asked.token is not None and not is_ours) or is_passing else log.error  # a client may ask for what cannot be
@@ -349,7 +349,7 @@ class Shard(Generic[M]):
                     self._on_effect(self, effect)
 
     def _wait_for_replicas(self, decided: list[Decision]) -> None:
-        """It is committed by too few replicas: waiting clients have to ask again, and effects wait until there are enough."""
+        """Waits, for too few replicas commit it: waiting clients have to ask again, and effects wait until there are enough."""
         owed = [Decision(effects=decision.effects) for decision in decided if decision.effects]
         if owed:
             self._world.timers.call_later_ms(RETRY_MS, lambda: self._reply_when_committed(owed))
@@ -360,7 +360,7 @@ class Shard(Generic[M]):
             future.set_result(value)
 
     def _refuse_replies(self, decided: list[Decision], what: str) -> None:
-        """What was decided may still be committed: clients ask again, as they do when a coordinator has gone."""
+        """Refuses the replies of what may still be committed: clients ask again, as they do when a coordinator has gone."""
         for decision in decided:
             for token, _ in decision.replies:
                 self.refuse(token, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator's log {what}"))

@@ -21,7 +21,7 @@ ABORTABLE_SINCE: Final[Mapping[str, int]] = {
 
 
 def code_for(api: str, version: int, code: int) -> int:
-    """The code as that version of the API says it."""
+    """Returns the code as that version of the API says it."""
     if code == ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE.get(api, 0):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE.get(api, 0):

@@ -41,7 +41,7 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
         """Markers that a partition has refused, or answered with what is not foreseen."""
 
     def slices(self) -> Slices:
-        """For long work over what is asked."""
+        """Returns slices for long work over what is asked."""
         return Slices(self._world.clock)
 
     @property
@@ -97,7 +97,7 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
 
 
 def _with_producer_id(shard: Shard[Any], command: Any, producer_id: int | None, error: BaseException | None) -> None:
-    """What lacked a producer id is decided again. A timeout that gets none is looked at once more in some seconds."""
+    """Has what lacked a producer id decided again. A timeout that gets none is looked at once more in some seconds."""
     token = getattr(command, "token", None)
     if producer_id is not None:
         again = replace(command, fresh_producer_id=producer_id)

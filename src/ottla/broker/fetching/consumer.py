@@ -91,7 +91,7 @@ class ConsumerPolicy:
         return len(fetch.seen) > 0
 
     def is_enough(self, fetch: FetchPass, missing_bytes: int) -> bool:
-        """What belongs to open transactions cannot be read: it counts when they end.
+        """True when enough came. Records of open transactions cannot be read: they count when their transaction ends.
 
         How much those have that were open already is not known: a fetch does not wait for more when one of them has ended.
         """

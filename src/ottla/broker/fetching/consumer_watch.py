@@ -32,13 +32,13 @@ class ConsumerPlace:
         self._stable_offset = self._withheld_bytes = 0
 
     def look(self) -> None:
-        """A pass is about to look at it: what an earlier one saw does not count."""
+        """Prepares for a pass that is about to look at it: what an earlier one saw does not count."""
         partition = self.partition
         self.seen_by, self._stable_offset = None, partition.last_stable_offset
         self._withheld_bytes = AT_ONCE if self._stable_offset < partition.high_watermark else 0  # how much a transaction has started with
 
     def on_append(self, size_bytes: int) -> None:
-        """The partition has so many bytes more; with 0, something else has changed that the next fetch reports.
+        """Notes that the partition has so many bytes more; with 0, something else has changed that the next fetch reports.
 
         For a read_committed consumer there is more when a transaction has ended, and then all that came since it started.
         """
@@ -78,7 +78,7 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
         return place.partition is partition
 
     def asks(self, isolation_level: int) -> None:
-        """Where a partition ends is another place for a consumer of another isolation level."""
+        """Makes all due for a consumer of another isolation level, for which the partitions end elsewhere."""
         if isolation_level != self._isolation_level:
             self._isolation_level = isolation_level
             self._session.due = dict.fromkeys(self._session.partitions)
@@ -91,7 +91,7 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
         return self._session.due_in_order()
 
     def look(self, key: PartitionKey, partition: Partition) -> ConsumerPlace | None:
-        """The place of the partition, which will say when something happens to it. What an earlier pass saw of it does not count.
+        """Returns the partition's place, which reports changes of it. What an earlier pass saw of it does not count.
 
         None when the watch has ended, or the session no longer has the partition: a later request may have come during the pass.
         """
@@ -102,7 +102,7 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
         return place
 
     def settle(self, key: PartitionKey, seen_by: object) -> None:
-        """The answer is made: the partition is at rest if that pass found nothing to read in it, and the consumer knows the rest."""
+        """Settles the answered partition: it is at rest if that pass found nothing to read in it, and the consumer knows the rest."""
         session, place = self._session, self._places.get(key)
         cached = session.partitions.get(key)
         if cached is None or session.watch is not self:
@@ -115,7 +115,7 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
         session.due[key] = None
 
     def stir(self, key: PartitionKey, size_bytes: int) -> None:
-        """Something has happened to the partition, and those who wait learn how much more there is."""
+        """Notes a change of the partition; the waiting fetches learn how much more there is."""
         self._session.due[key] = None
         self.stirred += size_bytes > 0
         for parked in list(self.parked):
@@ -127,6 +127,6 @@ class ConsumerWatch(SessionWatch[ConsumerPlace]):
             parked.on_append(AT_ONCE)
 
     def abandon(self) -> None:
-        """The connection is closed."""
+        """Abandons the watch, for the connection is closed."""
         self.parked.clear()
         super().abandon()

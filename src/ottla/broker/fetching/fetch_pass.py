@@ -56,7 +56,7 @@ class Policy(Protocol):
         ...
 
     def may_read(self, context: RequestContext, topic: str) -> bool:
-        """Whether who fetches may be given records of the topic."""
+        """True when the client that fetches may be given records of the topic."""
         ...
 
     @property
@@ -70,51 +70,51 @@ class Policy(Protocol):
         ...
 
     def begin(self) -> None:
-        """A pass starts."""
+        """Starts a pass."""
         ...
 
     async def read(self, fetch: FetchPass, partition: Partition, wanted: FetchPartition, data: PartitionData, budget: int) -> None:
-        """What the client is given of the partition is in ``data``. KafkaError with the code of the partition."""
+        """Puts what the client is given of the partition into ``data``. KafkaError with the code of the partition."""
         ...
 
     def is_absent(self, key: PartitionKey) -> None:
-        """The broker has no such partition."""
+        """Notes that the broker has no such partition."""
         ...
 
     def end(self) -> Coroutine[Any, Any, None] | None:
-        """The pass is over, though it may have failed: what is left to do for it, if anything."""
+        """Ends the pass, which may have failed. Returns what is left to do for it, if anything."""
         ...
 
     def answered(self) -> None:
-        """What the last pass has read is in the answer."""
+        """Notes that what the last pass has read is in the answer."""
         ...
 
     def settle(self, key: PartitionKey) -> None:
-        """As of ``settles``."""
+        """Settles the partition as ``settles`` says."""
         ...
 
     def may_wait(self, fetch: FetchPass) -> bool:
-        """Whether there is something that can become more."""
+        """True when there is something that can become more."""
         ...
 
     def is_enough(self, fetch: FetchPass, missing_bytes: int) -> bool:
-        """Whether a fetch that waits for so many bytes more is answered."""
+        """True when a fetch that waits for so many bytes more is to be answered."""
         ...
 
     def has_news(self, fetch: FetchPass) -> bool:
-        """Whether there is more since the pass, while it was still going on."""
+        """True when there is more since the pass, while it was still going on."""
         ...
 
     def wait(self, fetch: FetchPass, parked: ParkedFetch) -> None:
-        """The fetch learns what comes."""
+        """Lets the fetch learn what comes."""
         ...
 
     def leave(self, fetch: FetchPass, parked: ParkedFetch) -> None:
-        """It no longer waits."""
+        """Ends the waiting of the fetch."""
         ...
 
     def is_held_back(self, partition: Partition) -> bool:
-        """Whether nothing of the partition is given for now."""
+        """True when nothing of the partition is given for now."""
         ...
 
 
@@ -173,7 +173,7 @@ class FetchPass:
                 await rest
 
     def diverges(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
-        """Whether the client's last record is of an epoch that ends earlier here; then ``data`` says where."""
+        """True when the client's last record is of an epoch that ends earlier here; then ``data`` says where."""
         epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch < 0:  # newer than all that this log knows: where it diverges is not known, as in Kafka
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -184,7 +184,7 @@ class FetchPass:
         return True
 
     def _may_read(self, topic: TopicKey) -> bool:
-        """An id that no topic has reveals nothing: it is answered as unknown."""
+        """True when the topic may be read. An id that no topic has reveals nothing: it is answered as unknown."""
         name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic)
         return name is None or self.policy.may_read(self._context, name)
 
@@ -213,7 +213,7 @@ class FetchPass:
         return [key for key in refused[:WANTED_MAX] if self.parts.early_requests.hold_ms(*key)]
 
     async def settle(self) -> None:
-        """What was looked at is at rest, or is to be looked at again, in a session that is watched. In slices: there may be thousands."""
+        """Settles what was looked at, in a watched session: at rest, or to be looked at again. In slices: there may be thousands."""
         for at, (topic, data) in enumerate(self._results):
             if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
                 await pause()
@@ -224,7 +224,7 @@ class FetchPass:
         return await self.answer()
 
     async def answer(self) -> FetchResponse:
-        """What was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
+        """Returns what was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
         plan, policy, throttling = self._plan, self.policy, self.parts.throttling
         policy.answered()
         pause_ms, is_given = 0, True

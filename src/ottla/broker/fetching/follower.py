@@ -80,13 +80,13 @@ class FollowerPolicy:
                 await pause()
 
     def _tell_committed(self) -> None:
-        """Those who wait for what this fetch has committed are answered, some partitions at a time."""
+        """Answers the requests that wait for what this fetch has committed, some partitions at a time."""
         told, self._committed = self._committed[:SLICE_PARTITIONS], self._committed[SLICE_PARTITIONS:]
         for leading in told:
             leading.committed()
 
     def _tell_meanwhile(self) -> None:
-        """The pass waits for a disk: no other request waits for that."""
+        """Answers while the pass waits for a disk: no other request has to wait for that."""
         self._telling = None
         self._tell_committed()
         if self._committed:
@@ -131,7 +131,7 @@ class FollowerPolicy:
                 self._throttled_bytes += size
 
     def _note_progress(self, leading: Leading, wanted: FetchPartition) -> None:
-        """The follower has everything before its fetch offset: that counts when it asks, not when it is answered."""
+        """Notes that the follower has everything before its fetch offset: that counts when it asks, not when it is answered."""
         if leading.on_follower_fetch(
             self._node, broker_epoch=self._broker_epoch, offset=wanted.fetch_offset, start_offset=wanted.log_start_offset
         ):
@@ -187,12 +187,12 @@ class FollowerPolicy:
 
 
 def _progress_of(partition: Partition) -> int:
-    """It grows with what a follower waits for: both ends of the log."""
+    """Returns a number that grows with what a follower waits for: both ends of the log."""
     return partition.log.log_end_offset + partition.log.log_start_offset
 
 
 def _watch_of(session: FetchSession, connection: Connection, node: int) -> FollowerWatch:
-    """The session's, which starts with the connection and the follower."""
+    """Returns the session's watch, which starts with the connection and the follower."""
     watch = session.watch
     if isinstance(watch, FollowerWatch) and watch.connection is connection:
         return watch

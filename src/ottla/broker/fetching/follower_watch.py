@@ -44,7 +44,7 @@ class FollowerWatch(SessionWatch[Partition]):
         return place is partition
 
     def asks(self, broker_epoch: int, now_ms: int) -> None:
-        """The follower fetches: what is at rest, it still has entirely. A new epoch of its broker is sent all partitions."""
+        """Takes the follower's fetch: what is at rest, it still has entirely. A new epoch of its broker is sent all partitions."""
         self._times.fetched_ms = now_ms
         if broker_epoch != self._broker_epoch:
             self._broker_epoch = broker_epoch
@@ -55,7 +55,7 @@ class FollowerWatch(SessionWatch[Partition]):
         return self._session.take_due()
 
     def settle(self, key: PartitionKey) -> None:
-        """The pass over the partition is over: it is at rest, or due again."""
+        """Settles the partition after the pass: it is at rest, or due again."""
         session, partition = self._session, self._places.get(key)
         cached = session.partitions.get(key)
         if cached is None or key in session.due or session.watch is not self:
@@ -74,7 +74,7 @@ class FollowerWatch(SessionWatch[Partition]):
             session.due[key] = None
 
     def on_leader_progress(self, partition: Partition, size_bytes: int) -> None:
-        """The partition is due; the fetch that waits is answered if it was waiting for that (not for a size of 0)."""
+        """Makes the partition due; the fetch that waits is answered if it was waiting for that (not for a size of 0)."""
         key: PartitionKey = (partition.topic_id if self._session.uses_topic_ids else partition.topic, partition.index)
         self._session.due[key] = None
         self._stir(key)

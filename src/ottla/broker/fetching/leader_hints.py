@@ -25,7 +25,7 @@ class LeaderHint:
 
 
 def hint_of(parts: Parts, context: RequestContext, topic: str, index: int) -> LeaderHint | None:
-    """None for a partition that the cluster does not have."""
+    """Returns the hint; None for a partition that the cluster does not have."""
     image = parts.image
     known = image.topics.get(topic)
     partition = known.partitions.get(index) if known is not None else None

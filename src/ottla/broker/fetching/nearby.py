@@ -48,7 +48,7 @@ class NearbyPolicy(ConsumerPolicy):
         await super().read(fetch, partition, wanted, data, budget)
 
     def _nearest(self, leading: Leading, offset: int) -> int | None:
-        """None where the leader itself is to be read from."""
+        """Returns the nearest replica; None where the leader itself is to be read from."""
         brokers = self._parts.image.brokers
         holders = leading.machine.holders_of(offset)
         found = [node for node in holders if (broker := brokers.get(node)) is not None and broker.rack == self._rack]

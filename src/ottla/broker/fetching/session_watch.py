@@ -35,23 +35,23 @@ class SessionWatch(Generic[P]):
         connection.watches[self] = None
 
     def begin_pass(self) -> Iterable[PartitionKey]:
-        """What a pass looks at."""
+        """Returns what a pass looks at."""
         raise NotImplementedError
 
     def _enter(self, key: PartitionKey, partition: Partition) -> P:
-        """The partition says from now on when something happens to it."""
+        """Has the partition report from now on when something happens to it."""
         raise NotImplementedError
 
     def _leave(self, places: Mapping[PartitionKey, P]) -> None:
-        """The partitions of these places no longer report. There may be thousands."""
+        """Ends the reports of the partitions of these places. There may be thousands."""
         raise NotImplementedError
 
     def _is_of(self, place: P, partition: Partition) -> bool:
-        """Whether the place is the partition's, and not that of an earlier one of its name."""
+        """True when the place is the partition's, and not that of an earlier one of its name."""
         raise NotImplementedError
 
     def place_of(self, key: PartitionKey, partition: Partition) -> P:
-        """The partition's place, from now on if it had none."""
+        """Returns the partition's place, which is made if it had none."""
         place = self._places.get(key)
         if place is None or not self._is_of(place, partition):
             self.forgotten(key)
@@ -59,13 +59,13 @@ class SessionWatch(Generic[P]):
         return place
 
     def forgotten(self, key: PartitionKey) -> None:
-        """The session, or the broker, no longer has the partition."""
+        """Drops the partition, which the session or the broker no longer has."""
         place = self._places.pop(key, None)
         if place is not None:
             self._leave({key: place})
 
     def ended(self) -> None:
-        """The session is no longer watched by this."""
+        """Ends the watch of the session."""
         places, self._places = self._places, {}
         self._leave(places)
         self.connection.watches.pop(self, None)
@@ -73,5 +73,5 @@ class SessionWatch(Generic[P]):
             self._session.watched_by(None)
 
     def abandon(self) -> None:
-        """The connection is closed."""
+        """Abandons the watch, for the connection is closed."""
         self.ended()

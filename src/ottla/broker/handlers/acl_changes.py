@@ -20,7 +20,7 @@ def check_enabled(parts: Parts) -> None:
 
 
 def acl_filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """What the request asks for."""
+    """Returns the filter that the request asks for."""
     return AclFilter(
         resource_type=asked.resource_type_filter,
         resource_name=asked.resource_name_filter,

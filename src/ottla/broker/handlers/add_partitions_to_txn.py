@@ -92,13 +92,13 @@ async def _decided(
 
 
 def _said(context: RequestContext, codes: Sequence[int]) -> Sequence[int]:
-    """As the request's version says them."""
+    """Returns the codes as the request's version says them."""
     said = {code: code_for("AddPartitionsToTxn", context.version, code) for code in set(codes)}
     return list(map(said.__getitem__, codes))
 
 
 async def _keys(slices: Slices, topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    """Each partition once."""
+    """Returns each partition once."""
     keys: dict[TopicPartition, None] = {}
     async for topic in slices.over(topics):
         async for index in slices.over(topic.partitions):

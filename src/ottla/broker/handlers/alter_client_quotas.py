@@ -26,7 +26,7 @@ PARTS_MAX: Final = 100
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """An entity that is listed again is ignored, and its one result says so."""
+    """Changes quotas. An entity that is listed again is ignored, and its one result says so."""
     first: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
     repeated = set()
     results = []

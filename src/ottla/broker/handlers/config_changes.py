@@ -58,7 +58,7 @@ async def alter_each(
     *,
     validate_only: bool,
 ) -> AsyncIterator[Result]:
-    """Each resource is changed as its alteration decides, or refused; one that is there twice is refused both times.
+    """Changes each resource as its alteration decides, or refuses it; one that is listed twice is refused both times.
 
     Changes of more than 10,000 values in one request are refused entirely, POLICY_VIOLATION.
     """
@@ -81,7 +81,7 @@ async def alter_each(
 async def refused_first(
     parts: Parts, context: RequestContext, resources: Sequence[X], wanted: Callable[[X], tuple[Mapping[str, str | None], Mapping[str, str]]]
 ) -> list[Result] | None:
-    """What the broker that is asked says of stores of TLS, which it alone can look at; None when it has nothing against the request.
+    """Returns the broker's objections to stores of TLS, which it alone can look at; None when it has none.
 
     ``wanted`` gives what a resource's change sets or removes, and all values that the resource would have. Of a request that is refused
     nothing is done.

@@ -14,17 +14,17 @@ Entries = Iterator[DescribeConfigsResourceResult]
 
 
 def topic_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
-    """Every topic key: the override, else the broker's value, else the default; those that the key itself has as synonyms."""
+    """Yields every topic key: the override, else the broker's value, else the default; the key's own are its synonyms."""
     return _overridden(TOPIC_KEYS, config, overrides, ConfigSource.DYNAMIC_TOPIC)
 
 
 def group_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
-    """Every group key: the override, else the broker's value, else the default."""
+    """Yields every group key: the override, else the broker's value, else the default."""
     return _overridden(GROUP_KEYS, config, overrides, ConfigSource.DYNAMIC_GROUP)
 
 
 def client_metrics_config_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Entries:
-    """Every key of a client-metrics subscription."""
+    """Yields every key of a client-metrics subscription."""
     return _overridden(CLIENT_METRICS_KEYS, config, overrides, ConfigSource.DYNAMIC_CLIENT_METRICS)
 
 
@@ -44,7 +44,7 @@ def _overridden(keys: Mapping[str, ConfigKey], config: BrokerConfig, overrides: 
 
 
 def default_config_entries(values: Mapping[str, str]) -> Entries:
-    """What is set for all brokers, and nothing else."""
+    """Yields what is set for all brokers, and nothing else."""
     for name, value in sorted(values.items()):
         key = find_broker_key(name)
         if key is None:
@@ -55,7 +55,7 @@ def default_config_entries(values: Mapping[str, str]) -> Entries:
 
 
 def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, Mapping[str, str]]) -> Entries:
-    """Every broker key, with its own value: a key that takes its value from another one has none. Throttles are there when they are set.
+    """Yields every broker key, with its own value: a key that takes its value from another one has none. Throttles are listed when set.
 
     Keys that are narrowed to a listener come along where they are set, and so do unknown ones of ``dynamic``.
     """
@@ -70,7 +70,7 @@ def broker_config_entries(config: BrokerConfig, dynamic: Mapping[ConfigSource, M
 
 
 def logger_config_entries() -> Entries:
-    """Every logger's level in force."""
+    """Yields every logger's level in force."""
     for name in loggers.names():
         yield DescribeConfigsResourceResult(
             name=name,
@@ -83,7 +83,7 @@ def logger_config_entries() -> Entries:
 
 
 def _unknown_entry(name: str, sources: Sequence[ConfigSource]) -> DescribeConfigsResourceResult:
-    """An unknown key may be a secret: as in Kafka its value is not returned."""
+    """Returns an unknown key without its value, which may be a secret: Kafka does the same."""
     return DescribeConfigsResourceResult(
         name=name,
         value=None,

@@ -97,7 +97,7 @@ def _member(parts: Parts, member: DescribedConsumer) -> messages.DescribedConsum
 
 
 def _assignment(parts: Parts, partitions: Partitions) -> messages.DescribedAssignment:
-    """Without the topics that no longer exist."""
+    """Returns the assignment without the topics that no longer exist."""
     names = parts.groups.image.topic_names
     return messages.DescribedAssignment(
         [

@@ -79,7 +79,7 @@ def _command_of(parts: Parts, context: RequestContext, request: ConsumerGroupHea
 
 
 async def _beat(parts: Parts, context: RequestContext, command: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-    """The member has what its regular expression matches, when that had to be found out, with this heartbeat already."""
+    """Takes a heartbeat. When its regular expression had to be resolved, the member has the matches with this heartbeat already."""
     result = await _ask(parts, command)
     if not result.to_resolve:
         return result

@@ -78,7 +78,7 @@ def _owner(request: CreateDelegationTokenRequest, context: RequestContext) -> Pr
 
 
 def _token_id(drawn: bytes) -> str:
-    """An id that does not begin with ``-``, which tools would take for an option."""
+    """Returns an id that does not start with ``-``, which tools would take for an option."""
     return uuid_text(bytes([drawn[0] & 0x7F]) + drawn[1:])
 
 

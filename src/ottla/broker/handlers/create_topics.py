@@ -114,7 +114,7 @@ def _accepted(creation: TopicCreation, configs: list[Any]) -> CreatableTopicResu
 
 
 def _undescribed(creation: TopicCreation) -> CreatableTopicResult:
-    """For who may make the topic, and may not see its configuration."""
+    """Returns the result for a client that may make the topic, and may not see its configuration."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreatableTopicResult(creation.name, creation.topic_id, error_message=None, topic_config_error_code=code)
 

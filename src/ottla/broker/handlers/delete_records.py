@@ -68,7 +68,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteRecordsRe
 
 
 async def _offsets_of(request: DeleteRecordsRequest, slices: Slices) -> dict[str, dict[int, int]]:
-    """By topic and partition, where the logs are to start."""
+    """Returns where the logs are to start, by topic and partition."""
     wanted: dict[str, dict[int, int]] = {}
     async for topic in slices.over(request.topics):
         offsets = wanted.setdefault(topic.name, {})
@@ -92,20 +92,20 @@ class AwaitedDeletion:
         self.is_done = False
 
     def wait(self, leading: Leading, offset: int, result: DeleteRecordsPartitionResult) -> None:
-        """The partition is answered for when its low watermark has reached the offset."""
+        """Waits with the partition's answer until its low watermark has reached the offset."""
         if not self._pending:
             self._context.connection.parked[self] = None
         self._pending[id(result)] = leading, result
         leading.wait_for_deletion(Deletion(offset, self, result))
 
     def leave(self, result: DeleteRecordsPartitionResult) -> None:
-        """The partition is answered for, whatever its followers do."""
+        """Answers for the partition, whatever its followers do."""
         leading, _ = self._pending.pop(id(result), (None, result))
         if leading is not None:
             leading.leave_deletion(result)
 
     def begin(self) -> DeleteRecordsResponse | None:
-        """The answer, or None when it waits for the followers. The leader's part is done."""
+        """Returns the answer, or None when it waits for the followers. The leader's part is done."""
         self._has_begun = True
         if not self._pending:
             self._leave()
@@ -124,13 +124,13 @@ class AwaitedDeletion:
             self._reply()
 
     def expire(self) -> None:
-        """The logs start there on the leaders; those followers that were too slow take it over when they fetch."""
+        """Answers in time: the logs start there on the leaders; followers that were too slow take it over when they fetch."""
         for leading, result in self._pending.values():
             result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, leading.low_watermark
         self._reply()
 
     def abandon(self) -> None:
-        """The client is gone: no answer is sent."""
+        """Abandons the request, for the client is gone: no answer is sent."""
         if self._has_begun:
             self._parts.parking.unpark()
         self._leave()
@@ -150,7 +150,7 @@ class AwaitedDeletion:
 def _advance(
     parts: Parts, topic: str, offset: int, result: DeleteRecordsPartitionResult, awaited: AwaitedDeletion
 ) -> tuple[PartitionLog, int]:
-    """The log, and the offset at which it starts now, or earlier. KafkaError when it may not be changed."""
+    """Returns the log, and the offset at which it starts now, or earlier. KafkaError when it may not be changed."""
     if topic in INTERNAL_TOPICS and topic in parts.image.topics:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = led(parts.partitions, parts.image, topic, result.partition_index)

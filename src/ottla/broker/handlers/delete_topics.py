@@ -66,7 +66,7 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
 
 
 def _refusal(context: RequestContext, state: DeleteTopicState, name: str, result: DeletableTopicResult) -> KafkaError | None:
-    """Only a client that may describe the topic learns whether it exists, and the name of an id."""
+    """Refuses the deletion. Only a client that may describe the topic learns whether it exists, and the name of an id."""
     is_described = context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
     if is_described and context.may(Operation.DELETE, ResourceType.TOPIC, name):
         return None

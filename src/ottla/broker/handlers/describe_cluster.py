@@ -52,7 +52,7 @@ def _brokers(parts: Parts, listener: str, include_fenced: bool) -> list[Describe
 
 
 def _controllers(parts: Parts, listener: str) -> list[DescribeClusterBroker]:
-    """Those that have registered, and this one."""
+    """Returns the registered controllers, and this one."""
     ends = {controller_id: controller.endpoints.get(listener) for controller_id, controller in parts.image.controllers.items()}
     own = next((end for end in parts.controller_endpoints if end.listener == listener), None)
     ends[parts.node_id] = own

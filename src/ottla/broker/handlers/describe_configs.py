@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """A resource that is listed many times is described once, and its bytes are answered as often."""
+    """Describes resources. One that is listed many times is described once, and its bytes are answered as often."""
     described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
     results: list[Any] = []
     async for resource in Slices(parts.world.clock).over(request.resources):

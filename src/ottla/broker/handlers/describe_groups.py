@@ -25,7 +25,7 @@ DEAD = "Dead"
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """A group that is listed many times is described once, and its bytes are answered as often."""
+    """Describes groups. One that is listed many times is described once, and its bytes are answered as often."""
     described: dict[str, bytes] = {}
     groups: list[Any] = []
     async for group_id in Slices(parts.world.clock).over(request.groups):

@@ -53,7 +53,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
 
 
 async def _described(slices: Slices, partition: Partition) -> PartitionResponse:
-    """The producers that are known now; one that is forgotten meanwhile is described as it was."""
+    """Describes the producers that are known now; one that is forgotten meanwhile is described as it was."""
     producers = []
     async for producer_id, state in slices.over(sorted(partition.log.producers.states.items())):
         sequence = state.batches[-1][1] if state.batches else -1

@@ -36,7 +36,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumR
 
 
 def _nodes(parts: Parts) -> list[Node]:
-    """Where the voters are; the only one of a lone broker is where that is, if it has no listener of its own."""
+    """Returns where the voters are; a lone broker's only voter is where the broker is, if it has no listener of its own."""
     if parts.home.voters:
         name = parts.controller_endpoints[0].listener
         return [Node(voter, [Listener(name, host, port)]) for voter, (host, port) in sorted(parts.home.voters.items())]

@@ -46,7 +46,7 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
 
 
 def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Callable[[ClusterImage], Recorded]:
-    """What this broker knows of its own replicas counts where it is alone; of several, the image says whose are up."""
+    """Returns the election. A lone broker counts what it knows of its own replicas; in a cluster the image says whose are up."""
     offline = [] if parts.home.voters else parts.partitions.offline_replicas(topic, index)
     rules = parts.controller.rules
     return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)

@@ -64,7 +64,7 @@ async def handle(parts: Parts, context: RequestContext, request: FetchRequest) -
 
 
 def _policy_of(parts: Parts, context: RequestContext, request: FetchRequest, session: FetchSession | None) -> Policy:
-    """A follower's; a tool's, which compares replicas; a consumer's, whose session is watched, or whose version has followers elsewhere."""
+    """Returns the policy: a follower's; a comparing tool's; a consumer's, watched, or for versions with followers elsewhere."""
     node, epoch, state = request.replica_id, -1, request.replica_state
     if context.version >= REPLICA_STATE_SINCE:
         node, epoch = (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
@@ -116,7 +116,7 @@ class ParkedFetch:
             self._complete()
 
     def on_leader_progress(self, partition: Partition, size_bytes: int) -> None:
-        """As ``on_append``, for a follower: it takes what the rest of the burst brings, too."""
+        """Notes growth as ``on_append`` does, for a follower: it takes what the rest of the burst brings, too."""
         if size_bytes < AT_ONCE and self._fetch.policy.is_held_back(partition):
             return
         self._missing_bytes -= size_bytes

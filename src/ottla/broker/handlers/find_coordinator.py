@@ -62,7 +62,7 @@ def _may_find(context: RequestContext, key_type: int, key: str) -> bool:
 
 
 async def _shards(parts: Parts, key_type: int, *, ensures: bool) -> tuple[CoordinatorRuntime[Any], KafkaError | None]:
-    """The coordinators of this kind, whose topic exists if ``ensures`` asks for that; or why there are none."""
+    """Returns the coordinators of this kind, whose topic exists if ``ensures`` asks for that; or why there are none."""
     shards: CoordinatorRuntime[Any] = parts.transactions if key_type == KEY_TRANSACTION else parts.groups
     try:
         if key_type == KEY_SHARE:

@@ -36,7 +36,7 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
 
 
 def _may_be_idempotent(context: RequestContext) -> bool:
-    """Who may write to any topic may (KIP-679)."""
+    """True when the client may write to any topic (KIP-679), or has the right itself."""
     if context.may_quietly(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER):
         return True
     return context.connection.rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)

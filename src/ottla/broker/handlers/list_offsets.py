@@ -101,7 +101,7 @@ async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -
 
 
 def _end_of(partition: Partition, isolation_level: int) -> int:
-    """Where the partition ends for such a consumer."""
+    """Returns where the partition ends for such a consumer."""
     return partition.last_stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
 
 

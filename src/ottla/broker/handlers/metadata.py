@@ -82,7 +82,7 @@ async def _topics(parts: Parts, context: RequestContext, request: MetadataReques
 
 
 async def _create_missing(parts: Parts, context: RequestContext, names: set[str], slices: Slices) -> None:
-    """Those that may not be made leave ``names``."""
+    """Creates the missing topics. Names that may not be created leave ``names``."""
     if not parts.config["auto.create.topics.enable"]:
         return
     absent = [name async for name in slices.over(names) if name not in parts.image.topics]

@@ -83,7 +83,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
 
 
 def _code_of_partitions(code: int, version: int) -> int:
-    """What stands beside each partition of a group that is refused with the code; 0: they are not listed."""
+    """Returns the code of each partition of a group that is refused with the code; 0: they are not listed."""
     if version >= STABLE_SINCE:
         return ErrorCode.UNSTABLE_OFFSET_COMMIT if code in MOVED or code == ErrorCode.STALE_MEMBER_EPOCH else ErrorCode.NONE
     return ErrorCode.NOT_COORDINATOR if code in MOVED else code
@@ -99,7 +99,7 @@ def _failed(name: str, indexes: list[int], code: int) -> OffsetFetchResponseTopi
 
 
 def _offset(code: int, committed: int = -1) -> int:
-    """What a partition with that code has for its offset."""
+    """Returns the offset of a partition with that code."""
     return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else committed
 
 
@@ -145,7 +145,7 @@ async def _group(
 
 
 def _refused(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
-    """As it was asked for: an id is not answered with a name."""
+    """Returns the topic as it was asked for: an id is not answered with a name."""
     answers = [OffsetFetchResponsePartitions(index, _offset(code), -1, "", code) for index in topic.partition_indexes]
     return OffsetFetchResponseTopics(topic.name, topic.topic_id, answers)
 

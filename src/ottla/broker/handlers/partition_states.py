@@ -21,7 +21,7 @@ LISTENER_NOT_FOUND_SINCE: Final = 6
 
 
 def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImage, *, names_listener: bool = True) -> tuple[int, ErrorCode]:
-    """The leader, or NO_LEADER and why."""
+    """Returns the leader, or NO_LEADER and why."""
     broker = parts.image.brokers.get(partition.leader)
     if broker is None:
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
@@ -31,7 +31,7 @@ def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImag
 
 
 def offline_replicas(parts: Parts, context: RequestContext, topic: str, index: int, partition: PartitionImage) -> list[int]:
-    """In the order of the replicas."""
+    """Returns the offline replicas, in the order of the replicas."""
     brokers, listener = parts.image.brokers, context.connection.listener
     failed = parts.partitions.offline_replicas(topic, index)
     return [

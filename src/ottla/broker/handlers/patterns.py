@@ -14,7 +14,7 @@ PATTERN_LENGTH_MAX: Final = 1000
 
 
 def matcher(pattern: str) -> Callable[[str], Any]:
-    """Whether a whole text matches."""
+    """Returns a test whether a whole text matches."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"a pattern has at most {PATTERN_LENGTH_MAX} characters")
     try:

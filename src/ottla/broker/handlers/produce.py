@@ -73,7 +73,7 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
 
 
 async def handle_many(parts: Parts, context: RequestContext, request: ProduceRequest) -> None:
-    """As ``handle``, of so many partitions that others have their turn in between. The connection's later requests wait."""
+    """Handles a request as ``handle`` does, of so many partitions that others have their turns. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
     staged = StagedProduce(parts, context, request, response)
@@ -108,7 +108,7 @@ def _try_to_stage(
     problem: KafkaError | None,
     result: PartitionProduceResponse | None = None,
 ) -> PartitionProduceResponse:
-    """What will be answered of the partition."""
+    """Returns what will be answered for the partition."""
     result = PartitionProduceResponse(data.index) if result is None else result
     try:
         if problem is not None:
@@ -153,7 +153,7 @@ async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError 
 
 
 async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError | None) -> None:
-    """What came before this broker leads its partition is in its log, or was refused."""
+    """Appends what came before this broker led its partition, or refuses it."""
     if not staged.late:
         return
     await parts.early_requests.wait([(_key_of(topic, staged), data.index) for topic, data, _ in staged.late])
@@ -167,7 +167,7 @@ async def _append_late(parts: Parts, staged: StagedProduce, problem: KafkaError 
 
 
 async def _write(parts: Parts, staged: StagedProduce) -> None:
-    """What is staged, and what waited for a worker or a coordinator first, is in its logs or was refused."""
+    """Writes what is staged, and what waited for a worker or a coordinator first, to its logs, or refuses it."""
     failed = set()
     for _ in range(ROUNDS_MAX):
         if not staged.heavy and not staged.unpermitted:
@@ -215,7 +215,7 @@ async def _stage_permitted(parts: Parts, staged: StagedProduce) -> None:
 
 
 def _stage_held(parts: Parts, staged: StagedProduce, held: Held) -> None:
-    """What has waited is staged, or waits for something else, or is refused."""
+    """Stages what has waited; or it waits for something else, or is refused."""
     is_permitted = transactional_produce.still_permits(held, staged.producer_id)
     try:
         batch = memoryview(held.batch) if held.is_prepared else memoryview(bytearray(held.batch))
@@ -233,7 +233,7 @@ def _stage_held(parts: Parts, staged: StagedProduce, held: Held) -> None:
 
 
 def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
-    """What is wrong with the request itself."""
+    """Returns what is wrong with the request itself."""
     if request.acks not in _ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 and -1 (all) are known")
     transactional_id = request.transactional_id
@@ -245,7 +245,7 @@ def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> 
 
 
 def _has_transactional_batch(request: ProduceRequest) -> bool:
-    """What batches say counts, not the header: clients send the id with plain batches, too."""
+    """True when a batch says so. The header does not count: clients send the id with plain batches, too."""
     return any(
         isinstance(data.records, memoryview) and len(data.records) > ATTRIBUTES_AT and data.records[ATTRIBUTES_AT] & TRANSACTIONAL
         for topic in request.topic_data
@@ -254,7 +254,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
 
 
 def _refusal(parts: Parts, context: RequestContext, topic: TopicProduceData) -> KafkaError | None:
-    """Why the client may not write to the topic, if so. An id that no topic has reveals nothing: its right is not checked."""
+    """Returns why the client may not write to the topic, if so. An id that no topic has reveals nothing: its right is not checked."""
     if not parts.authorizer.is_configured:
         return None
     name: str | None = topic.name

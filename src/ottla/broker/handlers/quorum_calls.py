@@ -55,7 +55,7 @@ def handle(parts: Parts, context: RequestContext, request: Request) -> Response 
 
 
 def refused(context: RequestContext) -> Response:
-    """The request is about another log than the one there is."""
+    """Refuses a request about another log than the one there is."""
     response: Any = context.api.response()
     response.error_code = ErrorCode.INVALID_REQUEST
     assert isinstance(response, Response), "an API has a response"

@@ -16,7 +16,7 @@ NAME_SHOWN_MAX: Final = 200
 
 
 async def count_names(slices: Slices, names: Iterable[N]) -> Counter[N]:
-    """How often each name is listed."""
+    """Returns how often each name is listed."""
     return Counter([name async for name in slices.over(names)])
 
 

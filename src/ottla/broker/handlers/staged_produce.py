@@ -91,7 +91,7 @@ class StagedProduce:
         return self.context.connection
 
     def wait_once_more(self) -> None:
-        """The answer leaves with one more call of ``finish``."""
+        """Delays the answer until one more call of ``finish``."""
         self._wait_count += 1
 
     def finish(self, failed: Collection[Flushable]) -> None:
@@ -111,13 +111,13 @@ class StagedProduce:
             answer(self.context, self.acks, self._response)
 
     def finish_one(self) -> None:
-        """One of those things has happened for which the answer waits."""
+        """Notes that one of the things has happened for which the answer waits."""
         self._wait_count -= 1
         if self._wait_count == 0:
             answer(self.context, self.acks, self._response)
 
     def settle(self, failed: Collection[Flushable]) -> None:
-        """As ``finish``, of what is staged so far; there is more to come before the answer."""
+        """Finishes as ``finish`` does, what is staged so far; there is more to come before the answer."""
         self._wait_count += 1
         self.finish(failed)
 
@@ -128,7 +128,7 @@ class StagedProduce:
         self.refuse(partition.topic, result, error)
 
     def _wait_for_commit(self, partition: Partition, result: PartitionProduceResponse) -> None:
-        """The answer waits until the partition's records are committed. What else was flushed with them is waited for, too."""
+        """Delays the answer until the partition's records are committed. What else was flushed with them is waited for, too."""
         if self._commit is None or self._commit.is_done:
             self._commit = AwaitedCommit(self)
             self._wait_count += 1
@@ -136,7 +136,7 @@ class StagedProduce:
         partition.wait_for_commit(partition.log.log_end_offset, self._commit, (partition.topic, result))
 
     def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
-        """The partition's batch comes to nothing, for the client to know why, and where to go (KIP-951)."""
+        """Refuses the partition's batch; the client learns why, and where to go (KIP-951)."""
         refuse(result, error)
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             hint = hint_of(self.parts, self.context, topic, result.index)
@@ -169,7 +169,7 @@ class AwaitedCommit:
             self._staged.finish_one()
 
     def expire(self) -> None:
-        """They are in the log, and may be committed later."""
+        """Answers with a timeout: the records are in the log, and may be committed later."""
         self._leave()
         for (_, topic), result in self.pending.items():
             self._staged.refuse(topic, result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not yet on all replicas in sync"))
@@ -177,7 +177,7 @@ class AwaitedCommit:
         self._staged.finish_one()
 
     def abandon(self) -> None:
-        """The client is gone: no answer is sent."""
+        """Abandons the request, for the client is gone: no answer is sent."""
         self._leave()
         self.pending.clear()
 
@@ -197,7 +197,7 @@ def answer(context: RequestContext, acks: int, response: ProduceResponse) -> Non
 
 
 def refuse(result: PartitionProduceResponse, error: KafkaError) -> None:
-    """The partition's batch comes to nothing."""
+    """Refuses the partition's batch."""
     result.error_code = error.code
     result.error_message = error.message or None
     result.base_offset = -1

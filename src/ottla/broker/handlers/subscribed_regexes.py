@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def resolve(parts: Parts, context: RequestContext, group_id: str, regexes: tuple[str, ...], image: ClusterImage) -> None:
-    """The group knows what they match."""
+    """Lets the group know what the expressions match."""
     resolved = await _matched(parts, context, regexes, image)
     await parts.groups.ask(group_id, lambda token: ResolveRegexes(token, group_id, resolved, image))
 
@@ -38,7 +38,7 @@ async def _matched(parts: Parts, context: RequestContext, regexes: tuple[str, ..
 
 
 def _matcher(regex: str) -> Callable[[str], Any]:
-    """One that another coordinator took, and this one does not, matches nothing."""
+    """Returns the matcher. An expression that another coordinator took, and this one does not, matches nothing."""
     try:
         return matcher(regex)
     except KafkaError:

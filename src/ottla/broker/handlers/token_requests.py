@@ -24,7 +24,7 @@ _Change: TypeAlias = Callable[[ClusterImage, str | None, str], Recorded]
 
 
 def first_hop(refused: Callable[[Any, RequestContext, ErrorCode], Response]) -> Any:
-    """A ``service.First``: who asks for tokens has shown who they are, and not by a token. The node that they are connected to knows."""
+    """Returns a ``service.First`` that checks that the caller has authenticated without a token. Only its first node knows that."""
 
     async def look(parts: Parts, context: RequestContext, request: Any) -> Response | None:
         protocol = parts.gate.threshold.protocol_of(context.connection.listener)
@@ -47,7 +47,7 @@ def keys_of(parts: Parts, context: RequestContext) -> TokenKeys:
 
 
 async def decided(parts: Parts, decision: Callable[[ClusterImage], Recorded]) -> Recorded:
-    """What was recorded. KafkaError when it was refused."""
+    """Returns what was recorded. KafkaError when it was refused."""
     [outcome] = await parts.controller.decide([decision])
     if isinstance(outcome, KafkaError):
         raise outcome
@@ -55,12 +55,12 @@ async def decided(parts: Parts, decision: Callable[[ClusterImage], Recorded]) ->
 
 
 async def changed(parts: Parts, context: RequestContext, hmac: bytes, change: _Change) -> object:
-    """The one record of that change of the token with that HMAC. KafkaError when it was refused."""
+    """Returns the one record of that change of the token with that HMAC. KafkaError when it was refused."""
     keys, asker = keys_of(parts, context), str(Principal(context.principal.kind, context.principal.name))
     [record] = (await decided(parts, lambda image: change(image, keys.find(image.delegation_tokens, hmac), asker))).records
     return record
 
 
 def shorter(wanted_ms: int, configured_ms: int) -> int:
-    """What a request asks for, if it asks for something, and not more than the configuration allows."""
+    """Returns what a request asks for, if it asks for something, and not more than the configuration allows."""
     return min(wanted_ms, configured_ms) if wanted_ms > 0 else configured_ms

@@ -29,7 +29,7 @@ _NOT_NOW: Final = frozenset(
 
 
 def check(staged: StagedProduce, records: memoryview) -> None:
-    """A transactional batch may come in this request; KafkaError otherwise."""
+    """Checks that a transactional batch may come in this request; KafkaError otherwise."""
     if staged.transactional_id is None:
         raise KafkaError(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch came in a request without a transactional.id")
     producer_id = int.from_bytes(records[PRODUCER_ID_AT], "big", signed=True)
@@ -41,22 +41,22 @@ def check(staged: StagedProduce, records: memoryview) -> None:
 
 
 def is_free(parts: Parts, context: RequestContext) -> bool:
-    """Whether no coordinator is asked: for an old client, where the configuration says so."""
+    """True when no coordinator is asked: for an old client, where the configuration says so."""
     return context.version < ADDS_SINCE and not parts.config["transaction.partition.verification.enable"]
 
 
 def permission_of(partition: Partition, producer_id: int) -> Permission:
-    """What is the case before the coordinator is asked."""
+    """Returns the state before the coordinator is asked."""
     return partition.led_epoch, partition.log.producers.marker_count(producer_id)
 
 
 def still_permits(held: Held, producer_id: int) -> bool:
-    """Whether what was permitted still is."""
+    """True when what was permitted still is."""
     return held.permission is not None and held.permission == permission_of(held.partition, producer_id)
 
 
 async def ask(parts: Parts, staged: StagedProduce, producer_epoch: int, asking: list[Held]) -> list[tuple[Held, KafkaError | None]]:
-    """For each batch that waits, whether the coordinator permits it. All of them are of one producer and epoch."""
+    """Returns for each batch that waits whether the coordinator permits it. All of them are of one producer and epoch."""
     assert staged.transactional_id is not None, "only transactional batches wait"
     version, producer_id = staged.context.version, staged.producer_id
     for held in asking:

@@ -74,7 +74,7 @@ async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommit
 
 
 def _denied(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Why nothing of the request may be done, or NONE."""
+    """Returns why nothing of the request may be done, or NONE."""
     if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -85,7 +85,7 @@ def _denied(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCo
 async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, offsets: tuple[OffsetToCommit, ...]
 ) -> tuple[int, ...]:
-    """One code for each offset; KafkaError with the code of all of them."""
+    """Commits. Returns one code for each offset; KafkaError with the code of all of them."""
     group_id = request.group_id
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -116,7 +116,7 @@ async def _commit(
 
 
 async def _permit(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, producers: ProducerStates) -> None:
-    """The group's partition is in the producer's transaction; KafkaError otherwise."""
+    """Checks that the group's partition is in the producer's transaction; KafkaError otherwise."""
     adds = context.version >= ADDS_SINCE
     if not adds and not parts.config["transaction.partition.verification.enable"]:
         return

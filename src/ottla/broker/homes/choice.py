@@ -9,7 +9,7 @@ from ottla.broker.roles import HomeKind
 
 
 async def open_home(basis: Basis) -> Home:
-    """The node's home, with its log directories and the metadata. KafkaError or StorageError says what was wrong."""
+    """Opens the node's home, with its log directories and the metadata. KafkaError or StorageError says what was wrong."""
     match basis.roles.home:
         case HomeKind.LONE:
             from ottla.broker.homes.lone import LoneHome

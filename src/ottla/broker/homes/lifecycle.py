@@ -84,7 +84,7 @@ class Lifecycle(Part):
         self._unfenced = asyncio.Event()
 
     async def join(self) -> None:
-        """The broker is registered, has followed the metadata, and may serve: the controller has unfenced it.
+        """Registers the broker, follows the metadata, and waits until it may serve: the controller has unfenced it.
 
         KafkaError when it is refused for good, or no controller answers within ``initial.broker.registration.timeout.ms``.
         """
@@ -97,13 +97,13 @@ class Lifecycle(Part):
         await self._publisher.catch_up()
 
     def awaited(self, leader_id: int) -> str | None:
-        """What the broker waits for while ``leader_id`` is the active controller; None when it serves."""
+        """Returns what the broker waits for while ``leader_id`` is the active controller; None when it serves."""
         if self.broker_epoch < 0:
             return f"controller {leader_id} to register this broker" + (f": {self.refusal}" if self.refusal else "")
         return f"controller {leader_id} to unfence this broker, whose epoch is {self.broker_epoch}" if self.is_fenced else None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Without heartbeats the broker would be fenced, and not know why."""
+        """Fails: without heartbeats the broker would be fenced, and not know why."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._unfenced.set()
@@ -139,7 +139,7 @@ class Lifecycle(Part):
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)
 
     async def _lacking(self, registration: BrokerRegistrationRequest) -> str:
-        """Which of the cluster's features this broker does not have, in words; empty when the controller does not say."""
+        """Returns which of the cluster's features this broker does not have, in words; empty when the controller does not say."""
         answer = await self._channel.ask(ApiVersionsRequest("ottla", __version__), ApiVersionsResponse)
         own = {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in registration.features}
         lacking = [
@@ -177,7 +177,7 @@ class Lifecycle(Part):
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
     def _note_told(self, failed: list[bytes], *, has_heard: bool) -> None:
-        """What was in a failed directory must not be led here for long: if no controller hears of it, the broker ends (KIP-858)."""
+        """Notes whether a controller has been told of failed directories: if none hears of it, the broker ends soon (KIP-858)."""
         now_ms = self._world.clock.monotonic_ms()
         if has_heard:
             self._told, self._untold_ms = failed, None
@@ -188,15 +188,15 @@ class Lifecycle(Part):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def on_controller(self) -> None:
-        """Another one is to know at once that this broker lives."""
+        """Tells another controller at once that this broker lives."""
         self.beat_soon()
 
     def on_directory_failed(self, folder: LogDirectory) -> None:
-        """The controller is to hear of it, and need not wait for the next heartbeat."""
+        """Tells the controller at once, without waiting for the next heartbeat."""
         self.beat_soon()
 
     def beat_soon(self) -> None:
-        """The next heartbeat does not wait."""
+        """Sends the next heartbeat without waiting."""
         self._wakes.set()
 
     def _note(self, answer: BrokerHeartbeatResponse) -> None:
@@ -214,7 +214,7 @@ class Lifecycle(Part):
             pass
 
     async def leave(self) -> None:
-        """The controller has let this broker stop: others lead what they can. Where none knows it, or answers, it just stops.
+        """Asks the controller for leave to stop: others lead what they can. Where none knows this broker, or answers, it just stops.
 
         So it does with ``controlled.shutdown.enable=false``: others lead what it led when it is gone.
         """

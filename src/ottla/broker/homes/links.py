@@ -94,7 +94,7 @@ class Links(Part):
 
 
 def activate(core: Core) -> None:
-    """A new cluster has its features. This node's controller has just become the active one."""
+    """Gives a new cluster its features. This node's controller has just become the active one."""
     eager.run(core.controller.activate(), _activated)
 
 

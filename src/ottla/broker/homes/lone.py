@@ -68,7 +68,7 @@ class LoneHome:
         return {}
 
     def is_known(self, image: ClusterImage) -> bool:
-        """There is no other process that it could name."""
+        """True always: there is no other process that it could name."""
         return True
 
     def forward(self, publisher: Publisher) -> Forward | None:

@@ -40,7 +40,7 @@ class OfflineReports(Part):
         self._is_due = False
 
     async def begin(self) -> None:
-        """The image says what this broker leads now, and every later failure will be settled, too."""
+        """Starts to settle: the image says what this broker leads now, and every later failure will be settled, too."""
         self._is_on = True
         await self._settle()
 
@@ -48,7 +48,7 @@ class OfflineReports(Part):
         self._is_on = False
 
     def on_offline(self) -> None:
-        """A partition of this broker went offline; many at once are one decision."""
+        """Notes that a partition of this broker went offline; many at once are one decision."""
         if self._is_on and not self._is_due:
             self._is_due = True
             self._timers.call_later_ms(0, self._settle_now)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def own_broker(
     config: BrokerConfig, directories: LogDirectories, bound: dict[str, tuple[str, int]], *, broker_epoch: int, incarnation_id: bytes
 ) -> BrokerImage:
-    """This process, unfenced, with its listeners as they are ``bound``."""
+    """Returns this process's entry, unfenced, with its listeners as they are ``bound``."""
     return BrokerImage(
         broker_id=config.node_id,
         broker_epoch=broker_epoch,
@@ -40,7 +40,7 @@ def own_broker(
 
 
 async def open_replica(basis: Basis, directories: LogDirectories, settings: QuorumSettings, voters: Voters | None) -> MetadataReplica:
-    """That of the first log directory. A full disk has a reserve for it."""
+    """Opens the replica in the first log directory. A full disk has a reserve for it."""
     first = directories.opened[0]
     settings = replace(settings, shown_directory_id=uuid_bytes(first.identity.directory_id))
     found = await open_log(basis.world, first.path, settings, clean=first.was_clean, limits=LogLimits.of(basis.config), room=first.room)
@@ -48,5 +48,5 @@ async def open_replica(basis: Basis, directories: LogDirectories, settings: Quor
 
 
 def fail_together(metadata: MetadataReplica, directories: LogDirectories, partitions: PartitionStore) -> None:
-    """When the disk of the metadata log fails, so do the partitions beside it."""
+    """Lets the partitions in the metadata log's directory fail when its disk does."""
     metadata.log.on_disk_failed = partial(partitions.fail_folder, directories.opened[0])

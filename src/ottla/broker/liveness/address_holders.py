@@ -36,13 +36,13 @@ class AddressHolders:
         self._asking: dict[int, asyncio.Task[None]] = {}
 
     def ask(self, broker_id: int, epoch: int, address: Address) -> None:
-        """The search for the process at the address of the broker of that epoch has started; one question at a time."""
+        """Starts to search the process at the address of the broker of that epoch; one question at a time."""
         if broker_id not in self._asking:
             task = self._asking[broker_id] = asyncio.get_running_loop().create_task(self._ask(broker_id, epoch, address))
             task.add_done_callback(partial(self._asked, broker_id))
 
     def found(self, broker_id: int, epoch: int) -> bytes | None:
-        """The incarnation that listens there; None while that is not known."""
+        """Returns the incarnation that listens there; None while that is not known."""
         of_epoch, incarnation_id = self._found.get(broker_id, (-1, None))
         return incarnation_id if of_epoch == epoch else None
 
@@ -59,7 +59,7 @@ class AddressHolders:
             log.info("address_led_to_another_process", broker_id=broker_id, broker_epoch=epoch, address=address)
 
     async def _listens(self, address: Address) -> bytes:
-        """The incarnation that answers at the address; all zeros when the answer does not say. OSError without an answer."""
+        """Returns the incarnation that answers at the address; all zeros when the answer does not say. OSError without an answer."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def on_answer(response: Response | None) -> None:

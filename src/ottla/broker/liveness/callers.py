@@ -24,7 +24,7 @@ class Callers:
         self._calls: dict[int, list[Connection]] = {}
 
     def note(self, node_id: int, connection: Connection) -> None:
-        """The node has made the connection, or goes on using it."""
+        """Notes that the node has made the connection, or goes on using it."""
         if node_id not in self._calls and len(self._calls) == NODES_MAX:
             del self._calls[next(iter(self._calls))]
         others = [call for call in self._calls.get(node_id, ()) if call is not connection and not call.is_closed]
@@ -36,7 +36,7 @@ class Callers:
             call.probe()
 
     def hears(self, node_id: int) -> bool:
-        """Whether a connection of the node is open, or it has yet to make its first one."""
+        """True when a connection of the node is open, or it has yet to make its first one."""
         calls = self._calls.get(node_id)
         if calls is None:
             return self._are_expected(node_id)

@@ -34,14 +34,14 @@ class ControllerCalls(Part):
         self._tasks: list[asyncio.Task[None]] = []
 
     def registered(self) -> None:
-        """The broker is; may be called again."""
+        """Notes that the broker is registered, and may be called again."""
         if not self._tasks:
             self._tasks = [asyncio.get_running_loop().create_task(self._keep(address)) for address in self._controllers]
             for task in self._tasks:
                 task.add_done_callback(_ended)
 
     async def _keep(self, address: Address) -> None:
-        """The connection is made again whenever it has ended, at growing intervals while it does not last."""
+        """Keeps the connection: makes it again whenever it has ended, at growing intervals while it does not last."""
         probe, clock = Probe(self._world, address, self._name), self._world.clock
         retry_ms = RETRY_MS
         try:
@@ -57,7 +57,7 @@ class ControllerCalls(Part):
             probe.close()
 
     async def _stay(self, probe: Probe) -> None:
-        """The connection has ended, or is silent."""
+        """Waits until the connection has ended, or is silent."""
         while (connection := probe.connection) is not None and connection.oldest_ms is None:
             probe.ping()
             try:

@@ -13,11 +13,11 @@ class Judge(Protocol):
     """The judge that concludes from signs of other brokers' processes that one has died."""
 
     def is_heard(self, broker_id: int, epoch: int) -> bool:
-        """Whether the broker of that epoch is known to live by other means."""
+        """True when the broker of that epoch is known to live by other means."""
         ...
 
     def on_dead(self, broker_id: int, epoch: int) -> None:
-        """The process that has registered as the broker with that epoch has ended."""
+        """Notes that the process that has registered as the broker with that epoch has ended."""
         ...
 
 
@@ -28,34 +28,34 @@ class Evidence(Part):
         self._judge: Judge | None = None
 
     def report_to(self, judge: Judge) -> None:
-        """That is who concludes something from it."""
+        """Reports to that judge, who draws the conclusions."""
         self._judge = judge
 
     def is_heard(self, broker_id: int, epoch: int) -> bool:
-        """As the judge says; False without one."""
+        """Asks the judge; False without one."""
         return self._judge is not None and self._judge.is_heard(broker_id, epoch)
 
     def on_dead(self, broker_id: int, epoch: int) -> None:
-        """The judge learns of it."""
+        """Reports to the judge."""
         if self._judge is not None:
             self._judge.on_dead(broker_id, epoch)
 
     def check(self, brokers: Iterable[int] | None = None) -> None:
-        """These brokers, or all, are looked at now."""
+        """Looks at these brokers, or at all, now."""
 
     def hears(self, broker_id: int) -> bool:
-        """Whether a connection is open that the broker has made, or it has yet to make its first one."""
+        """True when a connection is open that the broker has made, or it has yet to make its first one."""
         return False
 
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
-        """Whether the connection to the process has ended; None when there never was one."""
+        """Returns whether the connection to the process has ended; None when there never was one."""
         return None
 
     def ask_address(self, broker: BrokerImage) -> None:
-        """It is found out who listens where the broker is registered."""
+        """Asks who listens where the broker is registered."""
 
     def listens_for(self, broker: BrokerImage) -> bytes | None:
-        """The incarnation that was found there; None while none was."""
+        """Returns the incarnation that was found there; None while none was."""
         return None
 
     @property
@@ -64,4 +64,4 @@ class Evidence(Part):
         return frozenset()
 
     def distrust(self, brokers: frozenset[int]) -> None:
-        """What is seen of these proves nothing."""
+        """Distrusts these: what is seen of them proves nothing."""

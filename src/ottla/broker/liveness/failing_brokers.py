@@ -48,17 +48,17 @@ class FailingBrokers(Part):
         """They are again."""
 
     def doubt(self, broker_id: int) -> None:
-        """A connection to the broker has ended by itself, or none could be made."""
+        """Doubts the broker: a connection to it has ended by itself, or none could be made."""
         if broker_id in self._serving:
             self._doubted.setdefault(broker_id, self._clock.monotonic_ms())
 
     def trust(self, broker_id: int) -> None:
-        """The broker has answered, or it is known that it does not serve."""
+        """Trusts the broker: it has answered, or it is known that it does not serve."""
         if self._doubted.pop(broker_id, None) is not None and not self._doubted:
             self._let_go()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """The cluster has decided, and clients are shown it from now on."""
+        """Takes the cluster's decision, which clients are shown from now on."""
         if delta.old.brokers is delta.new.brokers:
             return
         now_ms = self._clock.monotonic_ms()
@@ -85,7 +85,7 @@ class FailingBrokers(Part):
         return [broker for until_ms, broker in self._fenced.values() if until_ms > now_ms]
 
     async def settled(self) -> None:
-        """No broker has started to be in doubt just now, as far as this node can know."""
+        """Waits until no broker has just come into doubt, as far as this node can know."""
         if len(self._serving) > 1:
             await asyncio.sleep(0)  # connections that have ended by now are found to have
         if not self._doubted:

@@ -19,7 +19,7 @@ class OwnAddress:
         self._has_come = False
 
     def on_client(self, client_id: str | None) -> None:
-        """A client of that name has connected to this process."""
+        """Notes that a client of that name has connected to this process."""
         self._has_come |= client_id == self._name.client_id
 
     async def leads_here(self, address: Address) -> bool:

@@ -58,7 +58,7 @@ class Probe:
         self.connection: PeerConnection | None = None
 
     async def run(self) -> Proof:
-        """What was found out."""
+        """Returns what was found out."""
         try:
             async with asyncio.timeout(sum(PAUSES_MS) / 1000):
                 return await self._try_often()
@@ -120,7 +120,7 @@ class Probe:
             self.connection.send(self._name.hello(), lambda answer: None, self._world.clock.monotonic_ms())
 
     def close(self) -> None:
-        """Nothing of it is left open."""
+        """Closes all that is open."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None

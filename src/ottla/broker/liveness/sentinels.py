@@ -44,7 +44,7 @@ class Sentinels(Evidence):
         self.failing = failing
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Every other broker that serves is watched, and no other."""
+        """Watches every other broker that serves, and no other."""
         image = delta.new
         if image.brokers is self._followed:
             return
@@ -69,35 +69,35 @@ class Sentinels(Evidence):
         return None if end is None else (end.host, end.port)
 
     def distrust(self, brokers: frozenset[int]) -> None:
-        """From the next image on these are left to the session timeout."""
+        """Leaves these to the session timeout, from the next image on."""
         self._untrusted = brokers
 
     def check(self, brokers: Iterable[int] | None = None) -> None:
-        """These, or all, show now whether they live: nothing is concluded from it, but a connection that has lost its end ends."""
+        """Lets these, or all, show whether they live: nothing is concluded from it, but a connection that has lost its end ends."""
         for broker_id in list(self._sentinels) if brokers is None else brokers:
             self._callers.probe(broker_id)
             if broker_id in self._sentinels:
                 self._sentinels[broker_id].check()
 
     def hears(self, broker_id: int) -> bool:
-        """Whether a connection is open that the broker has made, or it has yet to make its first one."""
+        """True when a connection is open that the broker has made, or it has yet to make its first one."""
         return self._callers.hears(broker_id)
 
     def is_broken(self, broker_id: int, epoch: int) -> bool | None:
-        """Whether the connection to the process has ended; None when there never was one."""
+        """Returns whether the connection to the process has ended; None when there never was one."""
         sentinel = self._sentinels.get(broker_id)
         if sentinel is None or sentinel.epoch != epoch or not sentinel.has_answered:
             return None
         return not sentinel.is_connected
 
     def ask_address(self, broker: BrokerImage) -> None:
-        """It is found out who listens where the broker is registered, this node's own or another."""
+        """Asks who listens where the broker is registered, this node's own or another."""
         address = self._address_of(broker)
         if address is not None and broker.broker_id not in self._untrusted:
             self._holders.ask(broker.broker_id, broker.broker_epoch, address)
 
     def listens_for(self, broker: BrokerImage) -> bytes | None:
-        """The incarnation that was found there; None while none was."""
+        """Returns the incarnation that was found there; None while none was."""
         return self._holders.found(broker.broker_id, broker.broker_epoch)
 
     @property
@@ -166,7 +166,7 @@ class Sentinel:
             self._owner.failing.doubt(self._broker_id)
 
     def check(self) -> None:
-        """A request is sent on the connection, which a dead process's kernel resets; without a connection the next probe starts."""
+        """Sends a request on the connection, which a dead process's kernel resets; without a connection the next probe starts."""
         if self.is_connected:
             self._probe.ping()
         self._wakes.set()

@@ -19,14 +19,14 @@ class DeleteLog(Effect, frozen=True):
 
 
 def has_fetched(quorum: Quorum, node_id: int) -> bool:
-    """Whether the node has fetched from this one, while this one leads."""
+    """True when the node has fetched from this one, while this one leads."""
     voters, observers = quorum.progress()
     found = [voters.get(node_id), *(progress for (node, _), progress in observers.items() if node == node_id)]
     return any(progress is not None and progress.end_offset >= 0 for progress in found)
 
 
 async def with_records(log: MetadataLog, effect: ReadAndReply) -> FetchAnswer:
-    """The answer with the records that it is to have; KAFKA_STORAGE_ERROR when they cannot be read."""
+    """Returns the answer with its records; KAFKA_STORAGE_ERROR when they cannot be read."""
     known = effect.answer
     error, records = known.error, b""
     try:
@@ -37,7 +37,7 @@ async def with_records(log: MetadataLog, effect: ReadAndReply) -> FetchAnswer:
 
 
 async def with_piece(log: MetadataLog, effect: ReadPieceAndReply) -> FetchSnapshotAnswer:
-    """The answer with the piece that it is to have.
+    """Returns the answer with its piece of the snapshot.
 
     SNAPSHOT_NOT_FOUND when the snapshot was deleted meanwhile, KAFKA_STORAGE_ERROR when it cannot be read.
     """
@@ -58,6 +58,6 @@ async def with_piece(log: MetadataLog, effect: ReadPieceAndReply) -> FetchSnapsh
 
 
 def _unread(reason: Exception, *, offset: int) -> ErrorCode:
-    """The error of a read for another replica; it is that one's to ask again, or another one."""
+    """Returns the error of a read for another replica, which asks again, or asks another one."""
     _log.warning("metadata_not_read", offset=offset, reason=str(reason), exc_info=not isinstance(reason, OttlaError | OSError) and reason)
     return ErrorCode.KAFKA_STORAGE_ERROR

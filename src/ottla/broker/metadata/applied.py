@@ -24,11 +24,11 @@ class RecordSource(Protocol):
     """A log of metadata records."""
 
     def records(self, start_offset: int, end_offset: int) -> AsyncIterator[list[MetadataBatch]]:
-        """The batches of a read at a time. StorageError for what cannot be read."""
+        """Yields the batches of one read at a time. StorageError for what cannot be read."""
         ...
 
     def unreadable(self, offset: int, reason: str) -> StorageError:
-        """A node must not guess its cluster."""
+        """Returns the error for an unreadable log: a node must not guess its cluster."""
         ...
 
 
@@ -57,29 +57,29 @@ class AppliedImages:
     # -- what this replica decides
 
     def begin_own(self) -> bool:
-        """From here on the log is this replica's own. True when a transaction is open that its leader left incomplete."""
+        """Makes the log this replica's own from here on. True when a transaction is open that its leader left incomplete."""
         is_open = self._transactions.is_open
         self._transactions = Transactions()
         self._is_own = True
         return is_open
 
     def end_own(self) -> None:
-        """It no longer leads: uncommitted records are dropped, and the log is read again."""
+        """Ends leading: uncommitted records are dropped, and the log is read again."""
         self._is_own = False
         self._images.drop_uncommitted()
         self.end_offset = self._images.committed.end_offset
         self.fail(not_controller())
 
     def decide(self, records: Sequence[Stored], *, end_offset: int, epoch: int) -> None:
-        """The records are in the draft."""
+        """Adds the records to the draft."""
         self._images.append(records, end_offset=end_offset, epoch=epoch)
 
     def seal(self) -> None:
-        """What was decided so far becomes visible together once it is committed."""
+        """Seals what was decided so far, to become visible together once it is committed."""
         self._images.seal()
 
     async def reached(self, end_offset: int) -> None:
-        """What ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
         if self.committed.end_offset >= end_offset:
             return
         if not self._is_own:
@@ -90,7 +90,7 @@ class AppliedImages:
         await future
 
     def fail(self, error: BaseException) -> None:
-        """Those who wait learn that it is unknown whether it will be committed."""
+        """Fails the waiting calls: it is unknown whether their records will be committed."""
         waiters, self._waiters = self._waiters, []
         for _, _, future in waiters:
             if not future.done():
@@ -99,7 +99,7 @@ class AppliedImages:
     # -- what is committed
 
     async def apply(self, high_watermark: int) -> None:
-        """The image has everything that is committed up to there. StorageError for a log that cannot be read."""
+        """Applies everything that is committed up to there to the image. StorageError for a log that cannot be read."""
         if self.end_offset >= high_watermark:
             return
         if self._is_own:
@@ -125,14 +125,14 @@ class AppliedImages:
             self._images.append(records, end_offset=batch.end_offset, epoch=batch.epoch)
 
     def start_over(self, image: ClusterImage) -> None:
-        """A snapshot has taken the place of the log."""
+        """Starts over from a snapshot, which has taken the place of the log."""
         self._images = ImageHistory(image)
         self._transactions = Transactions()
         self.end_offset = image.end_offset
         self._tell()
 
     async def resume(self, high_watermark: int) -> None:
-        """As ``apply``, after one that was cancelled on the way: those who follow the images get the newest once more."""
+        """Applies as ``apply`` does, after a cancelled one: the followers of the images get the newest once more."""
         await self.apply(high_watermark)
         self._tell()
 

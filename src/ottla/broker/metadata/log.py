@@ -77,7 +77,7 @@ class MetadataLog:
     async def open(
         cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS, room: Room | None = None
     ) -> MetadataLog:
-        """The log, recovered. StorageError, and nothing is touched, when what was committed is damaged.
+        """Opens the log, recovered. StorageError, and nothing is touched, when what was committed is damaged.
 
         What must be written is written into the reserve of ``room`` when the disk is full.
         """
@@ -111,7 +111,7 @@ class MetadataLog:
         return opened
 
     def _continues(self, newest: SnapshotFile) -> bool:
-        """Whether the log has what comes after the snapshot, and what it has before is the snapshot's past.
+        """True when the log has what comes after the snapshot, and its earlier part is the snapshot's past.
 
         An epoch that is not known was forgotten by ``delete_below`` for that snapshot, or a later one.
         """
@@ -121,7 +121,7 @@ class MetadataLog:
         return log.log_start_offset >= newest.end_offset or log.epochs.epoch_at(newest.end_offset - 1) in (newest.epoch, NO_EPOCH)
 
     async def shape(self) -> LogShape:
-        """What the quorum has to know of it."""
+        """Returns what the quorum has to know of the log."""
         found = await self.snapshots.all()
         log = self._log
         start_offset = log.log_start_offset
@@ -149,7 +149,7 @@ class MetadataLog:
         return self._log.tail.appended_bytes
 
     async def bytes_from(self, offset: int) -> int:
-        """How large it is from there on."""
+        """Returns the log's size from there on."""
         size = 0
         for segment in self._log.segments:
             at = await segment.find(offset)
@@ -168,7 +168,7 @@ class MetadataLog:
     # -- the election
 
     async def read_election(self) -> ElectionState | None:
-        """How this replica voted last; None when it never did, or has forgotten. StorageError for a damaged file."""
+        """Returns how this replica voted last; None when it never did, or has forgotten. StorageError for a damaged file."""
         path = f"{self.folder}/{election_state.FILE_NAME}"
         return election_state.decode(await self._disk.read_file(path)) if await self._disk.exists(path) else None
 
@@ -180,7 +180,7 @@ class MetadataLog:
     # -- writing
 
     async def write_groups(self, groups: Sequence[Sequence[Stored]], *, epoch: int, now_ms: int, level: int = NEWEST) -> None:
-        """The groups are at the end of the log, each of them as a whole; ``sync`` makes them durable.
+        """Appends the groups to the log, each of them as a whole; ``sync`` makes them durable.
 
         They are written in the versions of ``metadata.version`` at ``level``, until one of them says another one.
         """
@@ -189,7 +189,7 @@ class MetadataLog:
         await self._log.flush()
 
     async def write_leader_change(self, effect: AppendLeaderChange, now_ms: int) -> None:
-        """The log says who leads from here on."""
+        """Writes into the log who leads from here on."""
         voters = [LeaderChangeVoter(voter) for voter in effect.voters]
         granting = [LeaderChangeVoter(voter) for voter in effect.granting_voters]
         value = encode(LeaderChangeMessage(0, effect.leader_id, voters, granting), 0)
@@ -198,7 +198,7 @@ class MetadataLog:
         await self._log.flush()
 
     async def write_fetched(self, data: bytes, *, end_offset: int, now_ms: int) -> None:
-        """The leader's batches below ``end_offset`` are in the log, with their offsets and epochs."""
+        """Writes the leader's batches below ``end_offset`` to the log, with their offsets and epochs."""
         copied, next_offset = bytearray(data), self._log.log_end_offset
         for position, header in iterate_batches(copied):
             if header.base_offset >= end_offset:
@@ -209,7 +209,7 @@ class MetadataLog:
         await self._log.flush()
 
     async def sync(self) -> None:
-        """All that was written before the call survives a power cut.
+        """Makes all that was written before the call durable.
 
         After a StorageError the log takes nothing further: the process must stop.
         """
@@ -220,13 +220,13 @@ class MetadataLog:
             _log.warning("synced_offset_not_written", folder=self.folder, reason=str(error))
 
     async def truncate_to(self, offset: int) -> None:
-        """Nothing is left at or after ``offset``, durably."""
+        """Removes everything at or after ``offset``, durably."""
         await self._mark.lower(offset)
         await self._log.truncate_to(offset)
         await self._log.sync()
 
     async def install(self, end_offset: int, epoch: int) -> SnapshotFile:
-        """The snapshot that has arrived takes the place of the whole log."""
+        """Replaces the whole log by the snapshot that has arrived."""
         arrived = await self.snapshots.keep_arrived(end_offset, epoch)
         await self._start_over_at(end_offset)
         _log.info("metadata_snapshot_installed", end_offset=end_offset, epoch=epoch, size=arrived.size)
@@ -250,7 +250,7 @@ class MetadataLog:
         return b"" if part is None else part.region.read()
 
     async def records(self, start_offset: int, end_offset: int) -> AsyncIterator[list[MetadataBatch]]:
-        """The batches of a read at a time. StorageError for what cannot be read."""
+        """Yields the batches of one read at a time. StorageError for what cannot be read."""
         offset = start_offset
         try:
             while offset < end_offset:
@@ -267,16 +267,16 @@ class MetadataLog:
             raise self.unreadable(offset, error.message) from error
 
     def unreadable(self, offset: int, reason: str) -> StorageError:
-        """A node must not guess its cluster."""
+        """Returns the error for an unreadable log: a node must not guess its cluster."""
         return StorageError(f"the metadata log {self.folder}, from offset {offset} on, cannot be replayed: {reason}")
 
     async def newest_image(self) -> ClusterImage:
-        """That of the newest snapshot; the empty one without any."""
+        """Returns the image of the newest snapshot; the empty one without any."""
         found = await self.snapshots.all()
         return await self.snapshots.read(found[-1]) if found else EMPTY_IMAGE
 
     async def bootstrap_image(self) -> ClusterImage:
-        """The feature levels and users that the directory was formatted for; empty when nothing was said."""
+        """Returns the feature levels and users that the directory was formatted for; empty when nothing was said."""
         path = f"{self.folder}/{BOOTSTRAP_NAME}"
         return await read_image(self._disk, path) if await self._disk.exists(path) else EMPTY_IMAGE
 
@@ -293,7 +293,7 @@ def shape_of(found: Sequence[SnapshotFile]) -> tuple[tuple[SnapshotId, int], ...
 
 
 def is_framed(records: Sequence[Stored], level: int = NEWEST) -> bool:
-    """Whether the group is more than a batch has: it is then framed by two records, which take up offsets as well.
+    """True when the group is more than a batch holds: it is then framed by two records, which take up offsets as well.
 
     Levels before 3.6-IV1 know no such frame: there a group is one batch, however large it is.
     """
@@ -301,7 +301,7 @@ def is_framed(records: Sequence[Stored], level: int = NEWEST) -> bool:
 
 
 async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int, level: int = NEWEST) -> AsyncIterator[bytearray]:
-    """The batches of the groups, in order; a group of several batches is framed."""
+    """Yields the batches of the groups, in order; a group of several batches is framed."""
     for records in _gathered(groups):
         has_frame = is_framed(records, level)
         batches = await build_batches(
@@ -328,7 +328,7 @@ def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:
 
 
 async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
-    """There is a metadata log, still empty, what its cluster starts with, and a voter that has never voted."""
+    """Makes a metadata log, still empty, what its cluster starts with, and a voter that has never voted."""
     folder = f"{data_folder}/{FOLDER_NAME}"
     await disk.make_dirs(folder, is_private=True)
     await disk.sync_dir(data_folder)
@@ -337,5 +337,5 @@ async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored
 
 
 async def has_metadata(disk: Disk, data_folder: str) -> bool:
-    """Whether a metadata log is in the log directory."""
+    """True when a metadata log is in the log directory."""
     return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")

@@ -40,7 +40,7 @@ class SnapshotDue:
         self.written(appended_bytes, written_ms)
 
     def written(self, appended_bytes: int, now_ms: int) -> None:
-        """A snapshot."""
+        """Notes that a snapshot was written."""
         self._appended_bytes, self._written_ms = appended_bytes, now_ms
 
     def is_due(self, appended_bytes: int, now_ms: int) -> bool:

@@ -14,23 +14,23 @@ class Follower(Protocol):
     """The receiver of what the metadata log says."""
 
     def on_committed(self) -> None:
-        """There is a newer image."""
+        """Takes a newer image."""
         ...
 
     def on_leader(self) -> None:
-        """The metadata log has a leader, which may be another one than before."""
+        """Notes that the metadata log has a leader, which may have changed."""
         ...
 
     def on_active(self, epoch: int) -> None:
-        """This node's controller may decide from now on."""
+        """Notes that this node's controller may decide from now on."""
         ...
 
     def on_inactive(self) -> None:
-        """It may no longer do so."""
+        """Notes that it may no longer do so."""
         ...
 
     def on_fatal(self, reason: str, error: BaseException) -> None:
-        """The node must stop at once."""
+        """Notes that the node must stop at once."""
         ...
 
 
@@ -68,25 +68,25 @@ class MetadataStore(Protocol):
         ...
 
     def has_fetched(self, node_id: int) -> bool:
-        """Whether the node has fetched the metadata from this one, while this one is active."""
+        """True when the node has fetched the metadata from this one, while this one is active."""
         ...
 
     async def first_image(self) -> ClusterImage:
-        """The feature levels and users that a new cluster starts with; empty when nothing was said."""
+        """Returns the feature levels and users that a new cluster starts with; empty when nothing was said."""
         ...
 
     def append(self, records: Sequence[Stored]) -> int:
-        """The records are decided; where they end. NOT_CONTROLLER unless this node is active."""
+        """Decides the records, and returns where they end. NOT_CONTROLLER unless this node is active."""
         ...
 
     async def committed(self, end_offset: int) -> None:
-        """What ends there is committed, and in the image. NOT_CONTROLLER when that is not known."""
+        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when that is not known."""
         ...
 
     def on_request(self, request: Request, on_answer: Callable[[Answer], None]) -> Any:
-        """Of another node. The answer comes by callback; the token is for ``on_request_dropped``."""
+        """Takes another node's request. The answer comes by callback; the token is for ``on_request_dropped``."""
         ...
 
     def on_request_dropped(self, token: Any) -> None:
-        """No one waits for the answer now."""
+        """Drops the request, whose answer is no longer waited for."""
         ...

@@ -25,22 +25,22 @@ class Publisher:
         self._has_ended = False
 
     async def catch_up(self) -> None:
-        """Everything that was committed before the call is followed."""
+        """Waits until everything that was committed before the call is followed."""
         await self._turn()
 
     async def reached(self, end_offset: int) -> None:
-        """What ends there is followed: this node shows it, and has opened what it names."""
+        """Waits until what ends there is followed: this node shows it, and has opened what it names."""
         if self.published.end_offset < end_offset:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((end_offset, future))
             await future
 
     async def repeat(self) -> None:
-        """The newest image is followed, once more if it was before."""
+        """Follows the newest image, once more if it was followed before."""
         await self._turn(self._publish_once)
 
     async def end(self) -> None:
-        """As ``catch_up``; no later image is followed, because the followers are about to close."""
+        """Catches up as ``catch_up`` does, and follows no later image, because the followers are about to close."""
         await self._turn(self._publish_last)
 
     async def _publish_last(self) -> None:

@@ -114,11 +114,11 @@ class MetadataReplica(Part):
     # -- life
 
     def begin(self) -> None:
-        """The replica takes part in the quorum."""
+        """Starts to take part in the quorum."""
         self._feed(self._quorum.start(self._now_ms()))
 
     async def stop(self) -> None:
-        """A leader has handed over, as far as it can reach the others; what was written is durable and closed."""
+        """Stops: a leader hands over, as far as it can reach the others; what was written is made durable and closed."""
         self._feed(self._quorum.stop(self._now_ms()))
         # Voters that have not heard by then start an election of their own about as soon.
         deadline_ms = self._now_ms() + self._quorum.settings.election_timeout_ms
@@ -137,7 +137,7 @@ class MetadataReplica(Part):
     # -- deciding
 
     def append(self, records: Sequence[Stored]) -> int:
-        """The records are decided; where they end. ``committed`` waits for them. NOT_CONTROLLER unless this node is active."""
+        """Decides the records, and returns where they end. ``committed`` waits for them. NOT_CONTROLLER unless this node is active."""
         if self._failure is not None:
             raise self._failure
         quorum = self._quorum
@@ -152,18 +152,18 @@ class MetadataReplica(Part):
         return end_offset
 
     async def committed(self, end_offset: int) -> None:
-        """What ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
         await self._applied.reached(end_offset)
 
     # -- requests of other replicas
 
     def on_request(self, request: Request, on_answer: Callable[[Answer], None]) -> wanted.Token:
-        """The answer comes by callback. The token is for ``on_request_dropped``."""
+        """Takes a request; the answer comes by callback. The token is for ``on_request_dropped``."""
         self._feed(self._quorum.on_request(on_answer, request, self._now_ms()))
         return on_answer
 
     def on_request_dropped(self, token: wanted.Token) -> None:
-        """No one waits for the answer now."""
+        """Drops the request, whose answer is no longer waited for."""
         self._feed(self._quorum.on_request_dropped(token, self._now_ms()))
 
     # -- the machine
@@ -172,7 +172,7 @@ class MetadataReplica(Part):
         return self._world.clock.monotonic_ms()
 
     def _feed(self, effects: tuple[wanted.Effect, ...]) -> None:
-        """The effects stand in the queue, and the next deadline of the machine is watched."""
+        """Queues the effects, and watches the machine's next deadline."""
         self._queue.extend(effects)
         if self._queue and not self._is_carrying_out:
             self._is_carrying_out = True
@@ -195,7 +195,7 @@ class MetadataReplica(Part):
         eager.run(self._carry_out_all(), lambda _, error: self._ended(error))
 
     def _ended(self, error: BaseException | None) -> None:
-        """What the machine was promised could not be done: later effects must not be announced."""
+        """Ends the work of effects, for what the machine was promised could not be done: later effects must not be announced."""
         if error is not None and not self._is_stopped:
             self._is_stopped = True
             self._failure = error
@@ -298,7 +298,7 @@ class MetadataReplica(Part):
     # -- writing
 
     async def _write_decided(self, first: wanted.AppendRecords) -> None:
-        """The decision is written, with those after it that are next in the queue."""
+        """Writes the decision, with the next ones in the queue."""
         (level, records), last = first.records, first
         groups = [records]
         while self._queue and isinstance(following := self._queue[0], wanted.AppendRecords) and following.epoch == first.epoch:
@@ -327,7 +327,7 @@ class MetadataReplica(Part):
             self._feed(self._quorum.on_flushed(end_offset, log_version, self._now_ms()))
 
     async def _install(self, effect: wanted.InstallSnapshot) -> None:
-        """The images start over from the snapshot."""
+        """Starts the images over from the snapshot."""
         self._unsynced = None
         snapshot_id = effect.snapshot_id
 
@@ -345,7 +345,7 @@ class MetadataReplica(Part):
             eager.run(self._apply(), lambda _, error: self._ended(error))
 
     async def _apply_once(self) -> None:
-        """The image has what is committed. A leader that has all of it may decide."""
+        """Applies what is committed to the image. A leader that has all of it may decide."""
         self._is_apply_due = False
         await self._applied.apply(self._high_watermark)
         if self._established is not None and not self._is_active and self._applied.end_offset >= self._established[1]:
@@ -361,7 +361,7 @@ class MetadataReplica(Part):
         self._follower.on_active(epoch)
 
     def _lose_leadership(self) -> None:
-        """Nothing may be decided from now on; decisions that are not committed are dropped."""
+        """Ends deciding; decisions that are not committed are dropped."""
         self._established = None
         if not self._is_active:
             return
@@ -373,7 +373,7 @@ class MetadataReplica(Part):
         self._follower.on_committed()
 
     async def write_snapshot(self) -> None:
-        """The committed image is a snapshot, and the log before it is deleted."""
+        """Writes the committed image as a snapshot, and deletes the log before it."""
         await self._snapshot()
 
     async def _snapshot_once(self) -> None:

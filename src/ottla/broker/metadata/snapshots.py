@@ -36,7 +36,7 @@ _KEPT: Final = 2
 
 
 async def write_bootstrap(disk: Disk, folder: str, records: Sequence[Stored]) -> None:
-    """What a cluster starts with; the directory is there."""
+    """Writes what a cluster starts with; the directory exists."""
     await disk.write_file_atomic(f"{folder}/{BOOTSTRAP_NAME}", await snapshot_bytes(records, 0, 0))
 
 
@@ -76,25 +76,25 @@ class Snapshots:
         return sorted(found)
 
     async def remove_leftovers(self) -> None:
-        """What was being written, or arriving, when a process ended is removed; others have no use for it."""
+        """Removes what was being written, or arriving, when a process ended; others have no use for it."""
         for name in await self._disk.list_dir(self._folder):
             if name.endswith((f"{_SUFFIX}.tmp", ".part")):
                 await self._disk.remove(f"{self._folder}/{name}")
 
     async def newest_ms(self, otherwise: int) -> int:
-        """When the newest was written, as the file system has it."""
+        """Returns when the newest was written, as the file system has it."""
         found = await self.all()
         return await self._disk.modified_ms(f"{self._folder}/{found[-1].name}") if found else otherwise
 
     async def read(self, snapshot: SnapshotFile) -> ClusterImage:
-        """The image, ending where the snapshot does. StorageError for a damaged one."""
+        """Returns the image, ending where the snapshot does. StorageError for a damaged one."""
         image = await read_image(self._disk, f"{self._folder}/{snapshot.name}")
         builder = ImageBuilder(image)
         builder.move_to(snapshot.end_offset, snapshot.epoch)
         return builder.image()
 
     async def read_piece(self, snapshot: SnapshotFile, position: int, max_bytes: int) -> bytes:
-        """Its bytes from ``position`` on. FileNotFoundError when it was deleted meanwhile."""
+        """Returns the snapshot's bytes from ``position`` on. FileNotFoundError when it was deleted meanwhile."""
         file = await self._disk.open(f"{self._folder}/{snapshot.name}")
         try:
             return await file.pread(position, max_bytes)
@@ -102,19 +102,19 @@ class Snapshots:
             await file.close()
 
     async def write(self, image: ClusterImage, now_ms: int) -> SnapshotFile:
-        """The image is on disk; older snapshots but one may be removed. OSError, and nothing is there, on a full disk."""
+        """Writes the image to disk; older snapshots but one may then be removed. OSError, and nothing is written, on a full disk."""
         data = await snapshot_bytes(snapshot_records(image), image.epoch, now_ms)
         written = SnapshotFile(image.end_offset, image.epoch, len(data))
         await self._unreserved.write_file_atomic(f"{self._folder}/{written.name}", data)
         return written
 
     async def remove_older(self) -> None:
-        """The newest ones stay: a replica may be fetching the one before the last."""
+        """Removes all but the newest ones: a replica may be fetching the one before the last."""
         for old in (await self.all())[:-_KEPT]:
             await self._disk.remove(f"{self._folder}/{old.name}")
 
     async def write_piece(self, position: int, data: bytes) -> None:
-        """The bytes of a snapshot that is on its way; position 0 starts another one."""
+        """Writes a piece of a snapshot that is on its way; position 0 starts another one."""
         path = f"{self._folder}/arriving.part"
         if position == 0:
             await self.forget_arriving()
@@ -130,7 +130,7 @@ class Snapshots:
             self._arriving = None
 
     async def keep_arrived(self, end_offset: int, epoch: int) -> SnapshotFile:
-        """The pieces are a snapshot, under its name and durable. StorageError when they are not one."""
+        """Makes the pieces a snapshot, under its name and durable. StorageError when they are not one."""
         assert self._arriving is not None, "a snapshot arrived"
         path, arrived = self._arriving.path, SnapshotFile(end_offset, epoch, self._arriving.size)
         await self._arriving.sync()
@@ -142,12 +142,12 @@ class Snapshots:
 
 
 async def read_image(disk: Disk, path: str) -> ClusterImage:
-    """What the records of a snapshot file make; StorageError for one that is damaged or not complete."""
+    """Returns the image that a snapshot file's records make; StorageError for one that is damaged or not complete."""
     return await image_of(await disk.read_file(path), end_offset=0, epoch=0, where=path)
 
 
 async def image_of(data: bytes, *, end_offset: int, epoch: int, where: str = "that was fetched") -> ClusterImage:
-    """What the records of a snapshot make, which end there; StorageError for one that is damaged or not complete."""
+    """Returns the image that a snapshot's records make, which end there; StorageError for one that is damaged or not complete."""
     builder = ImageBuilder(EMPTY_IMAGE)
     try:
         async for record in _records(data):
@@ -175,7 +175,7 @@ async def _records(data: bytes) -> AsyncIterator[Stored]:
 
 
 async def snapshot_bytes(records: Iterable[Stored], epoch: int, now_ms: int) -> bytes:
-    """A snapshot file of the records, with its header and footer."""
+    """Returns a snapshot file of the records, with its header and footer."""
     header, footer = encode(SnapshotHeaderRecord(0, now_ms), 0), encode(SnapshotFooterRecord(0), 0)
     batches = [build_control_batch(ControlType.SNAPSHOT_HEADER, header, timestamp_ms=now_ms)]
     batches += await build_batches(records, now_ms)

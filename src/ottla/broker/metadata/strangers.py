@@ -19,11 +19,11 @@ class Strangers:
         """How often a request or an answer named a second leader for one epoch."""
 
     def on_leader(self) -> None:
-        """The quorum has a leader, or another epoch."""
+        """Forgets the strangers: the quorum has a leader, or another epoch."""
         self._foreign.clear()
 
     def on_foreign(self, voter: int, *, has_leader: bool) -> KafkaError | None:
-        """The voter is of another cluster. INCONSISTENT_CLUSTER_ID if most of them are: it is this node that is at the wrong place."""
+        """Notes a voter of another cluster. INCONSISTENT_CLUSTER_ID if most voters are: it is this node that is at the wrong place."""
         self._foreign.add(voter)
         log.warning("voter_of_another_cluster", voter=voter)
         if len(self._foreign) < self._settings.voters.majority or has_leader:
@@ -32,7 +32,7 @@ class Strangers:
         return KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
 
     def on_second_leader(self, said: SecondLeader) -> None:
-        """The sender may be any process: the claim is counted, and logged once an epoch, however often it comes."""
+        """Counts the claim, whose sender may be any process, and logs it once an epoch, however often it comes."""
         self.second_leader_count += 1
         if said.epoch != self._contradicted_epoch:
             self._contradicted_epoch = said.epoch

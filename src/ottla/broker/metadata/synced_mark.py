@@ -26,7 +26,7 @@ class SyncedMark:
 
     @classmethod
     async def open(cls, disk: Disk, folder: str) -> SyncedMark:
-        """The mark of the log in the directory; 0 where there is no complete one."""
+        """Opens the mark of the log in the directory; 0 where there is no complete one."""
         file = await disk.open(f"{folder}/{MARK_NAME}", create=True)
         data = await file.pread(0, file.size)
         whole = len(data) // _MARK.size * _MARK.size
@@ -36,7 +36,7 @@ class SyncedMark:
         return cls(file, max(marks, default=0))
 
     async def move(self, offset: int) -> None:
-        """The log is durable up to ``offset``."""
+        """Notes that the log is durable up to ``offset``."""
         if offset <= self.offset:
             return
         if self._file.size >= FILE_BYTES_MAX:
@@ -45,7 +45,7 @@ class SyncedMark:
         self.offset = offset
 
     async def lower(self, offset: int) -> None:
-        """The log is about to end there: no mark says more, durably, before it is cut."""
+        """Lowers the mark durably before the log is cut, for it is about to end there."""
         if offset < self.offset:
             await self._file.truncate(0)
             await self._file.append([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))])

@@ -36,14 +36,14 @@ class Voters(Part):
         self._peers = peers
 
     def address_of(self, voter: int) -> Address | None:
-        """Where the voter's controller listens; None for a node that is no voter."""
+        """Returns where the voter's controller listens; None for a node that is no voter."""
         return self.addresses.get(voter)
 
     async def stop(self) -> None:
         self._peers.close()
 
     def send(self, peer: int, request: Request, on_answer: Callable[[Answer | None], None]) -> None:
-        """The answer comes by callback; None when it never will."""
+        """Sends the request; the answer comes by callback, None when it never will."""
 
         def answered(response: Response | None) -> None:
             try:
@@ -71,7 +71,7 @@ class Voters(Part):
 
 
 def _older(request: Request) -> Older | None:
-    """To a voter without pre-votes (Kafka before 4.0) one would be a vote: it counts as willing, as before there were any (KIP-996)."""
+    """Returns an older form: a voter without pre-votes (Kafka before 4.0) would take one for a vote; it counts as willing (KIP-996)."""
     if not isinstance(request, Vote) or not request.is_pre:
         return None
     willing = VoteAnswer(epoch=request.epoch, is_granted=True)

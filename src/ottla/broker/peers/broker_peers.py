@@ -32,7 +32,7 @@ class BrokerPeers:
         self._is_closed = False
 
     def send(self, broker_id: int, request: Request, on_answer: Callable[[Response | None], None]) -> None:
-        """The answer comes by callback; None, perhaps at once, when the broker does not answer, or is not there."""
+        """Sends the request; the answer comes by callback: None, perhaps at once, when the broker does not answer, or is not there."""
         address = self._address(broker_id)
         if address is None or self._is_closed:
             on_answer(None)
@@ -51,14 +51,14 @@ class BrokerPeers:
         return address_of(self._image().brokers.get(broker_id), self._listener)
 
     def close(self) -> None:
-        """No request is sent from now on; requests that wait for an answer get None."""
+        """Stops all sending; requests that wait for an answer get None."""
         self._is_closed = True
         if self._peers is not None:
             self._peers.close()
 
 
 def address_of(broker: BrokerImage | None, listener: str | None) -> Address | None:
-    """Where the broker is reached on that listener, or on its first one; None when it does not serve."""
+    """Returns where the broker is reached on that listener, or on its first one; None when it does not serve."""
     if broker is None or broker.is_fenced:
         return None
     end = next(iter(broker.endpoints.values()), None) if listener is None else broker.endpoints.get(listener)

@@ -75,13 +75,13 @@ class PeerConnection:
         return self._waiting[0][2] if self._waiting else None
 
     def on_open(self, transport: Connection, now_ms: int) -> PeerConnection:
-        """The connection is made: its node is asked what it serves."""
+        """Asks the node what it serves, as the connection is made."""
         self._transport = transport
         self._write(self._name.hello(), APIS[ApiKey.API_VERSIONS], NAMED_SINCE, self._on_versions, now_ms)
         return self
 
     def send(self, request: Request, on_answer: OnAnswer, now_ms: int, older: Older | None = None) -> None:
-        """The request leaves as soon as it can. ``older`` is for one that means something else in older versions."""
+        """Sends the request as soon as it can. ``older`` is for one that means something else in older versions."""
         if self.is_closed:
             on_answer(None)
         elif self._versions is None:
@@ -147,18 +147,18 @@ class PeerConnection:
         sent.on_answer(response)
 
     def probe(self) -> None:
-        """The connection ends when the node's machine has restarted since it was made."""
+        """Probes the connection, which ends when the node's machine has restarted since it was made."""
         if self._transport is not None:
             self._transport.probe()
 
     def on_drain(self) -> None:
-        """Nothing waits for it: what is in flight is bounded by those who ask."""
+        """Does nothing, since nothing waits for it: the callers bound what is in flight."""
 
     def on_close(self, error: Exception | None) -> None:
         self._end()
 
     def close(self) -> None:
-        """The connection ends at once."""
+        """Ends the connection at once."""
         if self._transport is not None:
             self._transport.abort()
         self._end()

@@ -52,7 +52,7 @@ class ControllerChannel:
         return answer
 
     async def ask_until(self, request: Request, response_type: type[R], is_final: Callable[[R], bool], *, timeout_ms: int) -> R | None:
-        """The first answer that is final: asked again at growing intervals, of the leader of the moment; None without one in time."""
+        """Returns the first answer that is final, asking the leader of the moment at growing intervals; None without one in time."""
         deadline_ms = self._world.clock.monotonic_ms() + timeout_ms
         delay_ms = RETRY_MS
         while True:

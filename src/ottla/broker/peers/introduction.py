@@ -48,7 +48,7 @@ class Introduction:
     """That of the other nodes, and of this one if it has it, whose settings these are."""
 
     def over(self, world: World) -> World:
-        """The world in which connections are made so."""
+        """Returns the world in which connections are made so."""
         if self.tls is None and self.credentials is None:
             return world
         return replace(world, network=Introduced(world, self))

@@ -62,7 +62,7 @@ class Peers:
         self._is_closed = False
 
     def send(self, address: Address, request: Request, on_answer: OnAnswer, older: Older | None = None) -> None:
-        """The answer, or None, comes by callback: never before this returns unless the connection is known to be closed."""
+        """Sends the request. The answer, or None, comes by callback: never before this returns unless the connection is known closed."""
         if self._is_closed:
             on_answer(None)
             return
@@ -72,17 +72,17 @@ class Peers:
         connection.send(request, on_answer, self._world.clock.monotonic_ms(), older)
 
     def is_connected(self, address: Address) -> bool:
-        """Whether there is a connection to the node that has not ended."""
+        """True when there is a connection to the node that has not ended."""
         return address in self._connections
 
     def probe(self, address: Address) -> None:
-        """The connection to the node, if there is one, ends when the node's machine has restarted since."""
+        """Probes the connection to the node, if there is one: it ends when the node's machine has restarted since."""
         connection = self._connections.get(address)
         if connection is not None:
             connection.probe()
 
     def drop(self, address: Address) -> None:
-        """The connection to the node ends, if there is one: nothing that was asked on it is answered."""
+        """Ends the connection to the node, if there is one: nothing that was asked on it is answered."""
         connection = self._connections.get(address)
         if connection is not None:
             connection.close()
@@ -123,7 +123,7 @@ class Peers:
         self._sweep_timer = self._world.timers.call_later_ms(SWEEP_MS, self._sweep) if has_connections else None
 
     def close(self) -> None:
-        """Every connection ends, and no other one is made."""
+        """Ends every connection, and makes no other one."""
         self._is_closed = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

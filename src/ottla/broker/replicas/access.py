@@ -15,14 +15,14 @@ from ottla.types import NO_EPOCH, TopicPartition
 
 
 def led(store: PartitionStore, image: ClusterImage, topic: str, index: int, leader_epoch: int = NO_EPOCH) -> Partition:
-    """The partition, which this broker leads, in that epoch if the client knows one; KafkaError otherwise."""
+    """Returns the partition, which this broker leads, in that epoch if the client knows one; KafkaError otherwise."""
     partition = hosted(store, image, topic, index)
     partition.check_leads(leader_epoch)
     return partition
 
 
 def hosted(store: PartitionStore, image: ClusterImage, topic: str, index: int) -> Partition:
-    """The partition, led here or not; KafkaError when this broker has no replica that is open."""
+    """Returns the partition, led here or not; KafkaError when this broker has no replica that is open."""
     partition = store.find(topic, index)
     if partition is None:
         raise absent(store, image, topic, index)
@@ -32,7 +32,7 @@ def hosted(store: PartitionStore, image: ClusterImage, topic: str, index: int) -
 def absent(
     store: PartitionStore, image: ClusterImage, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 ) -> KafkaError:
-    """Why the partition is not among those open here; ``code`` when the cluster does not have it."""
+    """Returns why the partition is not among those open here; ``code`` when the cluster does not have it."""
     if TopicPartition(topic, index) in store.offline:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline: it could not be opened")
     if (known := image.topics.get(topic)) is not None and index in known.partitions:

@@ -38,7 +38,7 @@ class LogOffsets(NamedTuple):
     high_watermark: int = 0
 
     def for_log(self) -> dict[str, int]:
-        """What ``PartitionLog.open`` takes."""
+        """Returns the arguments of ``PartitionLog.open``."""
         return {key: value for key, value in self._asdict().items() if key != "high_watermark"}
 
 
@@ -48,13 +48,13 @@ class Checkpoints:
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
 
     async def read(self, folder: LogDirectory) -> None:
-        """What the directory's files say is known."""
+        """Reads what the directory's files say."""
         files = [await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in FILES]
         for key in {key for found in files for key in found}:
             self._read.setdefault(key, {})[folder.path] = LogOffsets(*(found.get(key, 0) for found in files))
 
     def of(self, key: TopicPartition, folder: LogDirectory, *, was_moved: bool) -> LogOffsets:
-        """What the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
+        """Returns what the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
 
         A crash soon after a move leaves some of it, or all, in the files of the directory that the replica came from. These offsets only
         rise, so that of a replica that ``was_moved`` the largest ones count.
@@ -63,19 +63,19 @@ class Checkpoints:
         return _largest(found) if was_moved else found.get(folder.path, LogOffsets())
 
     def keep(self, key: TopicPartition, folder: LogDirectory, log: PartitionLog) -> None:
-        """The log, in that directory, is open no longer, and what is known of it stays known."""
+        """Keeps what is known of the log, in that directory, which is open no longer."""
         self._read[key] = {folder.path: _offsets_of(log)}
 
     def __contains__(self, key: TopicPartition) -> bool:
-        """Whether something is known of it."""
+        """True when something is known of it."""
         return key in self._read
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is open, or there is another one of that name."""
+        """Forgets the partition, which is open, or whose name another one has."""
         self._read.pop(key, None)
 
     async def write(self, folder: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
-        """The directory's files list its open logs, and of those that are ``closed`` what was read of them.
+        """Writes the directory's files: its open logs, and of those that are ``closed`` what was read of them.
 
         What is written of a log was true of it at one moment since the call; the moments of many logs differ.
         """

@@ -30,21 +30,21 @@ class DamagedReplicas:
         self._folders[key] = folder
 
     def has(self, key: TopicPartition) -> bool:
-        """Whether it is where it was, on a disk that is well."""
+        """True when it is where it was, on a disk that is well."""
         folder = self._folders.get(key)
         return folder is not None and not folder.is_failed
 
     def forget(self, key: TopicPartition) -> None:
-        """It is no longer this broker's."""
+        """Forgets the replica, which is no longer this broker's."""
         self._folders.pop(key, None)
 
     def is_replaceable(self, partition: PartitionImage) -> bool:
-        """Whether another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
+        """True when another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
         counted_on = (*partition.isr, *partition.elr, *partition.last_known_elr)
         return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in counted_on
 
     async def make_way(self, key: TopicPartition) -> bool:
-        """Whether the replica was damaged, and its directory has another name now. Where its disk refuses that, it is tried again."""
+        """Renames the directory of a damaged replica; returns whether that is done. Where its disk refuses that, it is tried again."""
         folder = self._folders.get(key)
         if folder is None or folder.is_failed:
             return False

@@ -16,7 +16,7 @@ class DeletionWaiter(Protocol):
     """A request that waits for records to be deleted."""
 
     def on_deleted(self, what: Any, low_watermark: int, error: KafkaError | None) -> None:
-        """Every live replica starts at ``low_watermark`` or later; or nothing more will be known of it here, and why."""
+        """Reports that every live replica starts at ``low_watermark`` or later; or why nothing more will be known of it here."""
         ...
 
 
@@ -43,15 +43,15 @@ class Deletions:
         self._waiting[id(deletion.what)] = deletion
 
     def leave(self, what: Any) -> None:
-        """That one waits no longer."""
+        """Ends that waiting."""
         self._waiting.pop(id(what), None)
 
     def advance(self, low_watermark: int) -> None:
-        """Those that wait for no more than that are answered."""
+        """Answers the requests that wait for no more than that."""
         self._answer([found for found in self._waiting.values() if found.offset <= low_watermark], low_watermark, None)
 
     def fail(self, error: KafkaError) -> None:
-        """Nothing more is known here of the followers."""
+        """Fails the waiting requests: nothing more is known here of the followers."""
         self._answer(list(self._waiting.values()), -1, error)
 
     def _answer(self, deletions: Iterable[Deletion], low_watermark: int, error: KafkaError | None) -> None:

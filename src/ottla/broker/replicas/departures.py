@@ -31,14 +31,14 @@ class Departures:
         return self._removed < self._departed
 
     async def delete(self, folder: LogDirectory, key: TopicPartition) -> None:
-        """The partition's directory has a name that ``remove_deleted`` removes, or will have one when it is called again."""
+        """Renames the partition's directory for ``remove_deleted``, or leaves it to another call."""
         self._departed += 1
         problem = await self._rename(folder, key)
         if problem is not None and not is_disk_at_fault(problem):
             self._undeleted.append((folder, key))
 
     async def make_way(self, key: TopicPartition) -> None:
-        """Nothing that is to be deleted has the partition's name, in any directory; OSError where a disk still refuses to rename it."""
+        """Frees the partition's name of all that is to be deleted, in any directory; OSError where a disk still refuses to rename it."""
         if not self._undeleted and not self._turn.locked():
             return
         async with self._turn:
@@ -49,7 +49,7 @@ class Departures:
                 self._undeleted.remove(place)
 
     async def remove_deleted(self, folders: Iterable[LogDirectory]) -> None:
-        """What was renamed for deletion is removed from the disk, and what could not be renamed is; else ``has_some`` is True."""
+        """Removes from the disk what was renamed for deletion, and what could not be renamed; else ``has_some`` is True."""
         departed = self._departed
         async with self._turn:
             for place in list(self._undeleted):
@@ -68,7 +68,7 @@ class Departures:
             self._removed = departed
 
     async def _rename(self, folder: LogDirectory, key: TopicPartition) -> OSError | None:
-        """None when the directory no longer has the partition's name, or the disk's error."""
+        """Returns None when the directory no longer has the partition's name, or the disk's error."""
         try:
             await folder.delete_partition(key, self._unique())
         except OSError as error:
@@ -82,7 +82,7 @@ class Departures:
 def moved_away(
     changes: Iterable[tuple[TopicImage, Iterable[int]]], open_here: Mapping[str, Mapping[int, Partition]], node_id: int
 ) -> list[Partition]:
-    """The open partitions among the changed ones of which this broker no longer has a replica."""
+    """Returns the open partitions among the changed ones of which this broker no longer has a replica."""
     moved = []
     for topic, numbers in changes:
         opened = open_here.get(topic.name, {})

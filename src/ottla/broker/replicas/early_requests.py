@@ -48,7 +48,7 @@ class EarlyRequests(Part):
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     def hold_ms(self, topic: str | bytes, index: int) -> int:
-        """So long a request for the partition may wait for this broker to lead it; 0 where nothing speaks for that."""
+        """Returns how long a request for the partition may wait for this broker to lead it; 0 where nothing speaks for that."""
         store, image = self._store, self._image()
         name = topic if isinstance(topic, str) else image.topic_names.get(topic, "")
         found = image.topics.get(name)
@@ -62,7 +62,7 @@ class EarlyRequests(Part):
         return 0 if self._now_ms() - ceased_ms < CEASED_MS else self._unheard_ms
 
     async def wait(self, wanted: Sequence[Wanted]) -> None:
-        """This broker leads these partitions, or their requests have waited long enough; of very many the first are waited for."""
+        """Waits until this broker leads these partitions, or they have waited long enough; of very many the first are waited for."""
         began_ms = self._now_ms()
         wanted = wanted[:WANTED_MAX]
         while (left_ms := max((self.hold_ms(*one) for one in wanted), default=0) - (self._now_ms() - began_ms)) > 0:
@@ -76,7 +76,7 @@ class EarlyRequests(Part):
                 self._waiters.pop(changed, None)
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """There is a newer image, and what it gives to this broker is open."""
+        """Looks again after a newer image, whose partitions on this broker are open."""
         self._look_again()
 
     def on_role(self, partition: Partition) -> None:

@@ -32,18 +32,18 @@ class Checkpointing(Protocol):
     """The partitions of this broker."""
 
     async def write_checkpoints(self) -> None:
-        """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
+        """Writes the recovery-point and log-start checkpoints as of this call, for the next start of this broker."""
         ...
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
-        """All that was written of these survives a power cut."""
+        """Makes all that was written of these durable."""
         ...
 
 
 async def append(
     store: Checkpointing, partition: Partition, followed: Followed, asked_offset: int, records: memoryview, *, now_ms: int
 ) -> bool:
-    """The leader's batches, which were asked for at that offset, continue the log; False when they are an answer to another log.
+    """Appends the leader's batches, which were asked for at that offset; False when they answer for another log.
 
     That is so when the partition follows another leader by now, while something is being written to the log or cut from it (of an earlier
     epoch: its end is not known), and when it does not end where it was asked for. Nothing may be awaited between this question and
@@ -75,7 +75,7 @@ async def append(
 
 
 def _follows_at(partition: Partition, followed: Followed, offset: int) -> bool:
-    """It still follows that leader, and its log ends there for certain."""
+    """True when it still follows that leader, and its log certainly ends there."""
     return partition.followed is followed and partition.role.is_end_known and partition.log.log_end_offset == offset
 
 
@@ -89,7 +89,7 @@ def take_progress(partition: Partition, followed: Followed) -> bool:
 
 
 async def settle(partition: Partition) -> None:
-    """What was being cut or written is, and is synced as ``flush.messages`` has it: the leader counts what a fetch reports.
+    """Waits until what was being cut or written is, synced as ``flush.messages`` has it: the leader counts what a fetch reports.
 
     Errors as ``Partition.flush``.
     """
@@ -99,13 +99,13 @@ async def settle(partition: Partition) -> None:
 
 
 async def truncate(store: Checkpointing, cuts: Sequence[Cut]) -> None:
-    """As ``truncate_each``; raises the error of the first log that could not be cut, after the others are."""
+    """Truncates as ``truncate_each`` does; raises the error of the first log that could not be cut, after the others are."""
     for error in (await truncate_each(store, cuts)).values():
         raise error
 
 
 async def truncate_each(store: Checkpointing, cuts: Sequence[Cut]) -> dict[Partition, Exception]:
-    """The logs end there, durably, but for those that follow another leader by now. Returns why each other log was not cut.
+    """Cuts the logs there, durably, except logs that follow another leader by now. Returns why each other log was not cut.
 
     One that fails does not keep the others from being cut. KafkaError when the checkpoints cannot be written: then none is cut.
     """

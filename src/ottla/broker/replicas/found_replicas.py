@@ -32,11 +32,11 @@ class FoundReplicas:
         return key in self._places
 
     def in_folder(self, folder: LogDirectory) -> list[TopicPartition]:
-        """Those found there that no topic has claimed yet."""
+        """Returns the replicas found there that no topic has claimed yet."""
         return [key for key, places in self._places.items() if any(place is folder for place, _ in places)]
 
     async def scan(self, read: Callable[[LogDirectory], Awaitable[None]]) -> tuple[dict[TopicPartition, LogDirectory], list[LogDirectory]]:
-        """What is there is known; what deletions had left is removed. ``read`` is called with each directory, too.
+        """Finds what is there, and removes what deletions had left. ``read`` is called with each directory, too.
 
         Returned are the moves that were cut short, and where they went; and the directories whose disks fail, of which nothing is known.
         """
@@ -59,7 +59,7 @@ class FoundReplicas:
         return interrupted, failed
 
     async def claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
-        """Where the partition of that topic is, None when nothing of it was found. Others of its name are set aside.
+        """Returns where the partition of that topic is, None when nothing of it was found. Others of its name are set aside.
 
         When a disk refuses something it may be asked again: what was found is known until the claim has an answer.
         """
@@ -86,7 +86,7 @@ class FoundReplicas:
         return own[0] if own else None
 
     async def set_aside_unclaimed(self) -> None:
-        """What no topic has claimed is renamed; but for the metadata log, which is no topic's.
+        """Renames what no topic has claimed, except the metadata log, which is no topic's.
 
         Where a disk refuses that, it is known as before, and is in the way of nobody who claims it.
         """
@@ -109,7 +109,7 @@ class FoundReplicas:
         return True
 
     async def set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
-        """Nothing there has the partition's name: what is of that topic is kept under another one."""
+        """Frees the partition's name there: what belongs to that topic is kept under another name."""
         if await folder.log_bytes(key) < (1 if topic_id is None else 0):  # its creation was cut short
             await folder.delete_partition(key, self._unique())
         elif (path := await folder.set_aside(key, self._unique())) is not None:

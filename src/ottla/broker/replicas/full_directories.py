@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 def must_leave(store: PartitionStore, topic: str, index: int, image: PartitionImage) -> bool:
-    """Whether others are to serve this broker's replica: it is offline, or has no room to be written where another one is in sync."""
+    """True when others are to serve this broker's replica: it is offline, or out of room where another one is in sync."""
     partition, shared = store.find(topic, index), store.replication
     if partition is None or partition.log.is_failed or not store.folder_of[partition].room.is_full:
         return store.is_offline(topic, index)
@@ -33,7 +33,7 @@ def must_leave(store: PartitionStore, topic: str, index: int, image: PartitionIm
 
 
 def has_full(store: PartitionStore) -> bool:
-    """Whether one of its directories has no room."""
+    """True when one of its directories has no room."""
     return any(folder.room.is_full for folder in store.folders)
 
 
@@ -59,7 +59,7 @@ class FullDirectories(Part):
 
     @classmethod
     async def open(cls, world: World, folders: Sequence[LogDirectory], on_change: Callable[[], None]) -> FullDirectories:
-        """Each directory keeps some room back, or is full."""
+        """Opens the directories: each keeps some room back, or is full."""
         made = cls(world, folders, on_change)
         for folder in folders:
             folder.room.on_full = partial(made._note, folder)

@@ -60,7 +60,7 @@ class IsrRequests(Part):
         self._look_later()
 
     async def stop(self) -> None:
-        """Nothing is asked for from now on."""
+        """Stops all asking."""
         self._is_stopped = True
         self._wanted.clear()
         if self._timer is not None:
@@ -115,7 +115,7 @@ class IsrRequests(Part):
         return AlterPartitionRequest(own_id, own_epoch, list(topics.values()))
 
     def _take(self, leading: Leading, change: IsrChange, result: PartitionResult | None, code: ErrorCode) -> bool:
-        """What became of one change; True when it is asked for again."""
+        """Takes the outcome of one change; True when it is asked for again."""
         if result is not None and not result.error_code and result.leader_epoch == change.leader_epoch:
             log.info("isr_changed", partition=leading.name, isr=result.isr)
             self._replication.isr_meters.changed(change.before, result.isr)

@@ -70,13 +70,14 @@ class Leading:
         return durability.recovery_point if durability.owes_sync else NEVER_ENDS
 
     def grew(self, size_bytes: int) -> None:
-        """The log has so much more."""
+        """Notes that the log has so much more."""
         self._partition.unread.grew(self._end_offset, size_bytes)
         if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
             self.committed()
 
     def on_follower_fetch(self, node: int, *, broker_epoch: int, offset: int, start_offset: int) -> bool:
-        """A follower has everything below ``offset``. True when the high watermark has moved: ``committed`` is to be called then.
+        """Notes that a follower has everything below ``offset``. True when the high watermark has moved: ``committed`` is to be called
+        then.
 
         Also when requests wait for records to be deleted, and the follower's log may start elsewhere by now. NOT_LEADER_OR_FOLLOWER for a
         broker that is no replica.
@@ -99,27 +100,27 @@ class Leading:
             self._replication.on_isr_change(self)
 
     def set_min_isr(self, count: int) -> None:
-        """So many replicas are enough; what a lower number commits is committed now."""
+        """Sets how many replicas are enough; what a lower number commits is committed now."""
         self.machine.min_isr = count
         if self.machine.advance(self._end_offset, self._clock.monotonic_ms()):
             self.committed()
 
     def on_image(self, image: PartitionImage) -> None:
-        """The epoch is the same; who else has the partition, and who of them is in sync, may be others."""
+        """Takes an image of the same epoch; which brokers have the partition, and which are in sync, may have changed."""
         has_moved = self.machine.on_image(image, end_offset=self._end_offset, now_ms=self._clock.monotonic_ms())
         self._partition.tell_followers()
         if has_moved or self._deletions:
             self.committed()
 
     def on_isr_changed(self, change: IsrChange, *, partition_epoch: int, isr: Sequence[int]) -> None:
-        """The controller has recorded what was asked for."""
+        """Takes what the controller has recorded as asked."""
         now_ms = self._clock.monotonic_ms()
         if self.machine.on_changed(change, partition_epoch=partition_epoch, isr=isr, end_offset=self._end_offset, now_ms=now_ms):
             self.committed()
         self._partition.tell_followers()
 
     def on_isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
-        """The controller has not recorded it, or its answer is lost: True when it is to be asked again.
+        """Takes a refusal of the controller, or the loss of its answer: True when it is to be asked again.
 
         The replicas that it asked for are no longer waited for: records that waited for them alone are committed. No other event may do so
         for seconds, where all followers have everything, and rest.
@@ -130,7 +131,7 @@ class Leading:
         return is_asked_again
 
     def committed(self) -> None:
-        """The high watermark has moved, or the low one: those who wait for it are answered."""
+        """Answers the requests that wait for the high watermark, or the low one, which has moved."""
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
@@ -145,7 +146,7 @@ class Leading:
             self.look_at_deletions()
 
     def answer_committed(self) -> None:
-        """Those who wait for what is committed by now are answered."""
+        """Answers the requests that wait for what is committed by now."""
         machine = self.machine
         self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
 
@@ -162,7 +163,7 @@ class Leading:
         return bool(throttle.topics) and throttle.is_throttled(TopicPartition(self._partition.topic, self._partition.index))
 
     def holds_back(self, node: int) -> bool:
-        """Whether the follower gets nothing for now: it is throttled, and not in sync."""
+        """True when the follower gets nothing for now: it is throttled, and not in sync."""
         return self.is_throttled and node not in self.machine.isr and self._replication.throttles.leader.is_exceeded
 
     @property
@@ -185,7 +186,7 @@ class Leading:
             self._forget_deletions()
 
     def leave_deletion(self, what: Any) -> None:
-        """That wait is over."""
+        """Ends that waiting."""
         self._deletions.leave(what)
         self._forget_deletions()
 
@@ -194,12 +195,12 @@ class Leading:
             self._replication.deleting.pop(self, None)
 
     def hand_over(self) -> Commits:
-        """Those who wait for what this epoch has written. The same broker leads the next one, too: its log keeps all of it."""
+        """Hands over the waiting of what this epoch has written. The same broker leads the next one, too: its log keeps all of it."""
         commits, self._commits = self._commits, Commits()
         return commits
 
     def end(self, error: KafkaError) -> None:
-        """This broker no longer leads, or cannot."""
+        """Ends: this broker no longer leads, or cannot."""
         self.has_ended = True
         self.machine.end()
         self._commits.fail(error)

@@ -14,7 +14,7 @@ INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """A topic's settings: its overrides over the broker's values."""
+    """Returns a topic's settings: its overrides over the broker's values."""
     values: dict[str, Any] = {
         "producer_id_expiration_ms": config["producer.id.expiration.ms"],
         "opens_batches": config["ottla.produce.validation"] == "records",
@@ -39,23 +39,23 @@ class TopicConfigs:
         self._has_broker_changed = False
 
     def broker_changed(self) -> None:
-        """The broker's own values may differ: ``changed`` has all topics the next time."""
+        """Notes that the broker's own values may differ: ``changed`` has all topics the next time."""
         self._has_broker_changed = True
 
     def for_log(self, topic: str, image: ClusterImage) -> LogConfig:
-        """For a log of the topic that is opened now."""
+        """Returns the settings for a log of the topic that is opened now."""
         overrides = self._overrides[topic] = image.topic_configs(topic)
         self._throttles.configure(topic, overrides)
         return log_config(self._config, overrides)
 
     def changed(self, image: ClusterImage) -> Iterator[tuple[str, LogConfig]]:
-        """What the open logs of each topic are to have from now on, where that is not what they have."""
+        """Yields what the open logs of each topic are to have from now on, where that is not what they have."""
         has_broker_changed, self._has_broker_changed = self._has_broker_changed, False
         for topic, known in self._overrides.items():
             if has_broker_changed or image.topic_configs(topic) != known:
                 yield topic, self.for_log(topic, image)
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forgets the topic, which was deleted."""
         self._overrides.pop(topic, None)
         self._throttles.forget(topic)

@@ -62,7 +62,7 @@ class ReplicaMover(Part):
                 self.move(partition, folder)
 
     async def stop(self) -> None:
-        """The last steps of a move are not cut in two."""
+        """Stops, without cutting the last steps of a move in two."""
         self._is_stopping = True
         self._moves.clear()
         if self._task is not None:
@@ -82,7 +82,7 @@ class ReplicaMover(Part):
         return found
 
     def move(self, partition: Partition, folder: LogDirectory) -> None:
-        """The partition will be in the directory, or stays where it is if it is there already; an earlier move of it is forgotten."""
+        """Moves the partition to the directory, or leaves it where it is if it is there already; an earlier move of it is forgotten."""
         key = partition.key
         is_current = self._current is not None and self._current[0] == key
         if self._moves.get(key) is folder:
@@ -190,7 +190,7 @@ class ReplicaMover(Part):
     async def _switch(
         self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
-        """The log is in the directory. When that fails, the copy there may have the partition's name: it must never count again."""
+        """Switches to the log in the directory. When that fails, the copy there may have the partition's name: it must never count."""
         key = partition.key
         try:
             path = await folder.promote(key, future)

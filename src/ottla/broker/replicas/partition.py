@@ -59,7 +59,7 @@ class Partition:
         high_watermark: int = 0,
         on_failed: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
-        """A replica that leads nothing, and follows no broker, until ``take_role``."""
+        """Makes a replica that leads nothing, and follows no broker, until ``take_role``."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -79,7 +79,7 @@ class Partition:
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced
 
     def take_role(self, image: PartitionImage) -> None:
-        """This broker leads the partition from now on, or follows who does, or neither. What waits under an earlier epoch is answered."""
+        """Takes the role of leader, of follower, or neither. What waits under an earlier epoch is answered."""
         if image.is_recovering:  # what its leader lacks was perhaps the only batch of a producer
             self.log.producers.may_lack_some = True
         if len(image.replicas) > 1:
@@ -88,7 +88,7 @@ class Partition:
             self._wake_all()
 
     def take_role_again(self) -> None:
-        """As the newest image says, now that this process may lead, or may not."""
+        """Takes the newest image's role again, now that this process may lead, or may not."""
         if self.role.take_again():
             self._wake_all()
 
@@ -118,13 +118,13 @@ class Partition:
         return self.committed.offset
 
     def count_replicated(self, size_bytes: int) -> None:
-        """So much was fetched from the leader, and is in the log."""
+        """Counts what was fetched from the leader, and is in the log."""
         self.unread.grew(self.log.log_end_offset, size_bytes)
         replication = self._replication
         replication.count_fetched(self.topic, self.index, size_bytes, is_added=self.role.is_adding(replication.node_id))
 
     def configure(self, config: LogConfig) -> None:
-        """The configuration holds from the next batch on."""
+        """Applies the configuration from the next batch on."""
         self.log.configure(config)
         if self.leading is not None:
             self.leading.set_min_isr(config.min_insync_replicas)
@@ -142,13 +142,13 @@ class Partition:
             waiter.on_leader_progress(self, size_bytes)
 
     def follower_committed(self) -> None:
-        """The leader has said that more of this replica's log is committed: consumers may read it here (KIP-392)."""
+        """Notes that more of this replica's log is committed, by the leader's word: consumers may read it here (KIP-392)."""
         size_bytes = self.unread.take(self.committed.offset)
         if self.waiters:
             self.wake(size_bytes)
 
     def start_moved(self, size_bytes: int = 0) -> None:
-        """The log starts elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""
+        """Notes that the log starts elsewhere. Consumers learn that with their next fetch; followers as ``tell_followers`` says."""
         self.tell_followers(size_bytes)
         self.wake(0)
 
@@ -169,7 +169,7 @@ class Partition:
     def stage(
         self, view: memoryview, *, now_ms: int, is_prepared: bool = False, is_permitted: bool = False, begins_at_zero: bool = False
     ) -> Appended:
-        """The batch has its offsets and will be written by the next ``flush``; ``view`` must stay as it is until then.
+        """Stages the batch with its offsets, for the next ``flush`` to write; ``view`` must stay as it is until then.
 
         NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition.
         """
@@ -186,14 +186,14 @@ class Partition:
         return appended
 
     def stage_own(self, view: memoryview, *, leader_epoch: int, now_ms: int, transaction_version: int = 0) -> Appended:
-        """As ``stage``, for what the leader of that epoch writes itself: control batches are allowed, and no rules of the topic hold."""
+        """Stages what the leader of that epoch writes itself, as ``stage``: control batches are allowed, and no rules of the topic hold."""
         if leader_epoch != self.led_epoch:
             self.check_leads()
             raise self.not_leader()
         return self.log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=False, transaction_version=transaction_version)
 
     async def flush(self) -> None:
-        """All that was staged before the call is in the log and readable. The error of ``unwritten`` when it is not."""
+        """Writes all that was staged before the call to the log, and makes it readable. The error of ``unwritten`` when that fails."""
         log, tail = self.log, self.log.tail
         drop_count = tail.drop_count
         try:
@@ -205,7 +205,7 @@ class Partition:
             raise self.unwritten(drop_count)
 
     def unwritten(self, drop_count: int) -> KafkaError:
-        """Why a batch that was staged under that drop count is not acknowledged.
+        """Returns why a batch that was staged under that drop count is not acknowledged.
 
         NOT_LEADER_OR_FOLLOWER when its leader epoch has ended since, or this broker's replica is gone: it may be in the log, or not.
         StorageError when the disk refused it.
@@ -215,7 +215,7 @@ class Partition:
         return StorageError(f"the log of {self.topic}-{self.index} was not written")
 
     async def flush_until_committed(self) -> None:
-        """As ``flush``; and all that was in the log is committed. KafkaError when it will not be here, or by too few replicas."""
+        """Flushes, and waits until all that was in the log is committed. KafkaError when it will not be here, or by too few replicas."""
         await self.flush()
         if self.leading is not None:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
@@ -230,12 +230,12 @@ class Partition:
         await self._flush(run)
 
     async def settled(self) -> None:
-        """No closed segment is being synced, deleted or replaced at this moment."""
+        """Waits until no closed segment is being synced, deleted or replaced."""
         async with self.changing:
             pass
 
     async def sync(self) -> None:
-        """What was in the log before the call survives a power cut."""
+        """Makes what was in the log before the call durable."""
         await self._sync()
 
     async def _sync_once(self) -> None:
@@ -243,7 +243,7 @@ class Partition:
             await self.log.sync()
 
     async def close(self, *, is_durable: bool) -> bool:
-        """Whether the log is closed (``PartitionLog.close``); it has failed otherwise. It takes nothing more in either case."""
+        """Closes the log (``PartitionLog.close``); False when it has failed instead. It takes nothing more in either case."""
         if self.log.is_failed:
             return False
         try:
@@ -260,14 +260,14 @@ class Partition:
         return True
 
     def retire(self) -> None:
-        """The partition was deleted. Requests that wait for it are answered now."""
+        """Retires the deleted partition. Requests that wait for it are answered now."""
         self.role.go_offline(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic} was deleted"), is_deleted=True)
         self.log.retire()
         self.role.on_change(self)
         self._wake_all()
 
     def fail(self) -> None:
-        """The partition is offline. Requests that wait for it are answered now."""
+        """Takes the partition offline. Requests that wait for it are answered now."""
         self.log.health.fail()
         self.role.go_offline(StorageError(f"the log of {self.topic}-{self.index} has failed"))
         self._wake_all()
@@ -277,7 +277,7 @@ class Partition:
         self._on_failed(self)
 
     def wake(self, size_bytes: int) -> None:
-        """Each waiter learns that so much more can be read; with 0, that the next fetch has something else to report."""
+        """Lets each waiter learn that so much more can be read; with 0, that the next fetch has something else to report."""
         for waiter in list(self.waiters):
             try:
                 waiter.on_append(size_bytes)
@@ -285,7 +285,7 @@ class Partition:
                 log.error("request_failed", topic=self.topic, partition=self.index, exc_info=error)
 
     def _wake_all(self) -> None:
-        """All that wait are to look again, at everything."""
+        """Lets all that wait look again, at everything."""
         self.tell_followers(AT_ONCE)
         self.wake(AT_ONCE)
 
@@ -312,12 +312,12 @@ class Partition:
                         self.wake(grown)
 
     def _grew(self, leading: Leading, size_bytes: int) -> None:
-        """The log has so much more, for followers at once and for consumers once it is committed."""
+        """Notes that the log has so much more, for followers at once and for consumers once it is committed."""
         leading.grew(size_bytes)
         self.tell_followers(size_bytes)
 
     def check_leads(self, epoch: int = NO_EPOCH) -> None:
-        """This broker leads the partition, in the epoch that the client knows (NO_EPOCH: it does not say; KIP-320).
+        """Checks that this broker leads the partition, in the epoch that the client knows (NO_EPOCH: it does not say; KIP-320).
 
         KAFKA_STORAGE_ERROR when the partition is offline; FENCED_LEADER_EPOCH for a client that knows an earlier epoch,
         UNKNOWN_LEADER_EPOCH for a later one; else NOT_LEADER_OR_FOLLOWER.
@@ -328,7 +328,7 @@ class Partition:
             raise self.not_leader()
 
     def check_epoch(self, epoch: int) -> None:
-        """As ``check_leads``, of a replica that need not be the leader's."""
+        """Checks as ``check_leads`` does, of a replica that need not be the leader's."""
         if self.log.is_failed:
             raise StorageError(f"{self.topic}-{self.index} is offline: its log has failed")
         check_known_epoch(self.key, self.leader_epoch, epoch)

@@ -21,7 +21,7 @@ class Placement:
         self._begun: dict[TopicPartition, LogDirectory] = {}  # that lack room or a descriptor: something of them may be there
 
     def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
-        """The partition, which is not here, will be made there if it is made before the broker stops."""
+        """Prefers that directory for the partition, which is not here, if it is made before the broker stops."""
         if len(self._wanted) >= WANTED_MAX:
             self._wanted.clear()
         self._wanted[key] = folder
@@ -37,7 +37,7 @@ class Placement:
         on_failed: Callable[[LogDirectory], None],
         is_durable: bool,
     ) -> LogDirectory:
-        """The partition has a directory in one of ``live``: where a disk refuses it, that has failed, and the next one is tried.
+        """Makes a directory for the partition in one of ``live``: where a disk refuses, that has failed, and the next one is tried.
 
         What is left there of another topic of that name, which is no longer anyone's, is ``set_aside`` first.
         """
@@ -60,11 +60,11 @@ class Placement:
         raise StorageError("every log directory is offline")
 
     def forget(self, key: TopicPartition) -> LogDirectory | None:
-        """The partition is not to be made; the directory in which a part of it may be."""
+        """Forgets the partition, which is not to be made; returns the directory in which a part of it may be."""
         return self._begun.pop(key, None)
 
     def choose(self, key: TopicPartition, folders: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
-        """One of ``folders``; ``used`` has the directory of every partition."""
+        """Returns one of ``folders``; ``used`` has the directory of every partition."""
         wanted = self._begun.get(key, self._wanted.pop(key, None))
         if len(folders) == 1:
             return folders[0]

@@ -94,7 +94,7 @@ class ReplicaFetcher:
             self._joining = self._world.timers.call_later_ms(self._join_ms, self._give_up)
 
     def ask_for(self, partition: Partition) -> None:
-        """The partition is in the next fetch, where it may be fetched; nothing where it has left."""
+        """Adds the partition to the next fetch, where it may be fetched; nothing where it has left."""
         self._want(partition)
         self._fetch_soon()
 
@@ -116,7 +116,7 @@ class ReplicaFetcher:
     # -- asking
 
     def _want(self, partition: Partition) -> None:
-        """The partition is asked for, unless it waits; or has left, while its part of an answer was taken in."""
+        """Asks for the partition, unless it waits, or has left while its part of an answer was taken in."""
         key, followed, opened = (partition.topic_id, partition.index), partition.followed, partition.log
         if self._partitions.get(key) is not partition:
             return
@@ -142,7 +142,7 @@ class ReplicaFetcher:
             self._session.want(key, asked)
 
     def _is_held_back(self, partition: Partition, followed: Followed) -> bool:
-        """Whether a replica that catches up is throttled, and the rate is exceeded (KIP-73)."""
+        """True when a replica that catches up is throttled, and the rate is exceeded (KIP-73)."""
         throttle = self._throttle
         return bool(throttle.topics) and not followed.is_caught_up and throttle.is_throttled(partition.key) and throttle.is_exceeded
 
@@ -168,7 +168,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     def _give_up(self) -> None:
-        """The fetch on its way waits at the leader for what others send; what has come since is asked for at once."""
+        """Gives the waiting fetch up: it waits at the leader for what others send; what has come since is asked for at once."""
         assert self._is_fetching, "the time for that ends with the fetch"
         self._fetch_number += 1
         self._fetch_ended()
@@ -271,7 +271,7 @@ class ReplicaFetcher:
             followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
 
     async def _cut(self, cuts: list[Cut]) -> None:
-        """All that one answer cuts is cut together."""
+        """Cuts all that one answer cuts, together."""
         for cut in cuts:
             what, partition = "replica_starts_over" if cut.starts_over else "replica_truncated", cut.partition
             log.info(what, partition=str(partition.key), end_offset=cut.offset, was=partition.log.log_end_offset)
@@ -286,7 +286,7 @@ class ReplicaFetcher:
             self._want(cut.partition)
 
     def _settle(self, partition: Partition, followed: Followed) -> None:
-        """The partition is asked for when its log's end is known, and synced as ``flush.messages`` has it."""
+        """Asks for the partition when its log's end is known, and synced as ``flush.messages`` has it."""
         if partition in self._settling:
             return
         self._settling[partition] = None
@@ -303,7 +303,7 @@ class ReplicaFetcher:
         eager.run(settle(partition), on_end)
 
     async def _take(self, partition: Partition, followed: Followed, asked: Asked, data: PartitionData, cuts: list[Cut]) -> bool:
-        """What the answer says of the partition is done, or is among the ``cuts``; True when its log starts later by it."""
+        """Does what the answer says of the partition, or adds it to the ``cuts``; True when its log starts later by it."""
         if not partition.role.is_end_known:  # it was asked for at an end that may be another one by now
             return False
         now_ms, known = self._world.clock.monotonic_ms(), partition.high_watermark
@@ -359,7 +359,7 @@ class ReplicaFetcher:
 
 
 def _offset_in(response: Response | None) -> int | None:
-    """Of the one partition that was asked for; None where the leader does not say, or is lost."""
+    """Returns the offset of the one partition that was asked for; None where the leader does not say, or is lost."""
     for topic in response.topics if isinstance(response, ListOffsetsResponse) else ():
         for result in topic.partitions:
             return None if result.error_code else result.offset

@@ -95,7 +95,7 @@ class ReplicaFetchers(Part):
         return fetcher
 
     def _on_may_fetch(self, partition: Partition) -> None:
-        """The fetcher that has the partition now asks for it: it had to wait when it joined, and does not see when that is over."""
+        """Lets the partition's present fetcher ask for it: it had to wait when it joined, and does not see when that is over."""
         if (fetcher := self._of.get(partition)) is not None:
             fetcher.ask_for(partition)
 

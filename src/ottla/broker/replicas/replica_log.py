@@ -17,7 +17,7 @@ log = get_logger(__name__)
 async def open_replica_log(
     world: World, offsets: Checkpoints, key: TopicPartition, folder: LogDirectory, config: LogConfig, *, is_clean: bool, is_durable: bool
 ) -> tuple[PartitionLog, int]:
-    """The log, and up to where it is known to be committed; ``offsets`` then knows nothing of it.
+    """Opens the log, and returns it with the offset below which it is known to be committed; ``offsets`` then knows nothing of it.
 
     ``is_clean``: it was closed in order. What recovery has cut from its files is in the broker's log. StorageError for a log that is known
     to be damaged.

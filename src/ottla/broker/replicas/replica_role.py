@@ -76,7 +76,7 @@ class Replica(Led, Protocol):
     """The partition whose role this is."""
 
     async def sync(self) -> None:
-        """What was in the log before the call survives a power cut."""
+        """Makes what was in the log before the call durable."""
         ...
 
     def not_leader(self) -> KafkaError:
@@ -139,11 +139,11 @@ class ReplicaRole:
         return True
 
     def take_again(self) -> bool:
-        """As ``take``, of the newest image, now that this process may lead, or may not."""
+        """Takes the newest image again, as ``take`` does, now that this process may lead, or may not."""
         return self._image is not None and self.take(self._image)
 
     def is_adding(self, node: int) -> bool:
-        """Whether a reassignment adds that replica."""
+        """True when a reassignment adds that replica."""
         return self._image is not None and node in self._image.adding
 
     @property
@@ -152,12 +152,12 @@ class ReplicaRole:
         return self.cutting is None and not self._partition.log.tail.has_unwritten
 
     def begin_cut(self) -> None:
-        """Where the log ends is about to change: until ``end_cut`` nothing is led, and nothing is appended."""
+        """Starts a cut, which changes the log's end: until ``end_cut`` nothing is led, and nothing is appended."""
         self.cutting = asyncio.Event()
         self._become(Role.CUTTING, followed=self.followed)
 
     def end_cut(self) -> None:
-        """The log ends where it does, durably."""
+        """Ends the cut: the log ends where it does, durably."""
         assert self.cutting is not None, "a cut that ends has begun"
         self.cutting.set()
         self.cutting = None
@@ -176,7 +176,7 @@ class ReplicaRole:
     # -- from role to role
 
     def _keep(self, image: PartitionImage) -> None:
-        """The epoch is the same; which brokers have the partition may have changed."""
+        """Keeps the role in the same epoch; which brokers have the partition may have changed."""
         if self.leading is not None:
             self.leading.on_image(image)
         elif self.kind is Role.LEADS_ALONE and len(image.replicas) > 1:
@@ -197,7 +197,7 @@ class ReplicaRole:
             self._precede(followed)
 
     def _precede(self, followed: Followed | None) -> None:
-        """The role in which nothing is led yet."""
+        """Takes the role in which nothing is led yet."""
         if not self._is_to_lead:
             self._become(Role.IDLE if followed is None else Role.FOLLOWS, followed=followed)
             return
@@ -210,7 +210,7 @@ class ReplicaRole:
         self.on_change(self._partition)
 
     def _lead(self, image: PartitionImage) -> None:
-        """The epoch starts, at the log's end."""
+        """Starts the epoch at the log's end."""
         partition = self._partition
         end_offset = partition.log.log_end_offset
         partition.log.enter_epoch(self.leader_epoch)
@@ -232,7 +232,7 @@ class ReplicaRole:
         leading.answer_committed()
 
     def _end_machines(self, error: KafkaError) -> None:
-        """A late answer to the machine of a role that has ended moves nothing."""
+        """Ends the machine of a role that has ended: a late answer to it moves nothing."""
         if self.leading is not None:
             self.leading.end(error)
         if self.followed is not None:

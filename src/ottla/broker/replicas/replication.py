@@ -93,28 +93,28 @@ class Replication(Part):
         self.meters: Final = ReplicationMeters()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """This process leads nothing before the image knows it."""
+        """Takes a newer image: this process leads nothing before the image knows it."""
         self.may_lead = self._is_known(delta.new)
         self.followed_brokers = delta.new.brokers
         self.brokers_changed()
 
     def brokers_changed(self) -> None:
-        """A broker that is no longer live is not waited for."""
+        """Looks at deletions again: a broker that is no longer live is not waited for."""
         for deleting in list(self.deleting):
             deleting.look_at_deletions()
 
     def may_join(self, node: int, epoch: int) -> bool:
-        """Whether the broker, which fetched under that epoch, may be in an ISR."""
+        """True when the broker, which fetched under that epoch, may be in an ISR."""
         broker = self._others().get(node)
         return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown and epoch in (-1, broker.broker_epoch)
 
     def is_live(self, node: int) -> bool:
-        """Whether the broker is registered, and not fenced."""
+        """True when the broker is registered, and not fenced."""
         broker = self._others().get(node)
         return broker is not None and not broker.is_fenced
 
     def on_ceased(self, partition: Any) -> None:
-        """The partition (``Partition``) was led by this broker until now, and is by another one, or none."""
+        """Notes that this broker led the partition (``Partition``) until now, and another one leads it, or none."""
         ceased = self.ceased
         ceased.pop(partition.key, None)
         now_ms = ceased[partition.key] = self.clock.monotonic_ms()
@@ -122,7 +122,7 @@ class Replication(Part):
             del ceased[next(iter(ceased))]
 
     def count_fetched(self, topic: str, index: int, size_bytes: int, *, is_added: bool) -> None:
-        """So much of a partition was fetched from its leader; ``is_added``: by a replica that a reassignment adds."""
+        """Counts what was fetched of a partition from its leader; ``is_added``: by a replica that a reassignment adds."""
         self.meters.bytes_in += size_bytes
         if is_added:
             self.meters.reassignment_bytes_in += size_bytes
@@ -145,7 +145,7 @@ class CommitWaiter(Protocol):
     """A request that waits for records to be committed."""
 
     def on_commit(self, what: Any, error: KafkaError | None) -> None:
-        """They are; or it is known why they will not be, or not as promised."""
+        """Reports that the records are committed; or why they will not be, or not as promised."""
         ...
 
 
@@ -175,7 +175,7 @@ class Commits:
             waiter.on_commit(what, error)
 
     def fail(self, error: KafkaError) -> None:
-        """This replica no longer reports whether the records are committed."""
+        """Fails the waiting requests: this replica no longer reports whether the records are committed."""
         waiting, self._waiting = self._waiting, deque()
         for _, waiter, what in waiting:
             waiter.on_commit(what, error)
@@ -185,7 +185,7 @@ NOBODY: Final = Commits()
 
 
 async def until_committed(wait: Callable[[CommitWaiter, Any], None]) -> None:
-    """What ``wait`` waits for is committed; KafkaError when it will not be here, or by too few replicas."""
+    """Waits until it is committed; KafkaError when it will not be here, or by too few replicas."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     wait(_Awaited(), done)
     await done

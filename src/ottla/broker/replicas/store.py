@@ -135,7 +135,7 @@ class PartitionStore(Part):
                     await slices.next()
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
-        """All that was written of these survives a power cut, by one sync of each directory that they are in."""
+        """Makes all that was written of these durable, by one sync of each directory that they are in."""
         used = {self.folder_of[found] for found in partitions if found in self.folder_of}
         for folder in [live for live in self._live_folders() if live in used]:
             try:
@@ -145,7 +145,7 @@ class PartitionStore(Part):
                 self.fail_folder(folder)
 
     async def lead_nothing(self) -> None:
-        """This process may no longer lead a partition, whatever the image says; requests that wait there are answered."""
+        """Ends all leading of this process, whatever the image says; requests that wait there are answered."""
         slices = Slices(self._world.clock)
         for partition in self.all():
             partition.take_role_again()
@@ -162,20 +162,20 @@ class PartitionStore(Part):
         await self.remove_departed()
 
     async def remove_departed(self) -> None:
-        """Of replicas that are no longer this broker's nothing is left on its disks, unless one refuses to remove it: call it again."""
+        """Removes replicas that are no longer this broker's from its disks, unless one refuses: call it again."""
         if self.departures.has_some:
             await self.departures.remove_deleted(self._live_folders())
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it is open here."""
+        """Returns the partition, if it is open here."""
         return self.by_name.get(topic, {}).get(index)
 
     def offline_replicas(self, topic: str, index: int) -> list[int]:
-        """This broker, where its replica could not be opened or has failed since."""
+        """Returns this broker, where its replica could not be opened or has failed since."""
         return [self._node_id] if self.is_offline(topic, index) else []
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Whether this broker's replica could not be opened or has failed since."""
+        """True when this broker's replica could not be opened or has failed since."""
         partition = self.find(topic, index)
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
@@ -191,7 +191,7 @@ class PartitionStore(Part):
         return [partition for partition in self.all() if self.folder_of[partition] is folder]
 
     async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
-        """The partition's log is in that directory now; what it was copied from is removed."""
+        """Takes note of the partition's move to that directory; what it was copied from is removed."""
         old = self._left[partition] = self.folder_of[partition]
         self.folder_of[partition] = folder
         partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
@@ -199,7 +199,7 @@ class PartitionStore(Part):
         await self.departures.delete(old, partition.key)
 
     async def write_checkpoints(self) -> None:
-        """Where recovery starts, and where each log starts, as of this call, for the next start of this broker."""
+        """Writes the recovery-point and log-start checkpoints as of this call, for the next start of this broker."""
         await self._checkpoints()
 
     async def _try_to_write_checkpoints(self) -> bool:
@@ -230,7 +230,7 @@ class PartitionStore(Part):
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
 
     async def stop(self) -> None:
-        """Every log is synced and closed, the checkpoints are written. In ``closed`` are the directories in which that is true."""
+        """Syncs and closes every log, and writes the checkpoints. In ``closed`` are the directories in which that succeeded."""
         partitions, slices, closed = self.all(), Slices(self._world.clock), dict[Partition, None]()
         is_many = len(partitions) > SINGLY_MAX
         for partition in partitions:
@@ -249,7 +249,7 @@ class PartitionStore(Part):
         self.closed = [folder for folder in self._live_folders() if are_offsets_kept and folder not in unclosed]
 
     def fail_folder(self, folder: LogDirectory) -> None:
-        """The directory's disk is no longer trusted: its partitions are offline, and nothing is tried again until the next start."""
+        """Fails a directory whose disk is no longer trusted: its partitions are offline, and nothing is retried until the next start."""
         if folder.is_failed:
             return
         folder.is_failed = True
@@ -262,7 +262,7 @@ class PartitionStore(Part):
         return [folder for folder in self.folders if not folder.is_failed]
 
     async def _open_if_new(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
-        """The partition, if it is this broker's, was not open and is now; a damaged one makes way for another."""
+        """Opens the partition, if it is this broker's and was not open; a damaged one makes way for another. None when it is not opened."""
         key, partition = TopicPartition(topic.name, index), topic.partitions[index]
         is_replaceable = self._damaged.is_replaceable(partition)
         is_replaced = is_replaceable and await self._replace(key)
@@ -276,7 +276,7 @@ class PartitionStore(Part):
         return found
 
     async def _replace(self, key: TopicPartition) -> bool:
-        """Whether the replica was damaged, and its place is free now."""
+        """True when the replica was damaged, and its place is free now."""
         partition = self.find(key.topic, key.partition)
         if partition is not None and partition.log.is_failed and not self.folder_of[partition].is_failed:
             await self._give_up(partition, self._keep_damaged)
@@ -291,7 +291,7 @@ class PartitionStore(Part):
         return True
 
     async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
-        """The partition; None when it is offline."""
+        """Opens the partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
         folder, reason, may_pass = None, "its log directory is offline", False
         if key in self._found or self.unopened.retried(key) or not self._must_be_found:
@@ -364,14 +364,14 @@ class PartitionStore(Part):
             await partition.stand_still(partial(self._discard, partition))
 
     async def _forget_unopened(self, key: TopicPartition) -> None:
-        """What could not be opened is there all the same."""
+        """Forgets what could not be opened, which exists all the same."""
         folder = self.unopened.forget(key) or self.placement.forget(key)
         self._damaged.forget(key)
         if folder is not None and not folder.is_failed:
             await self.departures.delete(folder, key)
 
     async def _give_up(self, partition: Partition, keep: Keep | None = None) -> None:
-        """It is open no longer, and deleted, unless it is to ``keep``."""
+        """Gives the partition up: it is open no longer, and deleted, unless it is to ``keep``."""
         del self.by_name[partition.topic][partition.index]
         partition.retire()
         await partition.stand_still(partial(self._discard, partition, keep))
@@ -386,7 +386,7 @@ class PartitionStore(Part):
             await self.departures.delete(folder, partition.key)
 
     def _keep_damaged(self, partition: Partition, folder: LogDirectory) -> None:
-        """Until it is out of the way nothing is put in its place."""
+        """Keeps the damaged replica: until it is out of the way nothing is put in its place."""
         self._damaged.note(partition.key, folder)
         self.unopened.add(partition.key, folder, may_pass=False)
 

@@ -36,7 +36,7 @@ class Throttle:
         self.topics: dict[str, frozenset[int] | None] = {}
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The topic's configuration is this from now on."""
+        """Takes the topic's configuration from now on."""
         raw = overrides.get(self._replicas_key, "")
         listed: Sequence[str] = TOPIC_KEYS[self._replicas_key].parse(raw) if raw else ()
         self.topics.pop(topic, None)
@@ -49,18 +49,18 @@ class Throttle:
             self.topics[topic] = here
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forgets the topic, which was deleted."""
         self.topics.pop(topic, None)
 
     def is_throttled(self, key: TopicPartition) -> bool:
-        """Whether this broker's replica is listed."""
+        """True when this broker's replica is listed."""
         if key.topic not in self.topics:
             return False
         indexes = self.topics[key.topic]
         return indexes is None or key.partition in indexes
 
     def record(self, size_bytes: int) -> None:
-        """So much of throttled replicas was sent, or taken."""
+        """Records what was sent, or taken, of throttled replicas."""
         self._meter.record(size_bytes, self._clock.monotonic_ms())
 
     @property
@@ -87,11 +87,11 @@ class Throttles:
         self.follower = Throttle(clock, config, rate_key=FOLLOWER_RATE, replicas_key=FOLLOWER_REPLICAS)
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The topic, of which there are replicas here, has this configuration from now on."""
+        """Takes the configuration of a topic with replicas here."""
         self.leader.configure(topic, overrides)
         self.follower.configure(topic, overrides)
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forgets the topic, which was deleted."""
         self.leader.forget(topic)
         self.follower.forget(topic)

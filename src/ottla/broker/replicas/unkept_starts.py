@@ -25,14 +25,14 @@ class UnkeptStarts:
         self._partitions[partition] = None
 
     def leave(self, partition: Partition) -> None:
-        """The partition follows another leader, or none."""
+        """Forgets the partition, which follows another leader, or none."""
         self._partitions.pop(partition, None)
 
     def are_due(self, now_ms: int) -> bool:
         return bool(self._partitions) and now_ms >= self._next_ms
 
     async def keep(self, now_ms: int, *, backoff_ms: int) -> list[Partition]:
-        """The checkpoints say where they start, if there is room; all that were looked at."""
+        """Writes to the checkpoints where they start, if there is room. Returns all that were looked at."""
         try:
             await self._store.write_checkpoints()
         except StorageError as error:

@@ -32,7 +32,7 @@ class Unopened:
         self._on_offline()
 
     def retry(self) -> bool:
-        """Whether there are some that the next ``follow`` of the partitions may open; ``retried`` has them."""
+        """True when there are some that the next ``follow`` of the partitions may open; ``retried`` has them."""
         for key in self._to_retry:
             folder = self.offline.pop(key, None)
             if folder is not None:
@@ -43,7 +43,7 @@ class Unopened:
         return found
 
     def log_failed(self, partition: Partition) -> None:
-        """The log of an open replica is not served from now on, or not before it is opened again."""
+        """Notes that the log of an open replica is not served from now on, or not before it is opened again."""
         if partition.log.health.is_interrupted:
             self._interrupted.append(partition)
         self._on_offline()
@@ -54,7 +54,7 @@ class Unopened:
         return found
 
     def closed(self, key: TopicPartition, folder: LogDirectory) -> None:
-        """It was open, and is opened again by the ``follow`` that runs, unless its directory has failed meanwhile."""
+        """Notes that an open replica was closed, to be opened again by the ``follow`` that runs, unless its directory has failed."""
         if folder.is_failed:
             self.offline[key] = folder
             return
@@ -66,13 +66,13 @@ class Unopened:
         return key in self._were_open
 
     def look_again(self, topic: str) -> None:
-        """The next ``follow`` of the partitions looks at all of that topic."""
+        """Lets the next ``follow`` of the partitions look at all of that topic."""
         self._retried_topics.add(topic)
 
     def with_retried(
         self, changes: list[tuple[TopicImage, list[int]]], image: ClusterImage, broker_id: int
     ) -> list[tuple[TopicImage, list[int]]]:
-        """The changes, with all partitions that the broker has of topics with replicas that are tried again, once."""
+        """Returns the changes, with all partitions that the broker has of topics with replicas that are tried again, once."""
         if not self._retried_topics:
             return changes
         hosted, looked_at = image.index.of_broker(broker_id), {topic.name: (topic, set(numbers)) for topic, numbers in changes}
@@ -82,7 +82,7 @@ class Unopened:
         return [(topic, sorted(numbers)) for _, (topic, numbers) in sorted(looked_at.items())]
 
     def retried(self, key: TopicPartition) -> LogDirectory | None:
-        """The directory of the replica that is tried again."""
+        """Returns the directory of the replica that is tried again."""
         return self._retried.get(key)
 
     def opened(self, key: TopicPartition) -> None:
@@ -93,7 +93,7 @@ class Unopened:
         return [key for key in {**self.offline, **self._retried} if key.topic == topic]
 
     def moved_away(self, changes: Iterable[tuple[TopicImage, Iterable[int]]], broker_id: int) -> list[TopicPartition]:
-        """Those among the changed ones of which this broker no longer has a replica."""
+        """Returns the replicas among the changed ones that are no longer this broker's."""
         known = {**self.offline, **self._retried}
         if not known:
             return []
@@ -101,7 +101,7 @@ class Unopened:
         return [key for topic, index in changed if (key := TopicPartition(topic.name, index)) in known]
 
     def forget(self, key: TopicPartition) -> LogDirectory | None:
-        """It is no longer this broker's; returns where a replica of it remains."""
+        """Forgets the replica, which is no longer this broker's; returns where a replica of it remains."""
         self._to_retry.discard(key)
         self._were_open.discard(key)
         offline, retried = self.offline.pop(key, None), self._retried.pop(key, None)

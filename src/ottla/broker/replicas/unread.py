@@ -17,16 +17,16 @@ class Unread:
         self._start = self._end = self._bytes = 0
 
     def begin(self, high_watermark: int, end_offset: int) -> None:
-        """The replica has another role, or another epoch."""
+        """Starts over: the replica has another role, or another epoch."""
         self._start, self._end = high_watermark, end_offset
         self._bytes = AT_ONCE if high_watermark < end_offset else 0
 
     def grew(self, end_offset: int, size_bytes: int) -> None:
-        """The log ends there now, and has so many bytes more."""
+        """Notes that the log ends there now, and has so many bytes more."""
         self._end, self._bytes = end_offset, min(self._bytes + size_bytes, AT_ONCE)
 
     def take(self, high_watermark: int) -> int:
-        """How many bytes more can be read; an estimate, where several appends grew the log together."""
+        """Returns how many bytes more can be read; an estimate, where several appends grew the log together."""
         start, end, unread = self._start, self._end, self._bytes
         if high_watermark >= end:
             self._start = self._end = high_watermark

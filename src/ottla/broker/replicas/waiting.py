@@ -10,11 +10,11 @@ AT_ONCE: Final = 2**62
 
 class AppendWaiter(Protocol):
     def on_append(self, size_bytes: int) -> None:
-        """The partition's readable part has grown."""
+        """Notes that the partition's readable part has grown."""
         ...
 
 
 class FollowerWaiter(Protocol):
     def on_leader_progress(self, partition: Any, size_bytes: int) -> None:
-        """The log of the partition (``Partition``), which is led here, has grown."""
+        """Notes that the log of the partition (``Partition``), which is led here, has grown."""
         ...

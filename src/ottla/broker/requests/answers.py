@@ -27,7 +27,7 @@ def encode_answer(api: Api, version: int, correlation_id: int, response: Respons
 
 
 def encode_answer_in_steps(api: Api, version: int, correlation_id: int, response: Response, out: list[Any]) -> Iterator[None]:
-    """The buffers are in ``out`` at the end; pauses whenever it has worked for some milliseconds."""
+    """Encodes into ``out``, which has the buffers at the end; pauses whenever it has worked for some milliseconds."""
     pieces: list[Any] = [encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))]
     for _ in encode_in_steps(response, version, pieces.append):
         out += _joined(pieces, _large(pieces))

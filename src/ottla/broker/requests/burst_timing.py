@@ -31,21 +31,21 @@ class BurstTiming:
         """The burst has had its share of the loop."""
 
     def share_among(self, connection_count: int) -> None:
-        """So many connections share the loop from the next burst on."""
+        """Shares the loop among so many connections from the next burst on."""
         self._burst_us_max = min(BURST_US_MAX, max(BURST_US_MIN, ROUND_US // max(1, connection_count)))
 
     def begin(self) -> int:
-        """A burst starts; the time of it in milliseconds."""
+        """Starts a burst; returns its time in milliseconds."""
         began_us = self.began_us = self._clock.monotonic_us()
         self.is_long = False
         return began_us // 1000
 
     def look_at_clock(self) -> None:
-        """Something was done that may have taken long: ``is_long`` is as it should be."""
+        """Sets ``is_long`` by the clock, after something that may have taken long."""
         self.is_long = self._clock.monotonic_us() - self.began_us > self._burst_us_max
 
     def answered(self, meters: RequestMeters, began_us: int) -> None:
-        """An answer is ready to a request of the burst that started then."""
+        """Notes that an answer is ready to a request of the burst that started then."""
         if began_us != self.began_us:
             meters.timer.observe(self._clock.monotonic_us() - began_us)
             return
@@ -54,7 +54,7 @@ class BurstTiming:
         meters.pending += 1
 
     def close(self) -> None:
-        """Everything that this burst could answer has left."""
+        """Ends the burst: everything that it could answer has left."""
         took_us = self._clock.monotonic_us() - self.began_us
         self.began_us = 0
         for meters in self._answered:

@@ -55,25 +55,25 @@ class Keeper(Protocol):
     router: Router
 
     def tally_of(self, listener: str) -> Tally:
-        """What has happened to those who connected to the listener."""
+        """Returns the counts of what has happened to connections to the listener."""
         ...
 
     def now_ms(self) -> int: ...
 
     def held(self, candidate: Candidate, count: int) -> None:
-        """So many bytes of a frame are there."""
+        """Notes that so many bytes of a frame are there."""
         ...
 
     def left(self, candidate: Candidate) -> None:
-        """It is no longer a candidate."""
+        """Notes that it is no longer a candidate."""
         ...
 
     def begun_again(self, candidate: Candidate) -> None:
-        """Its session authenticates again from now on, and has so much time for it as a new connection has."""
+        """Notes that its session authenticates again from now on, and has as much time for it as a new connection."""
         ...
 
     def passed(self, candidate: Candidate, session: Session) -> None:
-        """The connection's requests are begun from now on, as its principal's."""
+        """Starts the connection's requests from now on, as its principal's."""
         ...
 
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
@@ -118,7 +118,7 @@ class Candidate:
         return "" if self._given is None else self._given.mechanism
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
-        """The request is answered, or its connection ends. What follows the last token in one burst is for who comes next."""
+        """Answers the request, or ends its connection. What follows the last token in one burst is for the next dispatcher."""
         if connection.pipeline is not self:
             return connection.pipeline.dispatch(connection, frame)
         exchange = self._exchange
@@ -152,7 +152,7 @@ class Candidate:
         self._exchange.on_versions(is_refused=sum(errors.values()) > before)  # the handler has answered: nothing in it waits
 
     def on_handshake(self, mechanism: str, version: int, reply: Reply) -> None:
-        """A mechanism is chosen, or the connection ends with the answer that says which ones there are."""
+        """Chooses a mechanism, or ends the connection with the answer that says which ones there are."""
         names = self._exchange.mechanisms
         try:
             if self._exchange.on_handshake(mechanism, version):
@@ -222,7 +222,7 @@ class Candidate:
         self._threshold.failed(self, reason, end)
 
     def close_overdue(self) -> None:
-        """The time to authenticate again is over."""
+        """Closes the connection: the time to authenticate again is over."""
         if self.connection.pipeline is self and not self.connection.transport.is_closed:
             self._threshold.tally_of(self.connection.listener).overdue += 1
             self.connection.transport.abort()
@@ -255,7 +255,7 @@ class Candidate:
 
 
 def _decoded(kind: type[Request], version: int, frame: memoryview) -> Any:
-    """The request. DecodeError for a version that there is not."""
+    """Returns the request. DecodeError for a version that there is not."""
     api = API_OF_REQUEST[kind]
     if not api.version_min <= version <= api.version_max:
         raise DecodeError(f"{api.name} v{version} is not served ({api.version_min} to {api.version_max} are)")

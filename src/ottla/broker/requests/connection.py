@@ -49,19 +49,19 @@ class Dispatcher(Pipeline, Protocol):
         ...
 
     def begin_burst(self) -> int:
-        """One receive's requests are about to be dispatched; the time of it in milliseconds."""
+        """Starts a burst: one receive's requests are about to be dispatched. Returns its time in milliseconds."""
         ...
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
-        """The request is started; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        """Starts the request; False when it has to wait for records that are being written. DecodeError ends the connection."""
         ...
 
     def end_burst(self) -> bool:
-        """What is staged is written and answered; True when a write still needs the received bytes."""
+        """Writes and answers what is staged; True when a write still needs the received bytes."""
         ...
 
     def close_burst(self) -> None:
-        """Everything that this burst could answer has left."""
+        """Closes the burst: everything that it could answer has left."""
         ...
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -69,11 +69,11 @@ class Dispatcher(Pipeline, Protocol):
         ...
 
     def end_large(self, connection: BrokerConnection) -> None:
-        """A request of it that was decoded in steps will not be worked on."""
+        """Ends a request that was decoded in steps, and will not be worked on."""
         ...
 
     def forget(self, connection: BrokerConnection) -> None:
-        """The connection has ended."""
+        """Forgets the connection, which has ended."""
         ...
 
 
@@ -138,14 +138,14 @@ class BrokerConnection:
         return self._work((frame for frame, _ in self._cutter.feed(data)), are_kept=False)
 
     def expect_write(self, count: int) -> None:
-        """The records of so many produce requests are being written: other requests wait for them."""
+        """Notes that the records of so many produce requests are being written: other requests wait for them."""
         self.unwritten_count += count
         size, self._received_bytes = self._received_bytes, 0
         self._work_bytes += size
         self.share.begin_work(size)
 
     def written(self, count: int) -> None:
-        """The records of produce requests are in their logs, or were refused: what had to wait for them continues."""
+        """Notes that the records of produce requests are in their logs, or were refused: what had to wait for them continues."""
         self.unwritten_count -= count
         if self.unwritten_count == 0:
             self.share.begin_work(-self._work_bytes)
@@ -153,7 +153,7 @@ class BrokerConnection:
         self._go_on()
 
     def refuse(self, error: DecodeError) -> None:
-        """The client sends what is no request: the connection ends."""
+        """Ends the connection of a client that sends what is no request."""
         log.info("connection_refused_input", peer=self.client_host, reason=error.message)
         self.transport.abort()
 
@@ -162,7 +162,7 @@ class BrokerConnection:
         self.transport.abort()
 
     def hold(self) -> None:
-        """No later request is started until there was a ``release`` for each ``hold``."""
+        """Starts no later request until there was a ``release`` for each ``hold``."""
         self._hold_count += 1
 
     def release(self) -> None:
@@ -171,7 +171,7 @@ class BrokerConnection:
             self._go_on_soon()
 
     def _go_on(self) -> None:
-        """The frames that wait are a burst, unless what they wait for is still to come."""
+        """Starts the waiting frames as a burst, unless what they wait for is still to come."""
         self._goes_on = False
         if self.behind and self._may_go_on and not self.transport.is_closed:
             behind, self.behind = self.behind, []
@@ -184,7 +184,7 @@ class BrokerConnection:
         return self.unwritten_count == 0 and self._hold_count == 0 and not self.is_crowded
 
     def _go_on_soon(self) -> None:
-        """The others have their turn first."""
+        """Continues after the others have had their turn."""
         if not self._goes_on and self._may_go_on:
             self._goes_on = True
             self.pipeline.call_soon(self._go_on)
@@ -199,7 +199,7 @@ class BrokerConnection:
         self._leave()
 
     def _work(self, frames: Iterator[memoryview], *, are_kept: bool) -> bool:
-        """One burst; whether a write still needs the frames' memory. ``are_kept``: no later bytes are received into it."""
+        """Works one burst; True when a write still needs the frames' memory. ``are_kept``: no later bytes are received into it."""
         pipeline = self.pipeline
         self._in_burst = True
         self.last_used_ms = pipeline.begin_burst()
@@ -221,7 +221,7 @@ class BrokerConnection:
         return kept
 
     def learn_head(self, context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
-        """The request's head may be repeated. Where none ever is, as by who writes to many partitions, few are looked at."""
+        """Learns the request's head, which may be repeated. Where none ever is, as with writes to many partitions, few are looked at."""
         self.head_misses += 1
         self.repeated = RepeatedHead.of(context, request, frame) if self.head_misses <= MISSES_MAX else None
         if self.repeated is not None:
@@ -233,7 +233,7 @@ class BrokerConnection:
         return self._responses.enter()
 
     def complete(self, place: Place, answer: Sequence[Any]) -> None:
-        """The answer leaves when those before it have left."""
+        """Completes the answer, which leaves after the earlier ones."""
         place.answer = answer
         if not self._in_burst:
             self._leave()
@@ -249,12 +249,12 @@ class BrokerConnection:
         self.update_reading()
 
     def mute_for_good(self) -> None:
-        """Nothing further is read from it."""
+        """Reads nothing further from it."""
         self.muted_until_ms = FOREVER_MS
         self.update_reading()
 
     def update_reading(self) -> None:
-        """Nothing more is read while the connection, or the broker, has enough to do."""
+        """Pauses reading while the connection, or the broker, has enough to do."""
         has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0 or self.share.is_waiting
         is_paused = has_enough or self.pipeline.is_held or self.muted_until_ms > 0
         if is_paused != self._is_paused:

@@ -27,7 +27,7 @@ class Parked(Protocol):
     """A request that waits for something on behalf of a connection."""
 
     def abandon(self) -> None:
-        """No client is left that the answer could be sent to."""
+        """Abandons the request: no client is left that the answer could be sent to."""
         ...
 
 
@@ -37,7 +37,7 @@ class ReplyQuotas(Protocol):
     times_requests: bool
 
     def on_reply(self, context: RequestContext, response: Response) -> None:
-        """The response is about to be encoded."""
+        """Adjusts the response, which is about to be encoded."""
         ...
 
 
@@ -51,7 +51,7 @@ class Pipeline(Protocol):
     def quotas(self) -> ReplyQuotas: ...
 
     def reply_in_steps(self, context: RequestContext, response: Response) -> None:
-        """The response, of many elements, leaves once it is encoded."""
+        """Sends the response, of many elements, once it is encoded."""
         ...
 
 
@@ -74,25 +74,25 @@ class Channel(Protocol):
     def client_host(self) -> str: ...
 
     def complete(self, place: Place, answer: Sequence[Any]) -> None:
-        """The answer leaves when those before it have left."""
+        """Completes the answer, which leaves after the earlier ones."""
         ...
 
     def hold(self) -> None:
-        """No later request is started until there was a ``release`` for each ``hold``."""
+        """Starts no later request until there was a ``release`` for each ``hold``."""
         ...
 
     def release(self) -> None: ...
 
     def update_reading(self) -> None:
-        """It is read from, or not, as it should be by now."""
+        """Reads from it, or not, as it should be by now."""
         ...
 
     def expect_write(self, count: int) -> None:
-        """The records of so many produce requests are being written by a thread."""
+        """Notes that the records of so many produce requests are being written by a thread."""
         ...
 
     def written(self, count: int) -> None:
-        """They are in their logs, or were refused."""
+        """Notes that they are in their logs, or were refused."""
         ...
 
     def gather_answers(self) -> None:
@@ -100,7 +100,7 @@ class Channel(Protocol):
         ...
 
     def send_answers(self) -> None:
-        """Those that are ready leave in one send."""
+        """Sends the answers that are ready, in one system call."""
         ...
 
 
@@ -136,19 +136,19 @@ class RequestContext:
         return self.connection.principal
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether who asks may do this with the resource."""
+        """True when the caller may do this with the resource."""
         return self.connection.rights.may(operation, resource_type, name)
 
     def may_quietly(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """As ``may``, where something else is asked after a denial, or the resource is left out: the audit log does not have it."""
+        """Answers as ``may``, where something else is asked after a denial, or the resource is left out: the audit log does not have it."""
         return bool(self.connection.rights.allowed(resource_type, name) >> operation & 1)
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
-        """All that who asks may do with the resource, as a bit field (KIP-430)."""
+        """Returns all that the caller may do with the resource, as a bit field (KIP-430)."""
         return self.connection.rights.allowed(resource_type, name)
 
     def reply(self, response: Response) -> None:
-        """The response leaves when its turn comes."""
+        """Sends the response when its turn comes."""
         pipeline = self.connection.pipeline
         quotas = pipeline.quotas
         if quotas.times_requests:
@@ -165,18 +165,18 @@ class RequestContext:
             self.connection.complete(self.place, answer)
 
     def reply_nothing(self) -> None:
-        """The request gets no answer (acks=0)."""
+        """Completes a request that gets no answer (acks=0)."""
         self.complete(())
 
     def complete(self, answer: Sequence[Any]) -> None:
-        """The answer leaves when its turn comes."""
+        """Sends the answer when its turn comes."""
         connection = self.connection
         connection.pipeline.timing.answered(self.meters, self.began_us)
         connection.complete(self.place, answer)
 
 
 def fail(context: RequestContext, error: BaseException) -> None:
-    """A mistake of ours, or a controller that has lost its office: it is logged, and the client loses its connection."""
+    """Fails the request by a mistake of ours, or of a controller that lost its office: it is logged, and the connection ends."""
     if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
         log.info("request_not_decided", api=context.api.name, reason=error.message)
     else:

@@ -42,12 +42,12 @@ class Doorstep:
         return self._router.is_held
 
     def enter(self, connection: BrokerConnection) -> None:
-        """The connection waits here."""
+        """Lets the connection wait here."""
         self._connections.setdefault(connection, False)
         connection.pipeline = self
 
     def open(self) -> None:
-        """All are let in, with what they have asked meanwhile."""
+        """Lets all in, with what they have asked meanwhile."""
         waiting, self._connections = self._connections, {}
         for connection, has_asked in waiting.items():
             if connection.pipeline is self:  # a session that has expired meanwhile is on the threshold, and stays there
@@ -91,7 +91,7 @@ class Doorstep:
 
 
 def _asks_incarnation(frame: memoryview) -> int | None:
-    """The correlation id of a request that asks which process this is; None for any other request. DecodeError for what is none."""
+    """Returns the correlation id of a request that asks which process this is; None for any other. DecodeError for what is none."""
     api_key, version, correlation_id = decode_request_header_start(frame)
     if api_key != _API.key or not _API.flexible <= version <= _API.version_max:
         return None

@@ -37,7 +37,7 @@ class EmbeddedChannel:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def complete(self, place: Place, answer: Sequence[Any]) -> None:
-        """The answer's bytes, without their length before them."""
+        """Takes the answer's bytes, without their length before them."""
         if not self.answer.done():
             self.answer.set_result(b"".join(bytes(piece) for piece in answer)[4:])
 
@@ -73,7 +73,7 @@ async def answer_embedded(
     principal: Principal,
     client_host: str,
 ) -> bytes:
-    """The header and the body of the answer."""
+    """Returns the header and the body of the answer."""
     channel = EmbeddedChannel(outer, parts.authorizer.rights(principal, client_host), principal=principal, client_host=client_host)
     meters = RequestMeters(served.version_max, has_error_code="error_code" in served.api.response.__struct_fields__)
     context = RequestContext(

@@ -45,7 +45,7 @@ class Forwarding:
         self._wait_ms_max = wait_ms_max
 
     def forward(self, context: RequestContext, frame: bytes) -> None:
-        """The controller's answer leaves when its turn comes."""
+        """Sends the controller's answer when its turn comes."""
         request = EnvelopeRequest(frame, principal_bytes(context.principal), host_bytes(context.connection.client_host))
         enforces = context.api.key in _ENFORCED
         eager.run(self._decided_and_shown(request, enforces=enforces), lambda answer, error: _answered(context, answer, error))
@@ -83,7 +83,7 @@ def principal_bytes(principal: Principal) -> bytes:
 
 
 def host_bytes(host: str) -> bytes:
-    """An address of 4 or 16 bytes; of a name, that of this host."""
+    """Returns an address of 4 or 16 bytes; for a name, that of this host."""
     try:
         return ipaddress.ip_address(host).packed
     except ValueError:

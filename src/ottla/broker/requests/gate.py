@@ -48,7 +48,7 @@ class Gate:
         self._parts = parts
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:
-        """The request is started, or refused.
+        """Starts the request, or refuses it.
 
         ``kept`` is its frame, to be passed on if this node's controller turns out not to be active.
         """
@@ -74,7 +74,7 @@ class Gate:
 
 
 def is_allowed(service: Service, context: RequestContext, request: Any) -> bool:
-    """Whether the principal may do what the service needs."""
+    """True when the principal may do what the service needs."""
     needs = service.needs
     if isinstance(needs, Asks):
         return True
@@ -84,7 +84,7 @@ def is_allowed(service: Service, context: RequestContext, request: Any) -> bool:
 
 
 def refuse(service: Service, context: RequestContext, request: Any) -> None:
-    """The answer has the error code of the resource's type."""
+    """Answers with the error code of the resource's type."""
     needs = service.needs
     code = denial(needs.resource_type if isinstance(needs, Need) else ResourceType.CLUSTER)
     if service.refused is not None:

@@ -104,7 +104,7 @@ class Gatekeeper(Part):
         return {name: self._admission.count_of(name) for name in self._listeners}
 
     async def bind(self, addresses: Iterable[ListenerAddress]) -> None:
-        """The ports are bound; no connection is accepted before ``open``.
+        """Binds the ports; no connection is accepted before ``open``.
 
         OSError when one is in use, INVALID_CONFIG for a bad limit, or for stores that cannot be used.
         """
@@ -141,7 +141,7 @@ class Gatekeeper(Part):
             self._key_sets[name] = by_url[url]
 
     def _given(self, key: str, otherwise: int) -> int:
-        """What the operator says; where they say nothing, not Kafka's default but what was measured to serve this broker."""
+        """Returns what the operator says; without that, not Kafka's default but what was measured to serve this broker."""
         value: int = self._config[key]
         return value if self._config.is_given(key) else otherwise
 
@@ -151,7 +151,7 @@ class Gatekeeper(Part):
         return {name: ends for name, tls in self.servers.items() if (ends := ends_ms(tls.keys.chain)) is not None}
 
     def is_serving(self, listener: str) -> bool:
-        """Whether clients have been let in there."""
+        """True when clients have been let in there."""
         return self._roles.get(listener) in self._serving
 
     def use_stores(self, listener: str, tls: TlsServer) -> None:
@@ -162,7 +162,7 @@ class Gatekeeper(Part):
         self._let_in()
 
     def keep_stores(self, listener: str) -> None:
-        """Others were set, and cannot be used. Those that the node was started with may let somebody in whom the others would not."""
+        """Keeps the listener shut where the stores that were set cannot be used: the old ones might let in clients that those refuse."""
         if not self.is_serving(listener):
             self._shut.add(listener)
 
@@ -183,7 +183,7 @@ class Gatekeeper(Part):
         self._let_in()
 
     def say_who(self, incarnation_id: bytes) -> None:
-        """Until they are let in, those who connect to brokers' listeners are answered which process this is, and nothing else.
+        """Answers those who connect to brokers' listeners which process this is, and nothing else, until they are let in.
 
         A listener whose users are in the metadata stays closed: who they are is not known yet.
         """
@@ -192,7 +192,7 @@ class Gatekeeper(Part):
             self._let_in()
 
     async def stop(self) -> None:
-        """No further connection is accepted; open ones stay."""
+        """Stops accepting; open connections stay."""
         self._serving.clear()
         self.threshold.stop()
         for key_set in self._key_sets.values():
@@ -203,17 +203,17 @@ class Gatekeeper(Part):
             await listener.close()
 
     def hold(self, is_held: bool) -> None:
-        """While held, no connection is accepted."""
+        """Accepts no connection while held."""
         self._is_held = is_held
         self._let_in()
 
     def configure(self) -> None:
-        """The limits of the configuration hold, which has changed."""
+        """Applies the configuration's limits, which have changed."""
         self._admission.set_limits(admission_limits(self._config, list(self._listeners)))
         self._let_in()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """The image's quotas of addresses are in force."""
+        """Applies the image's quotas of addresses."""
         image = delta.new
         self.threshold.follow(image)
         if image.quotas is self._followed:
@@ -223,7 +223,7 @@ class Gatekeeper(Part):
         self._admission.set_ip_rates(rates)
 
     def left(self, connection: BrokerConnection) -> None:
-        """A connection has ended: one that waited for its place is accepted."""
+        """Notes that a connection has ended: one that waited for its place is accepted."""
         self.threshold.gone(connection)
         self._admission.left(connection.listener, connection.client_host)
         self._let_in()
@@ -257,7 +257,7 @@ class Gatekeeper(Part):
         return accept
 
     def _dispatcher(self, connection: BrokerConnection) -> Dispatcher:
-        """Who starts the requests of a connection that has authenticated."""
+        """Returns the dispatcher of a connection that has authenticated."""
         self._make_room(besides=connection.listener)
         if self._doorstep is None or connection.role is not Role.BROKER:
             return self.router
@@ -265,7 +265,7 @@ class Gatekeeper(Part):
         return self._doorstep
 
     def _make_room(self, *, besides: str) -> None:
-        """For one of the protected listener that has been let in, one of another listener ends: one that has not authenticated, if any."""
+        """Ends a connection of another listener, one that has not authenticated if any, for one of the protected listener."""
         if not self._admission.is_above_maximum():
             return
         others = [connection for connection in self.router.connections if connection.listener != besides]
@@ -273,7 +273,7 @@ class Gatekeeper(Part):
             min(others, key=lambda other: (not isinstance(other.pipeline, Candidate), other.last_used_ms)).transport.close()
 
     def _let_in(self) -> None:
-        """Each listener is open or paused, as the limits have it; a timer looks again when only the rate holds one up."""
+        """Opens or pauses each listener, as the limits have it; a timer looks again when only the rate holds one up."""
         now_ms = self._world.clock.monotonic_ms()
         wait_ms = 0
         for name, listener in self._listeners.items():
@@ -297,7 +297,7 @@ class Gatekeeper(Part):
 
 
 def admission_limits(config: BrokerConfig, listeners: Iterable[str]) -> AdmissionLimits:
-    """What the configuration says. INVALID_CONFIG for an exception that is not ``address:count``."""
+    """Returns what the configuration says. INVALID_CONFIG for an exception that is not ``address:count``."""
     return AdmissionLimits(
         connections=config["max.connections"],
         creation_rate=config["max.connection.creation.rate"],

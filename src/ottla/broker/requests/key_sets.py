@@ -50,7 +50,7 @@ class KeySet:
             self._later()
 
     def look_again(self) -> None:
-        """There may be a newer set."""
+        """Looks again, for there may be a newer set."""
         now_ms = self._world.clock.monotonic_ms()
         if not self._is_reading and not self._is_stopped and now_ms - self._asked_ms >= AGAIN_MS:
             self._asked_ms = now_ms
@@ -62,7 +62,7 @@ class KeySet:
             self._timer.cancel()
 
     async def read(self) -> None:
-        """The keys are the newest. INVALID_CONFIG when they cannot be read."""
+        """Reads the newest keys. INVALID_CONFIG when they cannot be read."""
         place = urlsplit(self._url)
         try:
             if place.scheme == "https":

@@ -50,7 +50,7 @@ class LargeMessages:
         self._waiting: deque[tuple[BrokerConnection, Callable[[], object]]] = deque()
 
     def decode(self, connection: BrokerConnection, frame: memoryview, api: Api, version: int, position: int) -> None:
-        """The request in the frame, whose memory is kept, is started once it is decoded."""
+        """Decodes the request in the frame, whose memory is kept, and starts it then."""
 
         def decoded(found: tuple[Request, int] | None, error: BaseException | None) -> None:
             self._workload.end_work(1)
@@ -75,7 +75,7 @@ class LargeMessages:
         self._begin_waiting()
 
     def working(self, connection: BrokerConnection, handle: Handle, *, waits_for_others: bool) -> Handle:
-        """The handler of a request that was decoded here; its turn ends with it."""
+        """Returns the handler of a request that was decoded here; its turn ends with it."""
 
         def begin(parts: Any, context: RequestContext, request: Any) -> Any:
             result = handle(parts, context, request)
@@ -93,13 +93,13 @@ class LargeMessages:
             self.ended(connection)
 
     def ended(self, connection: BrokerConnection) -> None:
-        """The request that was decoded here is worked off, or will not be, or waits for others: its turn ends once it is answered."""
+        """Notes that the request is worked off, or will not be, or waits for others: its turn ends once it is answered."""
         turn = self._turns.get(connection)
         if turn is not None:
             self._timers.call_later_ms(0, partial(self._end, connection, turn))
 
     def _end(self, connection: Channel, turn: TimerHandle | None = None) -> None:
-        """That turn, or whichever it is: by the time that it is looked at, the connection's next request may have one of its own."""
+        """Ends that turn, or any: by the time that it is looked at, the connection's next request may have one of its own."""
         if connection in self._turns and connection not in self._encoded and turn in (None, self._turns[connection]):
             self._turns.pop(connection).cancel()
             self._begin_waiting()
@@ -115,7 +115,7 @@ class LargeMessages:
             begin()
 
     def reply(self, context: RequestContext, response: Response) -> None:
-        """The response leaves once it is encoded, when its turn comes."""
+        """Encodes the response, and sends it when its turn comes."""
         answer: list[Any] = []
 
         def encoded(_: None, error: BaseException | None) -> None:
@@ -139,7 +139,7 @@ class LargeMessages:
 
 
 async def _worked_off(connection: Channel, steps: Iterator[None]) -> Any:
-    """What the steps return; None as soon as the connection has ended."""
+    """Returns what the steps return; None as soon as the connection has ended."""
     while True:
         try:
             next(steps)

@@ -124,7 +124,7 @@ def _check_oauth(config: BrokerConfig, listener: str, jaas: str, login: Login | 
 
 
 def oauth_value(config: BrokerConfig, listener: str, key: str) -> Any:
-    """For the listener and the mechanism, for the listener, or for all: the first of them."""
+    """Returns the first value of: for the listener and the mechanism, for the listener, for all."""
     for name in (f"{OAUTHBEARER.lower()}.{key}", key):
         value = config.of_listener(listener, name)
         if value is not None:
@@ -133,7 +133,7 @@ def oauth_value(config: BrokerConfig, listener: str, key: str) -> Any:
 
 
 def oauth_urls(config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, str]:
-    """Where the keys are, by listener that offers OAUTHBEARER."""
+    """Returns where the keys are, by listener that offers OAUTHBEARER."""
     names = [name for name, protocol in used.items() if protocol.has_sasl and OAUTHBEARER in enabled_mechanisms(config, name)]
     return {name: oauth_value(config, name, KEYS_URL) for name in names}
 
@@ -146,7 +146,7 @@ async def check_key_sets(world: World, config: BrokerConfig, used: Mapping[str, 
 
 
 def expected_of(config: BrokerConfig, listener: str) -> Expected:
-    """What tokens must say there."""
+    """Returns what tokens must say there."""
     return Expected(
         audiences=oauth_value(config, listener, "sasl.oauthbearer.expected.audience"),
         issuer=oauth_value(config, listener, "sasl.oauthbearer.expected.issuer"),
@@ -157,7 +157,7 @@ def expected_of(config: BrokerConfig, listener: str) -> Expected:
 
 
 def check_url(url: str) -> str | None:
-    """What is wrong with the place of a key set; None for a file or an HTTPS URL with a host."""
+    """Returns what is wrong with the place of a key set; None for a file or an HTTPS URL with a host."""
     place = urlsplit(url)
     if place.scheme == "file":
         return None if place.path.startswith("/") and place.netloc in ("", "localhost") else "file:/PATH is expected"
@@ -167,7 +167,7 @@ def check_url(url: str) -> str | None:
 
 
 def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
-    """The ``ssl.*`` values of one listener: the listener's own, else the broker's. All but stores are those that it was started with."""
+    """Returns the ``ssl.*`` values of one listener: its own, else the broker's. All but stores are fixed at its start."""
 
     def get(key: str) -> Any:
         if key in OF_LISTENERS and (changed := config.of_listener(listener, key)) is not None:
@@ -183,12 +183,12 @@ def get_of(config: BrokerConfig, listener: str, protocol: Protocol) -> Get:
 
 
 def is_guarded(address: str | None) -> bool:
-    """Whether the admin pages of this ``ottla.admin.listener`` are served over TLS, to who shows who it is."""
+    """True when the admin pages of this ``ottla.admin.listener`` are served over TLS, to callers who authenticate."""
     return address is not None and address.startswith(HTTPS)
 
 
 def admin_protocols(config: BrokerConfig) -> dict[str, Protocol]:
-    """That of the admin pages, where they speak TLS. INVALID_CONFIG where a listener of the protocol has their name."""
+    """Returns the admin pages' protocol, where they speak TLS. INVALID_CONFIG where a listener of the protocol has their name."""
     if not is_guarded(config["ottla.admin.listener"]):
         return {}
     if any(text.upper().startswith(f"{ADMIN}:") for text in config["listeners"]):
@@ -199,7 +199,7 @@ def admin_protocols(config: BrokerConfig) -> dict[str, Protocol]:
 
 
 async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, TlsServer]:
-    """What the listeners that speak TLS need. INVALID_CONFIG for what cannot be used."""
+    """Reads what the listeners that speak TLS need. INVALID_CONFIG for what cannot be used."""
     found = {}
     for name, protocol in used.items():
         if protocol.has_tls:
@@ -212,7 +212,7 @@ async def read_tls(world: World, config: BrokerConfig, used: Mapping[str, Protoc
 
 
 async def read_server(world: World, config: BrokerConfig, listener: str, protocol: Protocol) -> TlsServer:
-    """What one listener needs. INVALID_CONFIG or ValueError for what cannot be used."""
+    """Reads what one listener needs. INVALID_CONFIG or ValueError for what cannot be used."""
     get = get_of(config, listener, protocol)
     tls = server_of(get, await read_stores(world, get))
     world.network.check_tls(tls)
@@ -220,7 +220,7 @@ async def read_server(world: World, config: BrokerConfig, listener: str, protoco
 
 
 async def read_stores(world: World, get: Get) -> dict[str, bytes]:
-    """The files of keys and certificates. INVALID_CONFIG for one that cannot be read."""
+    """Reads the files of keys and certificates. INVALID_CONFIG for one that cannot be read."""
     files = {}
     for path in paths_of(get):
         try:
@@ -305,7 +305,7 @@ class SaslOffer:
 
 
 def credential_of(image: ClusterImage, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
-    """What the cluster keeps for the user."""
+    """Returns what the cluster keeps for the user."""
     record = image.scram_credentials.get((name, mechanism.number))
     return None if record is None else ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
 
@@ -315,7 +315,7 @@ def _refused(why: str) -> KafkaError:
 
 
 def used_protocols(config: BrokerConfig, names: Iterable[str]) -> dict[str, Protocol]:
-    """That of each; PLAINTEXT for controllers' listeners that the map does not have. INVALID_CONFIG for others that it does not have."""
+    """Returns each listener's protocol; PLAINTEXT for controllers' listeners that the map lacks. INVALID_CONFIG for other listeners."""
     known = dict.fromkeys((name.upper() for name in config["controller.listener.names"] or ()), Protocol.PLAINTEXT) | protocols(config)
     missing = sorted(set(names) - known.keys())
     if missing:

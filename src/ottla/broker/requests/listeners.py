@@ -44,7 +44,7 @@ def parse_listener(text: str) -> ListenerAddress:
 
 
 def listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Where to bind for brokers' clients.
+    """Returns where to bind for brokers' clients.
 
     INVALID_CONFIG for a listener whose security protocol is not served: it must not be open to all clients instead.
     """
@@ -60,7 +60,7 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 
 def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Where to bind for nodes and tools that ask the controller (``--bootstrap-controller``, KIP-919).
+    """Returns where to bind for nodes and tools that ask the controller (``--bootstrap-controller``, KIP-919).
 
     INVALID_CONFIG as for ``listeners``.
     """
@@ -77,7 +77,7 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    """The advertised addresses: hosts as they are written. Port 0 means the bound port; a listener on every interface is localhost."""
+    """Returns the advertised addresses: hosts as written. Port 0 means the bound port; a listener on every interface is localhost."""
     own = controller_names(config)
     given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ()) if listener.name not in own}
     unknown = sorted(given.keys() - bound.keys())
@@ -87,7 +87,7 @@ def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[
 
 
 def advertised_controller(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
-    """The controller's advertised addresses; empty without a listener of its own."""
+    """Returns the controller's advertised addresses; empty without a listener of its own."""
     given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
     return _endpoints(config, controller_listeners(config), given, bound)
 
@@ -108,13 +108,13 @@ def _endpoints(
 
 
 def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
-    """Those that this node has, the controllers' of other nodes, and that of the admin pages."""
+    """Returns the protocols of this node's listeners, of other nodes' controllers, and of the admin pages."""
     names = {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))}
     return used_protocols(config, names) | admin_protocols(config)
 
 
 def controller_names(config: BrokerConfig) -> set[str]:
-    """The listeners that are the controller's."""
+    """Returns the names of the controller's listeners."""
     return {name.upper() for name in config["controller.listener.names"] or ()}
 
 

@@ -27,7 +27,7 @@ AGAIN_MS: Final = 1_000
 
 
 async def read_token_source(world: World, config: BrokerConfig, listener: str) -> Callable[[], object]:
-    """What gives tokens. INVALID_CONFIG where none would come."""
+    """Returns the source of tokens. INVALID_CONFIG where none would come."""
 
     def get(key: str) -> str | None:
         found = oauth_value(config, listener, key)
@@ -88,7 +88,7 @@ class _FileToken:
         self._path = path
 
     async def newest(self) -> str:
-        """What the file has now, without the end of its line. OSError where it cannot be read."""
+        """Returns what the file has now, without the end of its line. OSError where it cannot be read."""
         data = await self._world.disk.read_given_file(self._path, bytes_max=TOKEN_BYTES_MAX)
         return bytes(data).decode("ascii", "replace").strip()
 

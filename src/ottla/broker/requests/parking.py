@@ -24,11 +24,11 @@ class Parking(Part):
             self._schedule_sweep(deadline_ms)
 
     def unpark(self) -> None:
-        """A waiter is done, by its deadline or before."""
+        """Notes that a waiter is done, by its deadline or before."""
         self._purgatory.done_early()
 
     async def stop(self) -> None:
-        """Nothing expires from now on."""
+        """Stops all expiry."""
         if self._sweep is not None:
             self._sweep.cancel()
 

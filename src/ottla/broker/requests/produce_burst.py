@@ -21,11 +21,11 @@ class Flushable(Protocol):
     index: int
 
     async def flush(self) -> None:
-        """What was staged is written. StorageError when the disk refused it, another KafkaError when the leader epoch ended."""
+        """Writes what was staged. StorageError when the disk refused it, another KafkaError when the leader epoch ended."""
         ...
 
     def fail(self) -> None:
-        """The partition is offline."""
+        """Takes the partition offline."""
         ...
 
 
@@ -40,7 +40,7 @@ class Staged(Protocol):
         ...
 
     def finish(self, failed: Collection[Flushable]) -> None:
-        """What it staged is written, but for these: it can be answered."""
+        """Finishes: what it staged is written, except these, and it can be answered."""
         ...
 
 
@@ -57,13 +57,13 @@ class ProduceBurst:
         self.keeps_received = False  # a write still needs the bytes that the burst received
 
     def stage(self, produce: Staged) -> None:
-        """The burst's logs will be flushed before this request is answered."""
+        """Stages the request: the burst's logs will be flushed before it is answered."""
         self.staged.append(produce)
         for partition, _, _ in produce.staged:
             self._dirty[partition] = None
 
     def flush(self) -> None:
-        """One write for each touched log, then the answers."""
+        """Writes each touched log once, then answers."""
         staged, self.staged = self.staged, []
         dirty, self._dirty = self._dirty, {}
         flush = _flush(next(iter(dirty))) if len(dirty) == 1 else _flush_all(list(dirty))
@@ -95,7 +95,7 @@ class ProduceBurst:
 
 
 async def _flush(partition: Flushable) -> frozenset[Flushable]:
-    """The partitions that did not take what was staged. Whatever happens, no log keeps what was staged for this flush."""
+    """Returns the partitions that did not take what was staged. Whatever happens, no log keeps what was staged for this flush."""
     try:
         await partition.flush()
     except StorageError as error:

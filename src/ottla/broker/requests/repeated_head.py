@@ -44,7 +44,7 @@ class RepeatedHead:
 
     @classmethod
     def of(cls, context: RequestContext, request: ProduceRequest, frame: memoryview) -> RepeatedHead | None:
-        """The head of a request that was just decoded; None when it is not of the kind that is kept."""
+        """Returns the head of a request that was just decoded; None when it is not of the kind that is kept."""
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return None
         records = request.topic_data[0].partition_data[0].records
@@ -59,7 +59,7 @@ class RepeatedHead:
         return head if head.repeats(frame) else None  # a client may write its lengths in more bytes than they need
 
     def repeats(self, frame: memoryview) -> bool:
-        """Whether the frame is the request again. ``request`` has its records then, until ``release``; ``correlation_id`` is its own."""
+        """True when the frame is the request again. ``request`` has its records then, until ``release``; ``correlation_id`` is its own."""
         try:
             if self._tail:
                 start, correlation_id, head = self._unpack(frame)
@@ -84,5 +84,5 @@ class RepeatedHead:
         return True
 
     def release(self) -> None:
-        """The received bytes are not kept."""
+        """Releases the received bytes."""
         self._data.records = None

@@ -44,11 +44,11 @@ class Doorkeeper(Protocol):
     """The part that lets connections in."""
 
     def left(self, connection: BrokerConnection) -> None:
-        """The connection has ended."""
+        """Notes that the connection has ended."""
         ...
 
     def hold(self, is_held: bool) -> None:
-        """No connection is let in while the broker has enough to do."""
+        """Lets no connection in while the broker has enough to do."""
         ...
 
 
@@ -103,12 +103,12 @@ class Router(Part):
         self.request_memory.on_full = self._hold_or_not
 
     async def stop(self) -> None:
-        """Every connection ends."""
+        """Ends every connection."""
         for connection in list(self.connections):
             connection.transport.close()
 
     def serve(self, services: Mapping[Role, Mapping[int, Service]]) -> None:
-        """These requests are served from now on, and no others; each of them was among those that the router was made with."""
+        """Serves these requests from now on, and no others; each of them was among those that the router was made with."""
         self._services = services
 
     def accept(self, transport: Connection, listener: str, role: Role = Role.BROKER) -> BrokerConnection:
@@ -120,13 +120,13 @@ class Router(Part):
         return connection
 
     def introduce(self, connection: BrokerConnection, principal: Principal) -> None:
-        """The connection's requests are the principal's from now on."""
+        """Makes the connection's requests the principal's from now on."""
         connection.principal = principal
         connection.rights = self._authorizer.rights(principal, connection.client_host)
         connection.repeated = None
 
     def forget(self, connection: BrokerConnection) -> None:
-        """The connection has ended."""
+        """Forgets the connection, which has ended."""
         del self.connections[connection]
         self.timing.share_among(len(self.connections))
         self._doorkeeper.left(connection)
@@ -147,7 +147,7 @@ class Router(Part):
         self._large.reply(context, response)
 
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
-        """The request is started; False when it has to wait for records that are being written. DecodeError ends the connection."""
+        """Starts the request; False when it has to wait for records that are being written. DecodeError ends the connection."""
         repeated = connection.repeated
         if repeated is not None and repeated.repeats(frame):
             meters, version = repeated.meters, repeated.version
@@ -236,7 +236,7 @@ class Router(Part):
             self._hold_or_not()
 
     def _look_at_memory(self) -> None:
-        """Every second while memory for requests is short."""
+        """Looks every second while memory for requests is short."""
         self.request_memory.look()
         if self.request_memory.is_short:
             self._timers.call_later_ms(LOOK_MS, self._look_at_memory)

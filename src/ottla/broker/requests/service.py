@@ -101,7 +101,7 @@ def service(
     refused: Refused | None = None,
     first: First | None = None,
 ) -> Service:
-    """The service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
+    """Returns the service of that request's API. ``listed_from`` is for an API that is listed in versions which are then refused."""
     api = API_OF_REQUEST[request]
     assert isinstance(needs, Asks) or refused or "error_code" in api.response.__struct_fields__, f"{api.name} cannot say that it is refused"
     low = api.version_min if listed_from is None else listed_from

@@ -110,7 +110,7 @@ class TlsStores(Part):
         return server, client
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """What was set for this node is in force."""
+        """Applies what was set for this node."""
         name = str(self._config.node_id)
         old, new = delta.old.broker_configs(name), delta.new.broker_configs(name)
         if new is old:
@@ -141,7 +141,7 @@ class TlsStores(Part):
 
 
 def listener_of(key: str) -> str | None:
-    """Whose store the key is about; None for a key of another kind."""
+    """Returns the listener whose store the key is about; None for a key of another kind."""
     return key.removeprefix(LISTENER).partition(".")[0].upper() if is_of_store(key) else None
 
 

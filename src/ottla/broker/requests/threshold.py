@@ -117,7 +117,7 @@ class Threshold:
         return self._held_bytes
 
     def protocol_of(self, listener: str) -> Protocol:
-        """What the listener speaks."""
+        """Returns the listener's protocol."""
         return self._protocols.get(listener, Protocol.PLAINTEXT)
 
     def follow(self, image: ClusterImage) -> None:
@@ -131,7 +131,7 @@ class Threshold:
                 self._shorten(connection, standing, image.delegation_tokens.get(token_id))
 
     def _shorten(self, connection: BrokerConnection, standing: _Standing, token: DelegationTokenRecord | None) -> None:
-        """The session lasts no longer than its token; one that is renewed needs another session to last longer."""
+        """Shortens the session to its token's life; after a renewal another session is needed to last longer."""
         now_ms, session = self.now_ms(), standing.session
         left_ms = 0 if token is None else max(0, end_ms(token) - self._world.clock.now_ms())
         if session.ends_ms is not None and session.ends_ms <= now_ms + left_ms:
@@ -142,7 +142,7 @@ class Threshold:
             self._expire(connection)
 
     def guard(self, listener: str, protocol: Protocol, decoy_key: bytes, key_set: KeySet | None = None) -> None:
-        """Who connects to the listener comes to the threshold first."""
+        """Guards the listener: its connections come to the threshold first."""
         self._protocols[listener] = protocol
         self.tallies[listener] = Tally()
         if protocol.has_sasl:
@@ -151,7 +151,7 @@ class Threshold:
             self._rules[listener] = PrincipalRules.parse(get_of(self._config, listener, protocol)(RULES))
 
     def enter(self, connection: BrokerConnection) -> None:
-        """A new connection waits here, to a listener that is guarded."""
+        """Lets a new connection wait here, to a listener that is guarded."""
         offer = self._offers.get(connection.listener)
         candidate = Candidate(self, connection, None if offer is None else Exchange(offer))
         if self._protocols[connection.listener].has_tls:
@@ -169,7 +169,7 @@ class Threshold:
     # -- of candidates
 
     def held(self, candidate: Candidate, count: int) -> None:
-        """So many bytes of a frame are there."""
+        """Notes that so many bytes of a frame are there."""
         before = self._held.pop(candidate, 0)
         if count:
             self._held[candidate] = count
@@ -178,14 +178,14 @@ class Threshold:
             pass
 
     def left(self, candidate: Candidate) -> None:
-        """It is no longer a candidate."""
+        """Notes that it is no longer a candidate."""
         self._waiting.pop(candidate, None)
         self._handshaking.pop(candidate.connection.transport, None)
         self._end_deadline(candidate)
         self.held(candidate, 0)
 
     def passed(self, candidate: Candidate, session: Session) -> None:
-        """The connection's requests are begun from now on, as its principal's."""
+        """Starts the connection's requests from now on, as its principal's."""
         connection = candidate.connection
         self.left(candidate)
         tally = self.tallies[connection.listener]
@@ -202,7 +202,7 @@ class Threshold:
         log.debug("connection_authenticated", listener=connection.listener, peer=connection.client_host, principal=str(session.principal))
 
     def on_tls(self, transport: Connection, peer: TlsPeer | TlsError) -> None:
-        """The connection's handshake is done, or has failed; an ``OnTls``."""
+        """Notes that the connection's handshake is done, or has failed; an ``OnTls``."""
         candidate = self._handshaking.pop(transport, None)
         if candidate is None:
             return
@@ -248,7 +248,7 @@ class Threshold:
     # -- of sessions
 
     def handshake_again(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
-        """The session begins to authenticate again, if it may; ILLEGAL_SASL_STATE else."""
+        """Lets the session authenticate again, if it may; ILLEGAL_SASL_STATE otherwise."""
         connection = context.connection
         standing = self._standings.get(connection) if isinstance(connection, BrokerConnection) else None
         if standing is None or not standing.session.may_begin_again(self.now_ms()):
@@ -262,7 +262,7 @@ class Threshold:
         return None
 
     def begun_again(self, candidate: Candidate) -> None:
-        """Its session authenticates again from now on, and has so much time for it as a new connection has."""
+        """Notes that its session authenticates again from now on, and has as much time for it as a new connection."""
         self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
 
     def _end_deadline(self, candidate: Candidate) -> None:
@@ -271,7 +271,7 @@ class Threshold:
             timer.cancel()
 
     def gone(self, connection: BrokerConnection) -> None:
-        """The connection has ended."""
+        """Forgets the connection, which has ended."""
         self._forget(connection)
 
     def _forget(self, connection: BrokerConnection) -> None:
@@ -286,7 +286,7 @@ class Threshold:
         self._standings[connection] = _Standing(session, timer)
 
     def _expire(self, connection: BrokerConnection) -> None:
-        """Nothing but a handshake is taken from now on."""
+        """Expires the session: nothing but a handshake is taken from now on."""
         standing = self._standings[connection]
         if isinstance(connection.pipeline, Candidate):  # it authenticates again just now
             standing.timer = self._world.timers.call_later_ms(AGAIN_MS, lambda: self._expire(connection))
@@ -296,7 +296,7 @@ class Threshold:
     # -- of those who wait
 
     def _close_first(self, *, besides: Candidate) -> bool:
-        """Whether there was another one to close."""
+        """Closes the first other one; returns whether there was one."""
         first = next((waiting for waiting in self._waiting if waiting is not besides), None)
         if first is not None:
             self.tallies[first.connection.listener].crowded_out += 1
@@ -315,7 +315,7 @@ class Threshold:
             self._timer = self._world.timers.call_later_ms(max(0, deadline_ms - self.now_ms()), self._look)
 
     def _look(self) -> None:
-        """Those whose time is over are closed."""
+        """Closes the connections whose time is over."""
         self._timer = None
         now_ms = self.now_ms()
         while self._waiting:
@@ -327,7 +327,7 @@ class Threshold:
         self._look_later()
 
     def stop(self) -> None:
-        """No timer is left."""
+        """Stops all timers."""
         if self._timer is not None:
             self._timer.cancel()
         for candidate in list(self._again):

@@ -39,7 +39,7 @@ class Throttling(Part):
         self.limits_produce = self.limits_fetch = self.times_requests = False  # whether any client has such a quota
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """The image's quotas are in force."""
+        """Applies the image's quotas."""
         image = delta.new
         self._quotas.set_quotas(image.quotas)
         self._mutation_quotas.set_quotas(image.quotas)
@@ -57,18 +57,18 @@ class Throttling(Part):
             context.work_us = self._clock.monotonic_us() - self._began_us
 
     def on_reply(self, context: RequestContext, response: Any) -> None:
-        """The response carries the pause, if there is one; a response that has no place for it is only followed by the pause."""
+        """Puts the pause, if there is one, into the response; one that has no place for it is only followed by the pause."""
         work_us = self._clock.monotonic_us() - self._began_us if context is self._current else context.work_us
         pause_ms = self._record(QuotaKind.REQUEST, context, work_us * 100 / 1_000_000)
         if pause_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
 
     def on_produce(self, context: RequestContext, size_bytes: int) -> int:
-        """How long the client pauses after this request, in milliseconds."""
+        """Returns how long the client pauses after this request, in milliseconds."""
         return self._record(QuotaKind.PRODUCE, context, size_bytes)
 
     def on_fetch(self, context: RequestContext, size_bytes: int) -> tuple[int, bool]:
-        """How long the client pauses, and whether it gets these bytes before that."""
+        """Returns how long the client pauses, and whether it gets these bytes before that."""
         now_ms = self._clock.monotonic_ms()
         pause_ms, is_given = self._quotas.record_unless_above(
             QuotaKind.FETCH, context.principal.name, _client_id(context), size_bytes, now_ms
@@ -78,16 +78,16 @@ class Throttling(Part):
         return pause_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
-        """How much of the bytes wanted one answer may bring the client."""
+        """Returns how much of the bytes wanted one answer may bring the client."""
         limit = self._quotas.amount_max(QuotaKind.FETCH, context.principal.name, _client_id(context))
         return wanted if limit is None else min(wanted, int(limit))
 
     def mutations(self, context: RequestContext, *, is_strict: bool) -> MutationBudget:
-        """What the request may create and delete; ``is_strict`` in versions that know THROTTLING_QUOTA_EXCEEDED."""
+        """Returns what the request may create and delete; ``is_strict`` in versions that know THROTTLING_QUOTA_EXCEEDED."""
         return MutationBudget(self, context, is_strict)
 
     def spend(self, context: RequestContext, count: int, *, is_strict: bool) -> tuple[int, bool]:
-        """The pause for creating or deleting so many partitions, and whether it may be done."""
+        """Returns the pause for creating or deleting so many partitions, and whether it may be done."""
         now_ms = self._clock.monotonic_ms()
         pause_ms, is_spent = self._mutation_quotas.spend(context.principal.name, _client_id(context), count, now_ms, is_strict=is_strict)
         if pause_ms:
@@ -114,7 +114,7 @@ class Throttling(Part):
 
 
 def _client_id(context: RequestContext) -> str:
-    """As much of it as a quota can name: ids are remembered, and a client chooses its own."""
+    """Returns as much of the client id as a quota can name: ids are remembered, and a client chooses its own."""
     return (context.client_id or "")[:NAME_LENGTH_MAX]
 
 
@@ -128,7 +128,7 @@ class MutationBudget:
         self.pause_ms = 0
 
     def limit(self, decision: Callable[[ClusterImage], D]) -> Callable[[ClusterImage], D]:
-        """The decision, or THROTTLING_QUOTA_EXCEEDED in its place. It costs a token for each partition that it creates or deletes."""
+        """Returns the decision, or THROTTLING_QUOTA_EXCEEDED in its place. It costs a token for each partition that comes or goes."""
 
         def decide(image: ClusterImage) -> D:
             decided = decision(image)
@@ -142,7 +142,7 @@ class MutationBudget:
 
 
 def _partition_count(image: ClusterImage, decided: Decided) -> int:
-    """How many partitions come or go."""
+    """Returns how many partitions come or go."""
     count = 0
     for record in decided.records:
         if isinstance(record, PartitionRecord):

@@ -29,6 +29,6 @@ _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, ProcessState] = WeakKeyDi
 
 
 def process_state() -> ProcessState:
-    """The state of the process that this code is part of."""
+    """Returns the state of the process that this code is part of."""
     state = PROCESS_STATE.get()
     return state if state is not None else _by_loop.setdefault(asyncio.get_running_loop(), ProcessState())

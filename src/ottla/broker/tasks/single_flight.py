@@ -24,7 +24,7 @@ class Turns:
         return self._is_running
 
     async def __call__(self, instead: Callable[[], Awaitable[None]] | None = None) -> None:
-        """With ``instead``, that is done in this turn."""
+        """Runs a turn; with ``instead``, that is done in this turn."""
         while self._is_running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

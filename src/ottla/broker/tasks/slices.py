@@ -22,7 +22,7 @@ _SORTED_AT_ONCE: Final = 5_000
 
 
 async def pause() -> None:
-    """Others have had their turn, and those that paused before have continued."""
+    """Pauses until others have had their turn, and earlier pauses have ended."""
     loop = asyncio.get_running_loop()
     paused = process_state().paused
     if not paused:
@@ -57,7 +57,7 @@ class Slices:
             self._until_us = self._clock.monotonic_us() + SLICE_US
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items in order, with a pause where this slice has been long enough."""
+        """Yields the items in order, with a pause where this slice has been long enough."""
         for item in items:
             if self._clock.monotonic_us() >= self._until_us:
                 await pause()
@@ -65,7 +65,7 @@ class Slices:
             yield item
 
     async def over_distinct(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """As ``over``, each item once."""
+        """Yields as ``over`` does, each item once."""
         seen: set[T] = set()
         async for item in self.over(items):
             if item not in seen:
@@ -73,21 +73,21 @@ class Slices:
                 yield item
 
     async def over_sorted(self, texts: Sequence[str]) -> AsyncIterator[str]:
-        """As ``over``, in the order of the texts."""
+        """Yields as ``over`` does, in the order of the texts."""
         runs = [sorted(texts[at : at + _SORTED_AT_ONCE]) async for at in self.over(range(0, len(texts), _SORTED_AT_ONCE))]
         async for text in self.over(heapq.merge(*runs)):
             yield text
 
 
 def drained(items: list[T]) -> Iterator[T]:
-    """The items in order, each of which leaves the list: what is made by the hundred thousand must not all be freed in one turn."""
+    """Yields the items in order, each of which leaves the list: what is made by the hundred thousand must not be freed in one turn."""
     items.reverse()
     while items:
         yield items.pop()
 
 
 async def sliced(items: Iterable[T], size: int) -> AsyncIterator[T]:
-    """The items in order, with a pause after every ``size`` of them, whatever the clock says."""
+    """Yields the items in order, with a pause after every ``size`` of them, whatever the clock says."""
     for at, item in enumerate(items):
         if at and at % size == 0:
             await pause()

@@ -33,7 +33,7 @@ class Waits(Part):
         self._again()
 
     def turn_to(self, what: Callable[[], str | None]) -> None:
-        """That gives what it waits for from now on."""
+        """Replaces the source of what is waited for."""
         self._what = what
 
     async def stop(self) -> None:

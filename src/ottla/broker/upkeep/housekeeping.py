@@ -53,7 +53,7 @@ class Housekeeping(Part):
         self._schedule()
 
     async def stop(self) -> None:
-        """No round is on, and none will start."""
+        """Stops: no round is on, and none will start."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -101,7 +101,7 @@ class Housekeeping(Part):
             await self._retry_offline()
 
     def _follow_clock(self, wall_ahead_ms: int) -> None:
-        """A wall clock that was set makes no idle producer older, nor younger: all would be forgotten at once."""
+        """Corrects the producers' ages: a wall clock that was set makes none older, nor younger; all would be forgotten at once."""
         set_by_ms, self._wall_ahead_ms = wall_ahead_ms - self._wall_ahead_ms, wall_ahead_ms
         if abs(set_by_ms) >= CLOCK_STEP_MS:
             log.warning("wall_clock_set", by_ms=set_by_ms)

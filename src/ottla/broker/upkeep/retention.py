@@ -24,11 +24,11 @@ class Retention:
         self._last_ms = 0
 
     def start(self, now_ms: int) -> None:
-        """The first round is one interval away."""
+        """Starts: the first round is one interval away."""
         self._last_ms = now_ms
 
     async def run(self, now_ms: int, *, wall_ms: int) -> None:
-        """A round, if one is due by the monotonic clock; then files whose ``file.delete.delay.ms`` has passed no longer exist."""
+        """Runs a round, if one is due by the monotonic clock; then removes files whose ``file.delete.delay.ms`` has passed."""
         if now_ms - self._last_ms >= self._config["log.retention.check.interval.ms"]:
             self._last_ms = now_ms
             await _apply(self._partitions, wall_ms)

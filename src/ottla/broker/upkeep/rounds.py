@@ -27,11 +27,11 @@ class Rounds:
         self._round: asyncio.Task[None] | None = None
 
     def start(self, delay_ms: int) -> None:
-        """The first round starts after ``delay_ms``."""
+        """Starts the first round after ``delay_ms``."""
         self._timer = self._world.timers.call_later_ms(delay_ms, self._begin)
 
     async def stop(self) -> None:
-        """No round is on, and none will start."""
+        """Stops: no round is on, and none will start."""
         if self._timer is not None:
             self._timer.cancel()
         if self._round is not None:

@@ -47,7 +47,7 @@ class Scrubber(Part):
         return interval_ms
 
     async def _scrub_all(self) -> None:
-        """One round over what there is now; none while it is switched off, which may change while the broker runs."""
+        """Scrubs once over what there is now; not while it is switched off, which may change while the broker runs."""
         if self._interval_ms < 0:
             return
         count = 0

@@ -66,7 +66,7 @@ class DirectoryReports(Part):
         self._is_on = self._is_telling = False
 
     def registered(self) -> None:
-        """The broker is, perhaps again."""
+        """Starts over: the broker is registered, perhaps again."""
         self._is_on = True
         self._told.clear()
         self.look_soon()
@@ -75,7 +75,7 @@ class DirectoryReports(Part):
         self._is_on = False
 
     def look_soon(self, topics: Iterable[str] | None = None) -> None:
-        """The due reports of these topics, or of all, are sent."""
+        """Sends the due reports of these topics, or of all."""
         self._due = None if topics is None or self._due is None else self._due | set(topics)
         self._tell_soon()
 
@@ -86,7 +86,7 @@ class DirectoryReports(Part):
         self.look_soon((partition.topic,))
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """There is a newer image, and what this broker has of it is open by now."""
+        """Takes a newer image; what this broker has of it is open by now."""
         if len(self._partitions.folders) > 1 or self._told or has_full(self._partitions):
             due = {topic.name for topic in delta.changed_topics}
         else:
@@ -122,7 +122,7 @@ class DirectoryReports(Part):
                     break
 
     async def _wanted(self, due: set[str] | None) -> dict[Place, bytes]:
-        """Where replicas are that the controller has elsewhere, or does not know of."""
+        """Returns where replicas are that the controller has elsewhere, or does not know of."""
         image, slices, wanted = self._image(), Slices(self._world.clock), dict[Place, bytes]()
         has_many = len(self._partitions.folders) > 1
         for name in list(image.topics) if due is None else due & set(image.topics):
@@ -144,14 +144,14 @@ class DirectoryReports(Part):
         return wanted
 
     def _directory_of(self, topic: str, index: int, image: PartitionImage) -> bytes | None:
-        """None for a replica that is not open yet."""
+        """Returns the replica's directory; None for a replica that is not open yet."""
         if must_leave(self._partitions, topic, index, image):
             return LOST
         partition = self._partitions.find(topic, index)
         return None if partition is None else uuid_bytes(self._partitions.folder_of[partition].identity.directory_id)
 
     async def _tell(self, wanted: dict[Place, bytes]) -> bool:
-        """Whether the controller has recorded it, as far as it can be."""
+        """Returns whether the controller has recorded it, as far as it can be."""
         directories: dict[bytes, dict[bytes, list[PartitionData]]] = {}
         for (topic_id, index), directory in wanted.items():
             directories.setdefault(directory, {}).setdefault(topic_id, []).append(PartitionData(index))

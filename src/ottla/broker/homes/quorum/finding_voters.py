@@ -22,7 +22,7 @@ RETRY_MS_MAX: Final = 1_000
 
 
 async def find_voters(world: World, servers: Sequence[Address], name: CallerName) -> dict[int, Address]:
-    """What the first server says that knows; each is asked in turn, until one does: a broker waits for its controllers."""
+    """Returns the voters by the first server that knows them; each is asked in turn, until one does: a broker waits for its controllers."""
     peers, delay_ms = Peers(world, name, silence_ms_max=SILENCE_MS_MAX), RETRY_MS
     try:
         while True:

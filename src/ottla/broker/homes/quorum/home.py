@@ -82,7 +82,7 @@ class QuorumHome:
 
     @classmethod
     async def open(cls, basis: Basis) -> QuorumHome:
-        """Where ``controller.quorum.bootstrap.servers`` are configured, one of them has named the voters."""
+        """Opens the home. Where ``controller.quorum.bootstrap.servers`` are configured, one of them has named the voters."""
         world, config, roles = basis.world, basis.config, basis.roles
         waits, to_controllers = Waits(world, lambda: None), basis.introductions.controllers.over(world)
         directories = await LogDirectories.open(world, config, basis.failure, config["cluster.id"], formats_itself=roles.formats_itself)
@@ -161,7 +161,7 @@ class QuorumLife(Life):
         return self._lifecycle.broker_epoch
 
     async def start(self) -> None:
-        """The ports are bound, and the other nodes may ask this one, before its replica takes part."""
+        """Binds the ports, so that the other nodes may ask this one before its replica takes part."""
         basis, core, home = self._basis, self._core, self._home
         for name, reason in basis.config.contradictions():
             log.warning("config_contradiction", key=name, reason=reason)
@@ -188,7 +188,7 @@ class QuorumLife(Life):
         self._reports.registered()
 
     def _awaited(self) -> str | None:
-        """What this node waits for, to serve or to have anything changed; None when it waits for nothing."""
+        """Returns what this node waits for, to serve or to have anything changed; None when it waits for nothing."""
         metadata, voters = self._home.metadata, self._home.voters
         if not metadata.is_electing:
             return self._lifecycle.awaited(metadata.leader_id) if self._basis.roles.is_broker else None
@@ -224,7 +224,7 @@ def _sees(config: BrokerConfig) -> bool:
 
 
 def _settings(basis: Basis, cluster_id: str, voters: Mapping[int, Address]) -> QuorumSettings:
-    """This node's place in the quorum."""
+    """Returns this node's place in the quorum."""
     config = basis.config
     return QuorumSettings(
         config.node_id,

@@ -26,7 +26,7 @@ class Registered:
     znode: BrokerZnode
 
     def image(self) -> BrokerImage:
-        """As the controller records it: fenced until the broker has followed that far."""
+        """Returns the broker as the controller records it: fenced until the broker has followed that far."""
         return BrokerImage(
             broker_id=self.broker_id,
             broker_epoch=self.epoch,
@@ -39,12 +39,12 @@ class Registered:
 
 
 def incarnation(epoch: int) -> bytes:
-    """The identity of this process of a broker: nothing but its epoch."""
+    """Returns the identity of this process of a broker: nothing but its epoch."""
     return epoch.to_bytes(16, "big", signed=True)
 
 
 async def read_brokers(session: Session, watch: Callable[[], None] | None = None) -> dict[int, Registered]:
-    """By id. The watch is called when one comes or goes. A znode that cannot be read is passed over, and reported."""
+    """Returns the brokers by id. The watch is called when one comes or goes. A znode that cannot be read is passed over, and reported."""
     ids = [int(name) for name in await session.children(znodes.BROKER_IDS, watch) if name.isdigit()]
 
     async def read(broker_id: int) -> Registered | None:

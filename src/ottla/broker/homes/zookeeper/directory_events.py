@@ -35,7 +35,7 @@ class DirectoryEvents(Part):
         self._is_on = self._is_due = self._is_writing = False
 
     def begin(self) -> None:
-        """The broker is about to register."""
+        """Starts, for the broker is about to register."""
         self._is_on = True
         self._write_soon()
 
@@ -47,11 +47,11 @@ class DirectoryEvents(Part):
         self._write_soon()
 
     def on_controller(self) -> None:
-        """The next one does not know what is lost."""
+        """Reports again, for the next controller does not know what is lost."""
         self.on_offline()
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Who else is in sync decides what becomes of replicas that have no room."""
+        """Reports full directories again: which others are in sync decides what becomes of replicas that have no room."""
         if has_full(self._partitions):
             self.on_offline()
 

@@ -25,7 +25,7 @@ class Elected(NamedTuple):
 
 
 async def elect(session: Session, node_id: int, now_ms: int, acl_of: AclOf) -> Elected | None:
-    """This node is the controller; None when another one was faster, or the first epoch is not there yet."""
+    """Tries to become the controller; None when another node was faster, or the first epoch is not there yet."""
     try:
         data, stat = await session.get(znodes.CONTROLLER_EPOCH)
     except NoNodeError:
@@ -50,7 +50,7 @@ async def elect(session: Session, node_id: int, now_ms: int, acl_of: AclOf) -> E
 
 
 async def depose(session: Session, epoch_version: int) -> None:
-    """The controller of that epoch has ended; one that was elected since stays."""
+    """Deposes the controller of that epoch, which has ended; one that was elected since stays."""
     try:
         await session.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER)])
     except MultiFailedError as error:
@@ -58,7 +58,7 @@ async def depose(session: Session, epoch_version: int) -> None:
 
 
 async def depose_dead(session: Session, broker_id: int, epoch: int) -> None:
-    """The process of the controller of that epoch has ended: it is deposed, if it is the controller still."""
+    """Deposes the controller of that epoch, whose process has ended, if it is the controller still."""
     try:
         data, _ = await session.get(znodes.CONTROLLER)
         epoch_data, stat = await session.get(znodes.CONTROLLER_EPOCH)

@@ -36,7 +36,7 @@ class Following:
         self._bytes_max = bytes_max
 
     async def follow(self, address: Address, epoch: int, cluster_id: str) -> None:
-        """For as long as it is not cancelled."""
+        """Follows until it is cancelled."""
         retry_ms = RETRY_MS
         is_resumed = self._served.epoch != epoch
         while True:
@@ -91,7 +91,7 @@ class Following:
         return True
 
     async def _ask(self, address: Address, request: Request) -> Answer | None:
-        """None when there is no answer, or none that can be read."""
+        """Returns the answer; None when there is none, or none that can be read."""
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
         def answered(response: Response | None) -> None:

@@ -48,7 +48,7 @@ class GroupRegistry:
         self._labelled: set[str] = set()
 
     async def round(self, session: Session) -> None:
-        """The registry is as the groups are."""
+        """Writes to the registry until it is as the groups are."""
         if session is not self._session:
             self._session, self._written = session, {}
             self._labelled.clear()
@@ -155,7 +155,7 @@ def _of_member(root: str, member: DescribedMember) -> Wanted:
 
 
 def _assigned(data: bytes) -> Iterable[tuple[str, int]]:
-    """None where the bytes are of another kind."""
+    """Returns the assigned partitions; none where the bytes are of another kind."""
     low, high = DECLARATIONS[ConsumerProtocolAssignment].versions
     version = int.from_bytes(data[:2], "big", signed=True)
     if len(data) < 2 or version < low:
@@ -185,7 +185,7 @@ async def _offsets_of(session: Session, root: str) -> AsyncIterator[OffsetToComm
 
 
 async def keep(registry: GroupRegistry, session: Callable[[], Session]) -> None:
-    """For as long as it is not cancelled; ``session`` gives the one there is."""
+    """Keeps the registry until it is cancelled; ``session`` gives the present one."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         await registry.round(session())

@@ -77,7 +77,7 @@ class ZookeeperHome:
 
     @classmethod
     async def open(cls, basis: Basis) -> ZookeeperHome:
-        """There is a session, and the broker has an id. KafkaError when ZooKeeper cannot be reached."""
+        """Opens a session and settles the broker's id. KafkaError when ZooKeeper cannot be reached."""
         world, config = basis.world, basis.config
         waits = Waits(world, lambda: f"ZooKeeper at {config['zookeeper.connect']} to answer")
         await settle_node_id(world, config)
@@ -104,7 +104,7 @@ class ZookeeperHome:
         return self.ways.forward(publisher)
 
     def membership(self, controller: ActiveController) -> ZookeeperMembership:
-        """Of this node's controller, with what else is done while that is the active one."""
+        """Returns this node's controller's membership, with what else is done while that is the active one."""
         world, config = self._basis.world, self._basis.config
         notices = Notices(world, config, controller)
         security = SecurityNotices(world, controller, config["zookeeper.max.in.flight.requests"])
@@ -127,7 +127,7 @@ class ZookeeperHome:
         return ZookeeperLife(self._basis, self, core)
 
     def _follows(self, broker_id: int) -> bool:
-        """Whether it is the controller, and connected: of two that see each other's ports closed, the one may still reach the other."""
+        """True when it is the controller, and connected: of two that see each other's ports closed, the one may still reach the other."""
         address = self.metadata.leader_address
         return broker_id == self.metadata.leader_id and address is not None and self.peers.is_connected(address)
 
@@ -182,7 +182,7 @@ class ZookeeperLife(Life):
             self._registry_task.add_done_callback(_registry_ended)
 
     async def _join(self) -> None:
-        """The broker has its znode, has followed the controller, and may serve."""
+        """Joins: the broker has its znode, follows the controller, and may serve."""
         self._events.begin()
         await self._lifecycle.join()
 
@@ -197,7 +197,7 @@ class ZookeeperLife(Life):
             self._registry_task.cancel()
 
     def _awaited(self) -> str | None:
-        """What this node waits for, to serve or to have anything changed; None when it waits for nothing."""
+        """Returns what this node waits for, to serve or to have anything changed; None when it waits for nothing."""
         metadata, servers = self._home.metadata, self._basis.config["zookeeper.connect"]
         if not metadata.session.is_connected:
             return f"ZooKeeper at {servers} to answer"
@@ -206,18 +206,18 @@ class ZookeeperLife(Life):
         return self._lifecycle.awaited(metadata.leader_id)
 
     def _own(self) -> BrokerImage:
-        """What the broker says of itself in its znode."""
+        """Returns what the broker says of itself in its znode."""
         home, bound = self._home, self._core.gate.addresses
         return own_broker(self._basis.config, home.directories, bound, broker_epoch=-1, incarnation_id=b"")
 
     async def _leads_here(self) -> bool:
-        """Whether this broker's address leads to this process."""
+        """True when this broker's address leads to this process."""
         ends = self._own().endpoints
         end = ends.get(self._home.ways.listener or "") or next(iter(ends.values()))
         return await self._home.own_address.leads_here((end.host, end.port))
 
     def _has_epoch(self, epoch: int) -> None:
-        """The broker is registered with that epoch; -1 when its session has ended: then it leads nothing, whatever the image says."""
+        """Takes the broker's epoch; -1 when its session has ended: then it leads nothing, whatever the image says."""
         if epoch < 0:
             log.warning("broker_fences_itself", reason="its session has ended")
             self._home.incarnation_id = b""

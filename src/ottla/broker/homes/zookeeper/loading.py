@@ -26,7 +26,7 @@ class Loader:
         self._in_flight_max = in_flight_max
 
     async def cluster(self) -> dict[str, tuple[bytes, int]]:
-        """Every znode that the cluster's image is made of: data and version. Those that only hold others have no version to speak of."""
+        """Returns every znode that makes the cluster's image: data and version. Znodes that only hold others have no useful version."""
         found: dict[str, tuple[bytes, int]] = {}
         topics = await self.children(znodes.TOPICS)
         await self._get([znodes.topic_path(topic) for topic in topics], found)
@@ -49,7 +49,7 @@ class Loader:
         return found
 
     async def _security_paths(self, found: dict[str, tuple[bytes, int]]) -> list[str]:
-        """Of ACLs and tokens; those that only hold them are found."""
+        """Returns the paths of ACLs and tokens; the znodes that only hold them are looked up."""
         directories = [f"{root}/{kind}" for root in security_znodes.ACL_ROOTS.values() for kind in security_znodes.TYPE_NAMES.values()]
         directories.append(security_znodes.TOKENS)
         paths: list[str] = []
@@ -95,7 +95,7 @@ class Loader:
         await self._each(list(paths), get)
 
     async def _each(self, given: Sequence[A], ask: Callable[[A], Awaitable[R]]) -> list[R]:
-        """The answers, in order."""
+        """Returns the answers, in order."""
         results: list[R] = []
         for start in range(0, len(given), self._in_flight_max):
             results += await asyncio.gather(*(ask(one) for one in given[start : start + self._in_flight_max]))
@@ -103,14 +103,14 @@ class Loader:
 
 
 def security_paths(config: BrokerConfig) -> list[str]:
-    """What a cluster has that goes by ACLs, and one that has delegation tokens; as with Kafka, others have none of it."""
+    """Returns what a cluster has that goes by ACLs, and one that has delegation tokens; as with Kafka, others have none of it."""
     acls = security_znodes.PERSISTENT_OF_ACLS if config["authorizer.class.name"] else ()
     tokens = security_znodes.PERSISTENT_OF_TOKENS if config["delegation.token.secret.key"] is not None else ()
     return [*acls, *tokens]
 
 
 def with_parents(paths: Iterable[str]) -> list[str]:
-    """Each path after its parents, once."""
+    """Returns each path after its parents, once."""
     wanted: dict[str, None] = {}
     for path in paths:
         parts = path.split("/")[1:]
@@ -120,7 +120,7 @@ def with_parents(paths: Iterable[str]) -> list[str]:
 
 
 async def make_persistent(session: Session, acl_of: AclOf, more: Iterable[str] = ()) -> None:
-    """What every cluster has is there, and what this one has ``more``, with all parents."""
+    """Creates what every cluster has, and what this one has ``more``, with all parents."""
     for path in with_parents([*znodes.PERSISTENT, "/admin", "/cluster", *more]):
         if await session.exists(path) is None:
             try:
@@ -130,7 +130,7 @@ async def make_persistent(session: Session, acl_of: AclOf, more: Iterable[str] =
 
 
 async def cluster_id(session: Session, new_id: str, acl_of: AclOf) -> str:
-    """The cluster's id: the new one for a new cluster."""
+    """Returns the cluster's id: the new one for a new cluster."""
     while True:
         try:
             data, _ = await session.get(znodes.CLUSTER_ID)

@@ -56,12 +56,12 @@ class LostReplicas:
         self._wakes = asyncio.Event()
 
     def on_came(self, broker_id: int) -> None:
-        """Another process of the broker has registered: what an earlier one had lost may be there again."""
+        """Notes that another process of the broker has registered: what an earlier one had lost may be there again."""
         self._came.add(broker_id)
         self._wakes.set()
 
     async def follow_events(self, reign: Reign) -> None:
-        """Each notice is deleted once its broker was asked, or no longer is one. A broker that does not answer holds up no other one."""
+        """Deletes each notice once its broker was asked, or no longer is one. A broker that does not answer holds up no other one."""
         asking: dict[int, _Asking] = {}
         try:
             while True:
@@ -87,7 +87,7 @@ class LostReplicas:
             await asyncio.gather(*(asked.task for asked in asking.values()), return_exceptions=True)
 
     async def _noticed(self, reign: Reign) -> dict[int, list[str]]:
-        """The notices of each broker; those that cannot be read are of -1, which is none."""
+        """Returns the notices of each broker; unreadable ones are under -1, which is no broker."""
         noticed: dict[int, list[str]] = {}
         for name in await reign.session.children(znodes.LOG_DIR_EVENTS, self._wakes.set):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
@@ -103,7 +103,7 @@ class LostReplicas:
         return any(is_lost(partition, broker_id) for _, _, _, partition in hosted_by(draft, broker_id))
 
     async def _ask(self, reign: Reign, broker_id: int) -> bool:
-        """Whether what the broker has lost is decided upon. The broker may no longer exist."""
+        """True when what the broker has lost is decided upon. The broker may no longer exist."""
         draft = self._controller.replica.draft
         broker = draft.brokers.get(broker_id)
         address = None if broker is None else self._address_of(broker)
@@ -147,7 +147,7 @@ class LostReplicas:
 
 
 async def _broker_of(reign: Reign, path: str) -> int:
-    """Whose notice it is; -1, which is no broker, when it cannot be read."""
+    """Returns the broker of the notice; -1, which is no broker, when it cannot be read."""
     try:
         data, _ = await reign.session.get(path)
         return znodes.decode_log_dir_event(data)

@@ -80,12 +80,12 @@ class ZookeeperMembership(Membership):
         return self._registered_offsets.get((broker_id, epoch), in_image)
 
     def _watch(self) -> None:
-        """No session ends here."""
+        """Does nothing: no session ends here."""
 
     # -- what the znodes say
 
     async def follow_znodes(self, reign: Reign) -> None:
-        """For as long as this node's controller is active: what was left incomplete is completed, and brokers come and go."""
+        """Follows the znodes while this node's controller is active: what was left incomplete is completed, and brokers come and go."""
         await self._complete(reign)
         while True:
             changed = asyncio.Event()

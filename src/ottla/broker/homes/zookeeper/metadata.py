@@ -60,7 +60,7 @@ class FoundCluster(NamedTuple):
 
 
 async def find_cluster(world: World, config: BrokerConfig, new_cluster_id: str) -> FoundCluster:
-    """The cluster is there, with the new id where it had none. KafkaError when ZooKeeper cannot be reached, or has another cluster."""
+    """Finds the cluster, and gives it the new id where it had none. KafkaError when ZooKeeper cannot be reached, or has another cluster."""
     place = Place.of(config)
 
     async def prepare(session: Session) -> str:
@@ -132,7 +132,7 @@ class ZookeeperMetadata(Part):
         return self._session
 
     def acl_of(self, path: str) -> Sequence[Access]:
-        """What a new znode gets."""
+        """Returns the access rights of a new znode."""
         return self._place.acl_of(path)
 
     @property
@@ -146,11 +146,11 @@ class ZookeeperMetadata(Part):
         return (self.epoch if self._reign is None else self._reign.epoch) * EPOCH_SPAN
 
     def has_fetched(self, broker_id: int) -> bool:
-        """Whether the broker has fetched from this node's controller in this epoch."""
+        """True when the broker has fetched from this node's controller in this epoch."""
         return broker_id in self._serving.fetched_offsets
 
     async def first_image(self) -> ClusterImage:
-        """What a new cluster starts with: each level is implied."""
+        """Returns what a new cluster starts with: each level is implied."""
         return ClusterImage(features=IMPLIED_FEATURES)
 
     # -- life
@@ -158,7 +158,7 @@ class ZookeeperMetadata(Part):
     def registration(
         self, own: Callable[[], BrokerImage], *, leads_here: Callable[[], Awaitable[bool]], on_epoch: Callable[[int], None]
     ) -> Registration:
-        """Of this broker, for ``begin``. ``own`` says where it is reached, once its listeners are bound.
+        """Returns this broker's registration, for ``begin``. ``own`` says where it is reached, once its listeners are bound.
 
         ``leads_here`` says whether that leads to this process.
         """
@@ -168,7 +168,7 @@ class ZookeeperMetadata(Part):
         )
 
     def begin(self, registration: Registration, while_active: Sequence[WhileActive]) -> None:
-        """The broker registers. ``while_active`` is what its controller does beside its decisions, for as long as it is the active one."""
+        """Registers the broker. ``while_active`` is what its controller does beside its decisions, as long as it is the active one."""
         self._while_active = while_active
         self._run_task = asyncio.get_running_loop().create_task(self._run(registration))
         self._run_task.add_done_callback(self._ended)
@@ -181,7 +181,7 @@ class ZookeeperMetadata(Part):
             self._follower.on_fatal(f"the broker cannot stay in ZooKeeper: {reason}", error)
 
     async def stop(self) -> None:
-        """The session is over, and with it the broker's znode and, if it is this node's, that of the controller."""
+        """Ends the session, and with it the broker's znode and, if it is this node's, that of the controller."""
         if self._run_task is not None:
             self._run_task.cancel()
             await asyncio.wait([self._run_task])
@@ -191,13 +191,13 @@ class ZookeeperMetadata(Part):
     # -- deciding
 
     def append(self, records: Sequence[Stored]) -> int:
-        """The records are decided; where they end. ``committed`` waits for them. NOT_CONTROLLER unless this node is active."""
+        """Decides the records, and returns where they end. ``committed`` waits for them. NOT_CONTROLLER unless this node is active."""
         if self._reign is None:
             raise not_controller()
         return self._reign.append(records)
 
     async def committed(self, end_offset: int) -> None:
-        """What ends there is in ZooKeeper, and in the image. NOT_CONTROLLER when it is not known whether it is."""
+        """Waits until what ends there is in ZooKeeper, and in the image. NOT_CONTROLLER when that cannot be known."""
         await self._applied.reached(end_offset)
 
     # -- requests of other brokers
@@ -280,7 +280,7 @@ class ZookeeperMetadata(Part):
         return self.leader_id == NO_LEADER
 
     async def _know(self, leader_id: int, epoch: int, address: Address | None) -> None:
-        """That is the controller; it is followed, if it is another node's."""
+        """Takes that as the controller; it is followed, if it is another node's."""
         known = leader_id, epoch, address
         if known == (self.leader_id, self.epoch, self.leader_address):
             return
@@ -382,7 +382,7 @@ class ZookeeperMetadata(Part):
             self._follower.on_inactive()
 
     async def _until_deposed(self, session: Session) -> None:
-        """The znode no longer belongs to this session: another node has taken it."""
+        """Waits until the znode no longer belongs to this session: another node has taken it."""
         while True:
             changed = asyncio.Event()
             stat = await session.exists(znodes.CONTROLLER, changed.set)
@@ -391,6 +391,6 @@ class ZookeeperMetadata(Part):
             await changed.wait()
 
     async def on_controller_dead(self, broker_id: int) -> None:
-        """The process of the controller has ended, for sure: another one need not wait for its session's end."""
+        """Deposes the controller, whose process has certainly ended: another one need not wait for its session's end."""
         if broker_id == self.leader_id:
             await depose_dead(self._session, broker_id, self.epoch)

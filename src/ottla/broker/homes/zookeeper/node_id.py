@@ -39,7 +39,7 @@ async def settle_node_id(world: World, config: BrokerConfig) -> None:
 
 
 async def next_sequence(session: Session) -> int:
-    """A number above 0 that no one else has been given. There must be a ``/brokers/seqid``."""
+    """Returns a number above 0 that was given to no other broker. There must be a ``/brokers/seqid``."""
     return await session.set(znodes.SEQUENCE_ID, b"", ANY_VERSION)
 
 
@@ -57,7 +57,7 @@ async def _generated(world: World, config: BrokerConfig, reserved: int) -> int:
 
 
 async def _kept(disk: Disk, log_dirs: list[str], given: int | None) -> int | None:
-    """The id in the directories that can be read; None while there is none."""
+    """Returns the id in the directories that can be read; None while there is none."""
     kept: dict[int, str] = {}
     for path in log_dirs:
         try:

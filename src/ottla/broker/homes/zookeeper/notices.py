@@ -47,7 +47,7 @@ class Notices:
     # -- configurations
 
     async def follow_configs(self, reign: Reign) -> None:
-        """Each notice is taken once, at first all that the last controller may not have taken; old ones are deleted."""
+        """Takes each notice once, at first all that the last controller may not have taken; deletes old ones."""
         made_ms: dict[str, int] = {}
         while True:
             changed = asyncio.Event()
@@ -62,7 +62,7 @@ class Notices:
             await changed.wait()
 
     async def _take(self, reign: Reign, path: str) -> int:
-        """What it says is decided. When the notice was made."""
+        """Decides what the notice says. Returns when the notice was made."""
         try:
             data, stat = await reign.session.get(path)
         except NoNodeError:
@@ -76,7 +76,7 @@ class Notices:
         return stat.ctime_ms
 
     async def _adopt(self, reign: Reign, path: str) -> None:
-        """What the znode says is decided, unless it is known."""
+        """Decides what the znode says, unless it is known."""
         found = await settled(reign, self._controller, path)
         if found is None:
             return
@@ -96,7 +96,7 @@ class Notices:
     # -- requests
 
     async def follow_deletions(self, reign: Reign) -> None:
-        """A topic whose name is below ``/admin/delete_topics`` is deleted."""
+        """Deletes topics whose names are below ``/admin/delete_topics``."""
         while True:
             changed = asyncio.Event()
             if await reign.session.children(znodes.DELETE_TOPICS, changed.set):
@@ -137,7 +137,7 @@ class Notices:
         await self._follow_request(reign, znodes.PREFERRED_ELECTION, decisions)
 
     async def _follow_request(self, reign: Reign, path: str, decisions_of: Callable[[bytes], list[Decision]]) -> None:
-        """The znode is deleted once it is decided upon."""
+        """Deletes the znode once it is decided upon."""
         while True:
             changed = asyncio.Event()
             if await reign.session.exists(path, changed.set) is None:
@@ -187,7 +187,7 @@ async def settled(
 
 
 def report_problems(known: Known) -> None:
-    """What could not be understood is in the log; nothing of what it said is."""
+    """Logs what could not be understood; nothing of what it said is logged."""
     for problem in known.problems:
         log.error("znode_not_understood", reason=problem)
     known.problems.clear()

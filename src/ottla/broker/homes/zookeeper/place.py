@@ -73,13 +73,13 @@ class Place:
         )
 
     def acl_of(self, path: str) -> Sequence[Access]:
-        """What a new znode gets."""
+        """Returns the access rights of a new znode."""
         if not self.has_acls or _is_below(path, OPEN):
             return OPEN_ACCESS
         return _OWN if _is_below(path, SENSITIVE) else _READ
 
     async def begin(self, world: World, prepare: Callable[[Session], Awaitable[T]]) -> tuple[Session, T]:
-        """The session of a broker that starts, and what it has prepared there, however often the connection is lost on the way.
+        """Returns the session of a broker that starts, and what it has prepared there, however often the connection is lost on the way.
 
         KafkaError when ZooKeeper does not answer in time, or refuses the credentials.
         """
@@ -108,7 +108,7 @@ class Place:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper at {self.servers}: {type(error).__name__} {error}") from error
 
     async def session(self, world: World) -> Session:
-        """A new session, whenever ZooKeeper can be reached."""
+        """Opens a new session, whenever ZooKeeper can be reached."""
         return await self._connect(world, self.servers)
 
     async def _connect(self, world: World, servers: str) -> Session:

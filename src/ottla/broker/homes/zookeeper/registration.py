@@ -51,14 +51,14 @@ class Registration:
         self._has_epoch = asyncio.Event()
 
     async def epoch(self) -> int:
-        """The broker's epoch, once it is registered."""
+        """Returns the broker's epoch, once it is registered."""
         while self._epoch < 0:
             self._has_epoch.clear()
             await self._has_epoch.wait()
         return self._epoch
 
     async def keep(self, session: Session, registered: asyncio.Event) -> None:
-        """The broker is registered, whatever becomes of its znode, until the session ends. KafkaError when another one has its id."""
+        """Keeps the broker registered, whatever becomes of its znode, until the session ends. KafkaError when another one has its id."""
         while True:
             changed = asyncio.Event()
             epoch = await self._register(session)
@@ -74,7 +74,7 @@ class Registration:
             await changed.wait()
 
     def lost(self) -> None:
-        """The session has ended, and the znode with it."""
+        """Notes that the session has ended, and the znode with it."""
         self._epoch = -1
         self._on_epoch(-1)
 

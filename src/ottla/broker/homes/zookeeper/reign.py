@@ -83,7 +83,7 @@ class Reign:
         return self._writer
 
     def append(self, records: Sequence[Stored], *, is_known: bool = False) -> int:
-        """The records are decided; where they end. With ``is_known`` they come from ZooKeeper, and need not be written there.
+        """Decides the records, and returns where they end. With ``is_known`` they come from ZooKeeper, and need not be written there.
 
         KafkaError when they have no place in ZooKeeper. NOT_CONTROLLER when the reign has ended.
         """
@@ -104,7 +104,7 @@ class Reign:
         return end_offset
 
     def _check_room(self, draft: ClusterImage, records: Sequence[Stored]) -> None:
-        """A topic's assignment is one znode, and so are all ACLs of a resource, and a token."""
+        """Checks the sizes: a topic's assignment is one znode, and so are all ACLs of a resource, and a token."""
         added: dict[bytes, int] = {}
         for record in records:
             if isinstance(record, PartitionRecord):
@@ -125,7 +125,7 @@ class Reign:
         return KafkaError(code, f"{what} would be larger than a request to ZooKeeper may be ({self._bytes_max} bytes)")
 
     async def carry_out(self) -> None:
-        """What is decided is written, in order, for ever. Raises what ends the reign."""
+        """Writes what is decided, in order, for ever. Raises what ends the reign."""
         while True:
             await self._wakes.wait()
             self._wakes.clear()
@@ -154,7 +154,7 @@ class Reign:
             raise
 
     async def delete(self, path: str) -> None:
-        """The znode, which is no part of the records, is gone, deleted by this request or another.
+        """Deletes a znode that is no part of the records; it may have been deleted already.
 
         MultiFailedError when another controller is elected.
         """
@@ -165,6 +165,6 @@ class Reign:
                 raise
 
     def end(self) -> None:
-        """Nothing more is decided, nor written."""
+        """Ends all deciding and writing."""
         self.has_ended = True
         self._queue.clear()

@@ -42,7 +42,7 @@ class _Due:
         self._watched: set[str] = set()
 
     def listed(self) -> None:
-        """There are other notices."""
+        """Notes that there are other notices."""
         self.lists = True
         self.wakes.set()
 
@@ -50,13 +50,13 @@ class _Due:
         self._paths[path] = None
 
     def take(self) -> list[str]:
-        """All of them; none is left."""
+        """Takes all paths; none is left."""
         paths = list(self._paths)
         self._paths.clear()
         return paths
 
     def watch_of(self, path: str) -> Watch | None:
-        """To be set with the next reading; None where one is set already, or too many are."""
+        """Returns a watch to be set with the next reading; None where one is set already, or too many are."""
         if path in self._watched or len(self._watched) >= WATCHED_MAX:
             return None
         self._watched.add(path)
@@ -114,7 +114,7 @@ class SecurityNotices:
         return [given[start : start + size] for start in range(0, len(given), size)]
 
     async def _read(self, reign: Reign, path: str, subject_of: SubjectOf, due: _Due) -> int:
-        """What the notice is about is to be looked at. When it was made."""
+        """Notes that what the notice is about is to be looked at. Returns when the notice was made."""
         try:
             data, stat = await reign.session.get(path)
         except NoNodeError:
@@ -126,7 +126,7 @@ class SecurityNotices:
         return stat.ctime_ms
 
     async def _adopt(self, reign: Reign, path: str, due: _Due) -> None:
-        """What the znode says is in the image."""
+        """Puts what the znode says into the image."""
 
         async def watched() -> None:
             watch = due.watch_of(path)
@@ -156,7 +156,7 @@ def _of_acls(data: bytes, path: str) -> str:
 
 
 async def _children(session: Session, path: str, watch: Watch) -> list[str]:
-    """None, as long as there is no such znode; the watch is called when there is."""
+    """Returns the children; none while there is no such znode; the watch is called when there is one."""
     while True:
         try:
             return await session.children(path, watch)

@@ -44,7 +44,7 @@ class ServedLog:
         self._batches: list[_Batch] = []
 
     def start_over(self, image: ClusterImage) -> None:
-        """The log starts with the image, and is of its epoch."""
+        """Starts the log with the image, in its epoch."""
         self._image = image
         self.epoch, self.start_offset, self.end_offset = image.epoch, image.end_offset, image.end_offset
         self._batches.clear()
@@ -52,7 +52,7 @@ class ServedLog:
         self.size_bytes = 0
 
     def begin_at(self, image: ClusterImage) -> None:
-        """What comes before the image's end is left to the image. A reader of the last one may go on with it."""
+        """Leaves what comes before the image's end to the image. A reader of the last one may go on with it."""
         self._image = image
         self.start_offset = image.end_offset
         self._batches = [batch for batch in self._batches if batch.end_offset > image.end_offset]
@@ -65,7 +65,7 @@ class ServedLog:
         return SnapshotId(self.epoch, self.start_offset)
 
     async def snapshot(self, wanted: SnapshotId, now_ms: int) -> bytes | None:
-        """The image as a file of records; None when it no longer exists."""
+        """Returns the image as a file of records; None when it no longer exists."""
         found = self._snapshots.get(wanted)
         if found is None and wanted == self.snapshot_id:
             found = await snapshot_bytes(snapshot_records(self._image), self.epoch, now_ms)
@@ -74,13 +74,13 @@ class ServedLog:
         return found
 
     async def append_groups(self, groups: Sequence[Sequence[Stored]], now_ms: int) -> None:
-        """The groups are at the end of the log, each as a whole."""
+        """Appends the groups to the log, each as a whole."""
         async for data in encoded_groups(groups, now_ms):
             stamp(data, base_offset=self.end_offset, leader_epoch=self.epoch)
             self._append(bytes(data), self.end_offset + read_header(data, 0).count)
 
     def append_fetched(self, data: bytes) -> None:
-        """The controller's batches are at the end of the log. DecodeError when they do not start there."""
+        """Appends the controller's batches to the log. DecodeError when they do not start at its end."""
         for position, header in iterate_batches(data, check_crc=True):
             if header.base_offset != self.end_offset or header.leader_epoch != self.epoch:
                 raise DecodeError(f"a batch of epoch {header.leader_epoch} at {header.base_offset}, where {self.end_offset} was due")
@@ -106,14 +106,14 @@ class ServedLog:
         return max(0, bisect_right(self._batches, offset, key=lambda batch: batch.base_offset) - 1) if offset < self.end_offset else 1 << 62
 
     async def records(self, start_offset: int, end_offset: int) -> AsyncIterator[list[MetadataBatch]]:
-        """The batches, for the images of a broker that follows."""
+        """Yields the batches, for the images of a broker that follows."""
         for batch in self._batches[self._place(start_offset) :]:
             if batch.end_offset <= end_offset:
                 records = [decode_record(record.value or b"") for record in iterate_records(batch.data, 0)]
                 yield [MetadataBatch(batch.end_offset, self.epoch, records)]
 
     def forget_below(self, offset: int) -> None:
-        """A broker that only follows keeps nothing that it has applied."""
+        """Forgets what is below the offset: a broker that only follows keeps nothing that it has applied."""
         self._batches = [batch for batch in self._batches if batch.end_offset > offset]
 
     def unreadable(self, offset: int, reason: str) -> StorageError:

@@ -66,25 +66,25 @@ class Services:
         return service.handle(parts, context, request)
 
     def _fetch(self, parts: Any, context: RequestContext, request: FetchRequest) -> Any:
-        """That of the metadata log goes to the controller; any other one is a consumer's, or a follower's."""
+        """Passes a fetch of the metadata log to the controller; any other one is a consumer's, or a follower's."""
         if _is_of_metadata(request):
             return self._of_metadata(parts, context, request)
         return _BROKERS[ApiKey.FETCH].handle(parts, context, request)
 
     def _fetch_metadata(self, parts: Any, context: RequestContext, request: FetchRequest) -> Any:
-        """That of another log ends the connection, as all that is not served yet does: clients come who believe that this broker leads."""
+        """Passes on a fetch of the metadata log; of another log it ends the connection, as all that is not served yet does."""
         if not _is_of_metadata(request):
             raise DecodeError("only the metadata log can be fetched yet")
         return self._of_metadata(parts, context, request)
 
     def _of_metadata(self, parts: Any, context: RequestContext, request: FetchRequest) -> Any:
-        """What a consumer's fetch needs is asked for each of its topics; this one is none of them."""
+        """Answers a fetch of the metadata log, which does not need a consumer's rights to each of its topics."""
         if not is_allowed(_FETCH_METADATA, context, request):
             return refuse(_FETCH_METADATA, context, request)
         return self._handle_between(_FETCH_METADATA, parts, context, request)
 
     def _api_versions(self, parts: Any, context: RequestContext, request: ApiVersionsRequest | None) -> Any:
-        """Every connection of a broker starts with it."""
+        """Answers, and notes the client: every connection of a broker starts with this request."""
         self._on_client(context.client_id)
         return _BROKERS[ApiKey.API_VERSIONS].handle(parts, context, request)
 

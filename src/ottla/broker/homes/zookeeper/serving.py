@@ -41,7 +41,7 @@ class Serving:
         """By broker: up to where it has fetched in this epoch."""
 
     def on_request(self, request: Request, on_answer: OnAnswer) -> OnAnswer:
-        """The answer comes by callback."""
+        """Answers the request by callback."""
         match request:
             case Fetch():
                 self._on_fetch(request, on_answer)
@@ -85,7 +85,7 @@ class Serving:
         self._answer_with_records(request, on_answer)
 
     def _note(self, request: Fetch) -> None:
-        """The brokers that fetched last; bounded, because any client may claim to be a broker."""
+        """Notes the brokers that fetched last; bounded, because any client may claim to be a broker."""
         if request.replica_id < 0:
             return
         self.fetched_offsets.pop(request.replica_id, None)
@@ -105,18 +105,18 @@ class Serving:
             self._answer_with_records(parked[0], on_answer)
 
     def grown(self) -> None:
-        """There is more to fetch."""
+        """Answers the waiting fetches, for there is more."""
         parked, self._parked = self._parked, {}
         for on_answer, (request, timer) in parked.items():
             timer.cancel()
             self._on_fetch(request, on_answer)
 
     def begin(self) -> None:
-        """Another epoch of this node's starts."""
+        """Starts another epoch of this node's."""
         self.fetched_offsets.clear()
 
     def end(self) -> None:
-        """This node is no longer the controller: waiting requests are answered so."""
+        """Answers the waiting requests, since this node is no longer the controller."""
         self.grown()
         self.fetched_offsets.clear()
 

@@ -23,7 +23,7 @@ _WAYS_OUT: Final[Mapping[str, str]] = {
 
 
 def tls_of(config: BrokerConfig) -> Tls | None:
-    """None without TLS. INVALID_CONFIG for what is not supported."""
+    """Returns the settings of TLS; None without TLS. INVALID_CONFIG for what is not supported."""
     if not config["zookeeper.ssl.client.enable"]:
         return None
     for key in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):

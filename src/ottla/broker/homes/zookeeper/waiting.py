@@ -26,7 +26,7 @@ async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
 
 
 async def despite_lost_connections(work: Callable[[], Awaitable[None]]) -> None:
-    """It starts over when the connection is lost; its first request then waits for another one."""
+    """Starts the work over when the connection is lost; its first request then waits for another one."""
     while True:
         try:
             await work()
@@ -36,7 +36,7 @@ async def despite_lost_connections(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def while_controller(work: Coroutine[Any, Any, None]) -> None:
-    """What the work decides may be too late: this node's controller is no longer active, and the work is about to be cancelled."""
+    """Runs the work. What it decides may be too late: this node's controller is no longer active, and the work is about to be cancelled."""
     try:
         await work
     except KafkaError as error:
