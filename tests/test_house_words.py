@@ -19,12 +19,12 @@ Found = tuple[int, str]
 
 
 IN_PROSE = {
-    r"told|tells?|telling": 12,
-    r"lie|lies|lay": 12,
-    r"no more|any more": 24,
-    r"anew": 4,
-    r"somebody|nobody|whoever|everybody|anybody": 30,
-    r"begins?|began|begun|beginning": 100,
+    r"told|tells?|telling": 7,
+    r"lie|lies|lay": 9,
+    r"no more|any more": 19,
+    r"anew": 3,
+    r"somebody|nobody|whoever|everybody|anybody": 25,
+    r"begins?|began|begun|beginning": 56,
     r"those of": 15,
     r"the one that": 8,
 }
@@ -41,7 +41,7 @@ NO_VERB = re.compile(
     r"|Through|Before|After|While|Whatever)\b"
 )
 """What a function's docstring does not begin with: it begins with a verb ("Returns", "Appends"), or with "True when"."""
-WITHOUT_VERB_MAX = 843
+WITHOUT_VERB_MAX = 368
 """How many functions of src/ may still begin otherwise: lower the number where you have lowered the count."""
 
 

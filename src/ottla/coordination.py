@@ -146,7 +146,7 @@ class Session(Protocol):
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The watch is called when the znode is created, changed or deleted."""
+        """True when the znode exists. The watch is called when it is created, changed or deleted."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
@@ -154,7 +154,7 @@ class Session(Protocol):
         ...
 
     async def set(self, path: str, data: bytes, version: int) -> int:
-        """The new version. NoNodeError, BadVersionError."""
+        """Sets the data. Returns the new version. NoNodeError, BadVersionError."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -162,11 +162,11 @@ class Session(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """All of them are done, in order, or none: MultiFailedError says which one could not be."""
+        """Does all of them, in order, or none: MultiFailedError says which one could not be done."""
         ...
 
     async def close(self) -> None:
-        """The session is over, its ephemeral znodes are deleted as far as the service can be reached."""
+        """Ends the session, and deletes its ephemeral znodes as far as the service can be reached."""
         ...
 
 
@@ -196,7 +196,7 @@ class Coordination(Protocol):
     async def connect(
         self, servers: str, *, session_timeout_ms: int, credentials: Sequence[tuple[str, str]] = (), tls: Tls | None = None
     ) -> Session:
-        """A new session, once there is a connection; tried until then. ``servers`` is ``host:port,...[/chroot]``.
+        """Opens a new session, once there is a connection; tries until then. ``servers`` is ``host:port,...[/chroot]``.
 
         ``credentials`` are pairs of scheme and secret ("digest", "user:password"). ValueError for servers that cannot be read,
         INVALID_CONFIG for files of ``tls`` that cannot.

@@ -192,7 +192,7 @@ RETRIABLE: Final = frozenset(
 
 
 def error_of(code: int) -> ErrorCode:
-    """The code's name; UNKNOWN_SERVER_ERROR for a code that this table does not have."""
+    """Returns the code's name; UNKNOWN_SERVER_ERROR for a code that this table does not have."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -31,7 +31,7 @@ _names: dict[str, None] = dict.fromkeys(_LIBRARIES)
 
 
 def get_logger(name: str) -> Any:
-    """A module's logger; its events say whose they are."""
+    """Returns a module's logger; its events say whose they are."""
     _names[name] = None
     return _Logger(name)
 
@@ -61,25 +61,25 @@ def _receive(receiver: Receiver, name: str, method: str, event: str, /, **values
 
 
 def names() -> list[str]:
-    """The root first, then every logger and what is above it."""
+    """Returns the root first, then every logger and what is above it."""
     found = {".".join(name.split(".")[:count]) for name in _names for count in range(1, name.count(".") + 2)}
     return [ROOT, *sorted(found)]
 
 
 def level_of(name: str) -> str:
-    """The level in force."""
+    """Returns the level in force."""
     while name not in _levels:
         name = name.rpartition(".")[0] or ROOT
     return _levels[name]
 
 
 def change_count() -> int:
-    """How often levels were set: who asks for a level all the time asks again when it has grown."""
+    """Returns how often levels were set: who asks for a level all the time asks again when it has grown."""
     return _change_count
 
 
 def set_levels(changes: Iterable[tuple[str, str | None]]) -> None:
-    """Each logger has the level; with None it has that of the logger above it again."""
+    """Sets each logger's level; with None it has that of the logger above it again."""
     global _change_count  # noqa: PLW0603 - levels are the process's
     _change_count += 1
     for name, level in changes:
@@ -92,7 +92,7 @@ def set_levels(changes: Iterable[tuple[str, str | None]]) -> None:
 
 
 def drop_below_level(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor of structlog: events below their logger's level go no further."""
+    """Drops events below their logger's level: a processor of structlog."""
     if _METHODS.get(method, 50) < LEVELS[level_of(event.get("logger_name", ROOT))]:
         raise structlog.DropEvent
     return event

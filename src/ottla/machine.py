@@ -115,21 +115,21 @@ class ReplicatedMachine(Protocol):
         ...
 
     def apply_pending(self, producer_id: int, record: StoredRecord) -> None:
-        """As ``apply``, of a record that counts when the producer's transaction is committed."""
+        """Applies a record that counts when the producer's transaction is committed."""
         ...
 
     def apply_end(self, producer_id: int, *, is_commit: bool) -> None:
-        """The producer's transaction has ended, if it had one here."""
+        """Ends the producer's transaction, if it had one here."""
         ...
 
     def apply_fact(self, fact: Any) -> None: ...
 
     def on_loaded(self, now_ms: int) -> Iterable[Decision]:
-        """All records were applied: what follows from them (timers of sessions, for example), in small parts."""
+        """Yields what follows from the applied records (timers of sessions, for example), in small parts."""
         ...
 
     def dismantle(self) -> Iterable[None]:
-        """The machine is no longer used; its state is given up a small piece at a time, as the iterator is driven."""
+        """Gives up the state of a machine that is no longer used, a small piece at a time, as the iterator is driven."""
         ...
 
     def snapshot(self) -> Iterable[StoredRecord]:

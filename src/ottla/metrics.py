@@ -32,11 +32,11 @@ class Timer:
         self._counts[us if bits < 0 else min(((bits + 1) << _SUB_BITS) + (us >> bits) - (1 << _SUB_BITS), _BUCKETS - 1)] += count
 
     def begin_period(self) -> None:
-        """What is older than two periods no longer counts for quantiles."""
+        """Starts a period: what is older than two periods no longer counts for quantiles."""
         self._earlier, self._before = self._before, list(self._counts)
 
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
-        """In microseconds, in the order of ``wanted``, which rises; zeros when nothing was observed."""
+        """Returns quantiles in microseconds, in the order of ``wanted``, which rises; zeros when nothing was observed."""
         counts = [now - then for now, then in zip(self._counts, self._earlier, strict=True)]
         total = sum(counts)
         found: list[float] = []
@@ -49,7 +49,7 @@ class Timer:
         return found
 
     def cumulative(self, bounds_us: Sequence[int]) -> list[int]:
-        """How many were not longer than each bound; bounds are met to within a bucket."""
+        """Returns how many were not longer than each bound; bounds are met to within a bucket."""
         return [sum(count for bucket, count in enumerate(self._counts) if _middle(bucket) <= bound) for bound in bounds_us]
 
 
@@ -62,7 +62,7 @@ class IsrMeters:
         self.shrinks = self.expands = self.failed = 0
 
     def changed(self, old: Sequence[int], new: Sequence[int]) -> None:
-        """The controller has recorded the new one; one that has lost and won members is both."""
+        """Counts a change that the controller has recorded; one that has lost and won members is both."""
         self.shrinks += any(node not in new for node in old)
         self.expands += any(node not in old for node in new)
 

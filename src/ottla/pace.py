@@ -23,4 +23,4 @@ class Throttle:
 
 
 async def no_pace(size: int) -> None:
-    """Without pauses: for what is short, or what nothing else waits for."""
+    """Makes no pauses: for what is short, or what nothing else waits for."""

@@ -42,7 +42,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_us(self) -> int:
-        """The same in microseconds, for measuring."""
+        """Returns the same in microseconds, for measuring."""
         ...
 
 
@@ -73,7 +73,7 @@ class FileRegion(Protocol):
     def length(self) -> int: ...
     def __len__(self) -> int: ...
     def read(self) -> bytes:
-        """The bytes themselves: for worlds and connections that cannot send a file."""
+        """Returns the bytes themselves: for worlds and connections that cannot send a file."""
         ...
 
 
@@ -89,14 +89,14 @@ class File(Protocol):
         ...
 
     async def append(self, buffers: Sequence[Buffer]) -> int:
-        """All buffers are at the end of the file, in order (one vectored write where they fit); the old size is returned.
+        """Appends all buffers in order (one vectored write where they fit); returns the old size.
 
         A failure leaves the file cut back to its old size where that is possible, and raises OSError.
         """
         ...
 
     async def pread(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``offset``; fewer only at the end of the file."""
+        """Returns up to ``length`` bytes from ``offset``; fewer only at the end of the file."""
         ...
 
     def region(self, offset: int, length: int) -> FileRegion: ...
@@ -104,7 +104,7 @@ class File(Protocol):
     async def truncate(self, size: int) -> None: ...
 
     async def sync(self) -> None:
-        """What was written before the call survives a power cut."""
+        """Makes what was written before the call survive a power cut."""
         ...
 
     async def close(self) -> None: ...
@@ -128,15 +128,15 @@ class Disk(Protocol):
     """One machine's file system. Paths are absolute strings with ``/``."""
 
     async def open(self, path: str, *, create: bool = False) -> File:
-        """The file, open for reading and appending. FileNotFoundError when absent and ``create`` is false."""
+        """Opens the file for reading and appending. FileNotFoundError when absent and ``create`` is false."""
         ...
 
     async def read_file(self, path: str) -> bytes:
-        """The whole file: for small ones (checkpoints, marks)."""
+        """Returns the whole file: for small ones (checkpoints, marks)."""
         ...
 
     async def read_given_file(self, path: str, *, bytes_max: int) -> bytes:
-        """The whole file that an operator has named. OSError also for a longer one, and for a device or a pipe, which would have no end."""
+        """Returns the whole file that an operator has named. OSError also for a longer one, and for a device or a pipe, without an end."""
         ...
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
@@ -144,11 +144,11 @@ class Disk(Protocol):
         ...
 
     async def exists(self, path: str) -> bool:
-        """Whether something is there; OSError where the disk does not say."""
+        """True when something is there; OSError where the disk does not say."""
         ...
 
     async def is_dir(self, path: str) -> bool:
-        """Whether a directory is there; OSError where the disk does not say."""
+        """True when a directory is there; OSError where the disk does not say."""
         ...
 
     async def list_dir(self, path: str) -> list[str]:
@@ -156,7 +156,7 @@ class Disk(Protocol):
         ...
 
     async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
-        """The directory exists. With ``is_private`` only this user may read it and the files in it, those that are made later, too."""
+        """Makes the directory. With ``is_private`` only this user may read it and the files in it, later ones, too."""
         ...
 
     async def space(self, path: str) -> tuple[int, int]:
@@ -164,18 +164,18 @@ class Disk(Protocol):
         ...
 
     async def reserve(self, path: str, size_bytes: int) -> None:
-        """A file that takes up so much room, whatever is in it; OSError, and it takes up none, where there is not so much."""
+        """Makes a file that takes up so much room, whatever is in it; OSError, and it takes up none, where there is not so much."""
         ...
 
     async def rename(self, source: str, target: str) -> None: ...
     async def remove(self, path: str) -> None: ...
 
     async def remove_tree(self, path: str) -> None:
-        """The directory and all in it are deleted; no error when it was absent."""
+        """Deletes the directory and all in it; no error when it was absent."""
         ...
 
     async def lock(self, path: str) -> None:
-        """The file at ``path`` is held by this process until it ends or ``unlock`` is called. BlockingIOError when another holds it."""
+        """Locks the file at ``path`` until this process ends or ``unlock`` is called. BlockingIOError when another holds it."""
         ...
 
     async def unlock(self, path: str) -> None: ...
@@ -185,30 +185,30 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Of the time since the machine was switched on: while it is the same, all that was written is there, synced or not.
+        """Returns the id of the time since the machine was switched on: while it is the same, all that was written is there, synced or not.
 
         Empty where that is not known.
         """
         ...
 
     def open_files_left(self) -> int:
-        """How many more partitions this process may open a file for: those are left out that other things need beside."""
+        """Returns how many more partitions this process may open a file for, leaving out files that other things need."""
         ...
 
     async def sync_file_system(self, path: str) -> None:
-        """All that was written, created, renamed or removed on the volume that holds the path before the call survives a power cut."""
+        """Makes all changes of the volume that holds the path, made before the call, survive a power cut."""
         ...
 
     async def file_number(self, path: str) -> int:
-        """By which the file system knows the file: a copy has another one, a file that is renamed keeps its own. FileNotFoundError."""
+        """Returns the number of the file in its file system: a copy has another one, a renamed file keeps its own. FileNotFoundError."""
         ...
 
     async def modified_ms(self, path: str) -> int:
-        """When the file was written to last, in wall-clock milliseconds. FileNotFoundError when absent."""
+        """Returns when the file was written to last, in wall-clock milliseconds. FileNotFoundError when absent."""
         ...
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
-        """The job's result. It is done away from the loop, over this disk, at most so many bytes a second.
+        """Returns the job's result. It is done away from the loop, over this disk, at most so many bytes a second.
 
         What the job raises is raised here: OSError and KafkaError as they are. WorkerDied when its worker died meanwhile.
         """
@@ -227,15 +227,15 @@ class ConnectionHandler(Protocol):
         ...
 
     def room(self) -> memoryview | None:
-        """Where the next bytes belong, if that is known: ``on_data`` may be given them there, and they are not copied."""
+        """Returns where the next bytes belong, if that is known: ``on_data`` may be given them there, and they are not copied."""
         ...
 
     def on_drain(self) -> None:
-        """The send queue that had grown past the limit is empty again."""
+        """Notes that the send queue that had grown past the limit is empty again."""
         ...
 
     def on_close(self, error: Exception | None) -> None:
-        """The connection has ended; called exactly once. ``error`` is None for an orderly end by either side."""
+        """Ends the handling; called exactly once. ``error`` is None for an orderly end by either side."""
         ...
 
 
@@ -257,21 +257,21 @@ class Connection(Protocol):
     def is_closed(self) -> bool: ...
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
-        """The buffers leave in order, after all that was sent before. They belong to the connection until sent. Ignored when closed."""
+        """Sends the buffers in order, after all earlier ones. They belong to the connection until sent. Ignored when closed."""
         ...
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
     def probe(self) -> None:
-        """The peer's system is asked whether it knows the connection, which ends if that has restarted since; nothing follows from silence.
+        """Asks the peer's system whether it knows the connection, which ends if that has restarted since; silence proves nothing.
 
         The peer's process does not notice. Where the system cannot ask, nothing happens.
         """
         ...
 
     def close(self) -> None:
-        """The connection closes once what was sent has left (bounded by a grace period), and at once for ``abort``."""
+        """Closes the connection once what was sent has left (bounded by a grace period), and at once for ``abort``."""
         ...
 
     def abort(self) -> None: ...
@@ -313,7 +313,7 @@ class Network(Protocol):
         tls: TlsServer | None = None,
         on_tls: OnTls | None = None,
     ) -> Listener:
-        """Each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
+        """Listens; each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
 
         ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffer sizes apply to the sockets of
         accepted connections; -1 leaves them to the system. With ``tls`` handlers see what was decrypted; ``accept`` comes before the
@@ -338,7 +338,7 @@ class Network(Protocol):
         receive_buffer_bytes: int = -1,
         tls: TlsClient | None = None,
     ) -> Connection:
-        """An open connection. OSError (ConnectionRefusedError and its siblings) when no server answers.
+        """Opens a connection. OSError (ConnectionRefusedError and its siblings) when no server answers.
 
         The buffer is that of its socket; -1 leaves it to the system. With ``tls`` the server has shown its certificate when this returns,
         and what the handler sent is on its way; TlsError when it was refused, or the server does not speak TLS.

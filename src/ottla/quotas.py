@@ -53,7 +53,7 @@ class ClientQuotas:
         """Kinds for which some client has a quota; others need not be recorded."""
 
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These are the quotas from now on; what was measured stays."""
+        """Sets the quotas from now on; what was measured stays."""
         if quotas is self._quotas:
             return
         self._quotas = quotas
@@ -62,7 +62,7 @@ class ClientQuotas:
         self._resolved.clear()
 
     def record(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """The amount counts for the client; how many milliseconds it has to pause, for request time one window at most."""
+        """Counts the amount for the client. Returns how many milliseconds it has to pause, for request time one window at most."""
         found = self._find(kind, user, client_id, now_ms)
         if found is None:
             return 0
@@ -72,8 +72,9 @@ class ClientQuotas:
         return min(pause_ms, self._window_ms) if kind is QuotaKind.REQUEST else min(pause_ms, THROTTLE_MS_MAX)
 
     def record_unless_above(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> tuple[int, bool]:
-        """The pause, and whether the amount counts. What would be above the quota does not, unless the client had nothing in all
-        windows: then it would never be less, and the pause comes after it."""
+        """Returns the pause, and whether the amount counts. An amount above the quota does not, unless the client had nothing in all
+        windows: then it would never be less, and the pause comes after it.
+        """
         found = self._find(kind, user, client_id, now_ms)
         if found is None:
             return 0, True
@@ -86,8 +87,9 @@ class ClientQuotas:
         return min(pause_ms, self._window_count * self._window_ms), False
 
     def spend(self, user: str, client_id: str, count: int, now_ms: int, *, is_strict: bool) -> tuple[int, bool]:
-        """So many partitions are created or deleted: the pause, and whether they may be. They may while a token is left, however many
-        they are; who is not ``is_strict`` may always, and pauses instead (KIP-599)."""
+        """Spends tokens for so many partitions: returns the pause, and whether they may come or go. They may while a token is left, however
+        many they are; without ``is_strict`` they always may, with a pause instead (KIP-599).
+        """
         limit, measured = self._match(QuotaKind.MUTATION, user, client_id)
         if limit is None:
             return 0, True
@@ -100,11 +102,11 @@ class ClientQuotas:
         return bucket.spend(count, limit, burst, now_ms, is_strict=is_strict)
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
-        """What the client may do in a second; None without a limit."""
+        """Returns what the client may do in a second; None without a limit."""
         return self._match(kind, user, client_id)[0]
 
     def amount_max(self, kind: QuotaKind, user: str, client_id: str) -> float | None:
-        """The most that one request may take, so that the pause for it is no longer than what is measured; None without a limit."""
+        """Returns the most that one request may take, so that its pause is no longer than what is measured; None without a limit."""
         limit = self.limit(kind, user, client_id)
         return None if limit is None else limit * (self._window_count - 1 or 1) * self._window_ms / 1000
 
@@ -129,7 +131,7 @@ class ClientQuotas:
         return found
 
     def _match(self, kind: QuotaKind, user: str, client_id: str) -> tuple[float | None, tuple[str, str]]:
-        """The limit of the highest rank, and for whom it is measured."""
+        """Returns the limit of the highest rank, and for whom it is measured."""
         one, any_client = (CLIENT_ID, client_id), (CLIENT_ID, None)
         ranks: tuple[tuple[QuotaEntity, tuple[str, str]], ...] = (
             ((one, (USER, user)), (user, client_id)),
@@ -187,12 +189,12 @@ class RateMeter:
         self._forget(now_ms)
 
     def rate(self, now_ms: int) -> float:
-        """What was recorded, in a second."""
+        """Returns what was recorded, in a second."""
         self._forget(now_ms)
         return sum(self._sums) * 1000 / self._span_ms(now_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long the limit needs for what was recorded beyond it; 0 when the rate is not above it."""
+        """Returns how long the limit needs for what was recorded beyond it; 0 when the rate is not above it."""
         rate = self.rate(now_ms)
         if rate <= limit:
             return 0
@@ -221,7 +223,7 @@ class TokenBucket:
         self._at_ms = 0
 
     def spend(self, count: int, rate: float, burst: float, now_ms: int, *, is_strict: bool) -> tuple[int, bool]:
-        """The pause until a token is there, and whether so many were spent. Who ``is_strict`` is refused instead of paused."""
+        """Returns the pause until a token is there, and whether so many were spent. With ``is_strict`` the caller is refused instead."""
         exact_rate = Fraction(rate)
         self._missing = max(Fraction(0), self._missing - exact_rate * (now_ms - self._at_ms) / 1000)
         self._at_ms = now_ms

@@ -51,7 +51,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why Kafka refuses the name, in words; None when it is legal (1-249 of ``[a-zA-Z0-9._-]``, not ``.`` or ``..``)."""
+    """Returns why Kafka refuses the name, in words; None when it is legal (1-249 of ``[a-zA-Z0-9._-]``, not ``.`` or ``..``)."""
     if not name:
         return "the name is empty"
     if name in (".", ".."):
@@ -65,7 +65,7 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The inverse of ``uuid_text``. ValueError for what is no such text."""
+    """Returns the inverse of ``uuid_text``. ValueError for what is no such text."""
     decoded = base64.urlsafe_b64decode(text + "==")
     if len(decoded) != 16:
         raise ValueError(f"{text!r} is not an id of 22 characters")
@@ -91,7 +91,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for who computes with it."""
+        """Returns the text itself, for who computes with it."""
         return self._text
 
     def __repr__(self) -> str:

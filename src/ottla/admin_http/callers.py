@@ -48,7 +48,7 @@ class Callers:
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
     async def principal(self, authorization: str) -> Principal | None:
-        """Of the header's value; None for a wrong one."""
+        """Returns the principal of the header's value; None for a wrong one."""
         found = _basic(authorization)
         if found is None:
             return None

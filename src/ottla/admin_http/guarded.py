@@ -45,7 +45,7 @@ class Guard:
         self._rules: Final = PrincipalRules.parse(get_of(config, ADMIN, Protocol.SSL)(RULES))
 
     async def get(self, path: str, host: str, subject: str | None, authorization: str | None) -> Answer:
-        """The page, or why it is not shown; nothing of it tells whether there is such a page or user."""
+        """Returns the page, or why it is not shown; nothing of it tells whether there is such a page or user."""
         if path in OPEN:
             return await self._pages.get(path)
         if not self._status.parts.authorizer.is_configured:
@@ -115,7 +115,7 @@ class _Asking:
 
 
 def _authorization_of(head: bytes) -> str | None:
-    """The header's value; of several, none is taken."""
+    """Returns the header's value; of several, none is taken."""
     lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
     found = [value for name, _, value in lines if name.strip().lower() == b"authorization"]
     if not found:
@@ -125,7 +125,7 @@ def _authorization_of(head: bytes) -> str | None:
 
 @contextlib.asynccontextmanager
 async def guarded_pages(status: Status, pages: AdminPages, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
-    """They are served while the context lasts; yields host and port as bound."""
+    """Serves the pages while the context lasts; yields host and port as bound."""
     world, config = status.parts.world, status.parts.config
     tls = await read_tls(world, config, admin_protocols(config))
     guard, pages.certificate_ends_ms = Guard(status, pages), ends_ms(tls[ADMIN].keys.chain)

@@ -6,7 +6,7 @@ from ottla.broker.status import Status
 
 
 def liveness(_: Status) -> dict[str, object]:
-    """The loop answers, so the process lives."""
+    """Reports that the process lives: the loop answers."""
     return {"status": "alive"}
 
 

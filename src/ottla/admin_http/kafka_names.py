@@ -47,7 +47,7 @@ _AUTHENTICATION: Final[tuple[tuple[str, str, Callable[[Tally], int]], ...]] = (
 
 
 def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
-    """Everything but what is there for each partition: the number of series does not grow with them."""
+    """Yields everything but what is counted for each partition: the number of series does not grow with them."""
     yield from _replica_manager(status)
     yield from _controller(status)
     yield from _quorum(status)
@@ -166,7 +166,7 @@ def _replicated(status: Status) -> Iterator[Family]:
 
 
 def _quorum(status: Status) -> Iterator[Family]:
-    """Of the metadata log; -1 for a leader that is not known."""
+    """Yields the metadata log's figures; -1 for a leader that is not known."""
     quorum, prefix = status.quorum, "kafka_server_raftmetrics_"
     if quorum is None:
         return

@@ -87,7 +87,7 @@ class AdminPages:
 
 
 async def response_to(head: bytes, get: Callable[[str], Awaitable[Answer]]) -> bytes:
-    """The whole response to a request with this head."""
+    """Returns the whole response to a request with this head."""
     method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
     if method not in ("GET", "HEAD"):

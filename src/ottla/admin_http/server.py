@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 @contextlib.asynccontextmanager
 async def serve_admin(status: Status) -> AsyncIterator[tuple[str, int] | None]:
-    """The pages are served while the context lasts; yields host and port, or None when ``ottla.admin.listener`` is not set."""
+    """Serves the pages while the context lasts; yields host and port, or None when ``ottla.admin.listener`` is not set."""
     address = status.parts.config["ottla.admin.listener"]
     if address is None:
         yield None

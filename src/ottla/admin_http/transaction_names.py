@@ -10,7 +10,7 @@ from ottla.types import LATE_TRANSACTION_MS
 
 
 def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
-    """Of the coordinators of this broker, and of the partitions that it has."""
+    """Yields the figures of this broker's coordinators, and of its partitions."""
     parts = status.parts
     transactions, markers = parts.transactions, parts.transactions.markers
     prefix = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"

@@ -65,7 +65,7 @@ class BrokerConfig:
         groups.check(self)
 
     def _name_listener_between_brokers(self) -> None:
-        """A protocol says the same as the name of the listener that has it as its name (KIP-103)."""
+        """Turns a protocol into the listener of that name, which says the same (KIP-103)."""
         protocol = self._given.get("security.inter.broker.protocol", "PLAINTEXT")
         if protocol == "PLAINTEXT":
             return
@@ -76,7 +76,7 @@ class BrokerConfig:
         self._given["inter.broker.listener.name"] = protocol
 
     def __getitem__(self, name: str) -> Any:
-        """The value in force; KeyError for a name that the registry does not have."""
+        """Returns the value in force; KeyError for a name that the registry does not have."""
         value = next((value for _, value in self._set(name)), None)
         for other, factor in _ELSE.get(name, ()) if value is None else ():
             value = self[other]
@@ -85,15 +85,15 @@ class BrokerConfig:
         return BROKER_KEYS[name].default if value is None else value
 
     def static(self, name: str) -> Any:
-        """The value that the broker was started with, or the default."""
+        """Returns the value that the broker was started with, or the default."""
         return self._given.get(name, BROKER_KEYS[name].default)
 
     def of_listener(self, listener: str, name: str) -> Any:
-        """The value that holds for one listener alone (``listener.name.<listener>.<name>``); None when it has none."""
+        """Returns the value that holds for one listener alone (``listener.name.<listener>.<name>``); None when it has none."""
         return next((value for _, value in self._set(f"listener.name.{listener.lower()}.{name}")), None)
 
     def is_given(self, name: str) -> bool:
-        """Whether the broker was started with a value for it."""
+        """True when the broker was started with a value for it."""
         return name in self._given
 
     @property
@@ -107,7 +107,7 @@ class BrokerConfig:
         return {*self._dynamic_own, *self._dynamic_default, *self._given}
 
     def shown(self) -> dict[str, str]:
-        """What the broker was started with, key by key, as its log may have it: without secrets."""
+        """Returns what the broker was started with, key by key, as its log may have it: without secrets."""
         shown = {}
         for name, value in sorted(self._given.items()):
             key = find_broker_key(name)
@@ -139,7 +139,7 @@ class BrokerConfig:
             yield ConfigSource.STATIC_BROKER, self._given[name]
 
     def set_dynamic(self, *, own: Mapping[str, str], default: Mapping[str, str]) -> bool:
-        """The dynamic values are these, for this broker and for all brokers; whether any of them changed."""
+        """Sets the dynamic values, for this broker and for all brokers; returns whether any of them changed."""
         before = self._dynamic_own, self._dynamic_default
         self._dynamic_own, self._dynamic_default = _parsed(own), _parsed(default)
         return before != (self._dynamic_own, self._dynamic_default)
@@ -158,7 +158,7 @@ class BrokerConfig:
         return value
 
     def set_node_id(self, node_id: int) -> None:
-        """The broker that was started without an id has this one."""
+        """Gives the broker, which was started without an id, this one."""
         self._given["node.id"] = self._given["broker.id"] = node_id
 
     @property
@@ -178,7 +178,7 @@ class BrokerConfig:
         return [metadata_dir, *(path for path in dirs if path != metadata_dir)]
 
     def topic_default(self, key: ConfigKey) -> Any:
-        """What a topic without an override has."""
+        """Returns the value of a topic without an override."""
         value = self[key.broker_key] if key.broker_key else None
         return key.default if value is None else value
 

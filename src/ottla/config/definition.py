@@ -82,7 +82,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
         return self.type is ConfigType.PASSWORD
 
     def parse(self, raw: str) -> Any:
-        """The value; KafkaError INVALID_CONFIG that names key, value and what would be legal."""
+        """Returns the value; KafkaError INVALID_CONFIG names key, value and what would be legal."""
         text = raw.strip()
         try:
             value = _PARSERS[self.type](text)
@@ -117,7 +117,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
         return KafkaError(ErrorCode.INVALID_CONFIG, f"{self.name}={shown} {why}")
 
     def format(self, value: Any) -> str | None:
-        """The text form that Kafka's tools show; None for a key without a value."""
+        """Returns the text form that Kafka's tools show; None for a key without a value."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -128,7 +128,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
 
 
 def _java_double(value: float) -> str:
-    """As Java's Double.toString: plain from 0.001 up to 10,000,000, else with an exponent after ``E``."""
+    """Returns the text of Java's Double.toString: plain from 0.001 up to 10,000,000, else with an exponent after ``E``."""
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -160,7 +160,7 @@ def _parse_double(text: str) -> float:
 
 
 def parse_list(text: str) -> list[str]:
-    """The parts between commas, without the spaces around them; empty parts are left out."""
+    """Returns the parts between commas, without the spaces around them; empty parts are left out."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

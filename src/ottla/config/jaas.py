@@ -62,7 +62,7 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 def parse_jaas(text: str) -> Login:
-    """The one login module of the text. INVALID_CONFIG that shows nothing of the text's values when it cannot be read, or is not known."""
+    """Returns the one login module of the text. INVALID_CONFIG, without the text's values, when it cannot be read, or is not known."""
     if len(text) > TEXT_LENGTH_MAX:
         raise _refused(f"is longer than {TEXT_LENGTH_MAX} characters")
     tokens = list(_tokens(text))

@@ -41,7 +41,7 @@ class PrincipalRules:
         return cls(rules or [(None, "", "")])
 
     def name_of(self, subject: str) -> str | None:
-        """None when no rule matches: who it is cannot be said."""
+        """Returns the name; None when no rule matches: who it is cannot be said."""
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return subject
@@ -63,7 +63,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _replacement(text: str) -> str:
-    """In Python's form: ``$1`` is ``\\g<1>``, and a backslash takes the next character as it is."""
+    """Returns the replacement in Python's form: ``$1`` is ``\\g<1>``, and a backslash takes the next character as it is."""
     out = ""
     for part in re.finditer(r"\$(\d)|\\(.)|([^\\])", text, re.DOTALL):
         out += f"\\g<{part[1]}>" if part[1] else (part[2] or part[3]).replace("\\", "\\\\")

@@ -20,7 +20,7 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The pairs of the file."""
+    """Returns the pairs of the file."""
     with open(path, "rb") as file:
         return parse_properties(file.read().decode("latin-1"))
 

@@ -55,7 +55,7 @@ _LISTENER_PREFIX: Final = "listener.name."
 
 
 def find_broker_key(name: str) -> ConfigKey | None:
-    """The key of that name; also under ``listener.name.<listener>.`` and a SASL mechanism, which narrow it to one listener."""
+    """Returns the key of that name; also under ``listener.name.<listener>.`` and a SASL mechanism, which narrow it to one listener."""
     key = BROKER_KEYS.get(name)
     if key is None and name.startswith(_LISTENER_PREFIX):
         _, _, rest = name[len(_LISTENER_PREFIX) :].partition(".")
@@ -64,7 +64,7 @@ def find_broker_key(name: str) -> ConfigKey | None:
 
 
 def nearest(name: str, keys: Mapping[str, ConfigKey]) -> str | None:
-    """The known key that a mistyped name most resembles."""
+    """Returns the known key that a mistyped name most resembles."""
     found = difflib.get_close_matches(name[:200], list(keys), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -76,7 +76,7 @@ def unknown(what: str, name: str, keys: Mapping[str, ConfigKey]) -> KafkaError:
 
 
 def parse_topic_configs(given: Mapping[str, str | None]) -> dict[str, str]:
-    """The overrides, checked; KafkaError INVALID_CONFIG for an unknown key, a null, an illegal value or a contradiction."""
+    """Returns the overrides, checked; KafkaError INVALID_CONFIG for an unknown key, a null, an illegal value or a contradiction."""
     checked: dict[str, str] = {}
     values = {}
     for name, raw in given.items():

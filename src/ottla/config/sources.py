@@ -39,10 +39,10 @@ def _may_be_a_key(variable: str) -> bool:
 
 @cache
 def _first_words() -> frozenset[str]:
-    """Of all keys; of those that have others inside, as of a listener, it is the first one, too."""
+    """Returns the first words of all keys; where a key has others inside, as a listener has, of these, too."""
     return frozenset(name.partition(".")[0] for name in BROKER_KEYS) | {"listener", "metrics", "ottla"}
 
 
 def key_name(variable: str, prefix: str) -> str:
-    """The key that a variable names."""
+    """Returns the key that a variable names."""
     return variable[len(prefix) :].lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")

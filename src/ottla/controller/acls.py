@@ -24,7 +24,7 @@ _NOT_CONCRETE: Final = (0, 1)  # UNKNOWN and ANY, of all four
 
 
 def add_acls(image: ClusterImage, acls: Collection[AccessControlEntryRecord]) -> Recorded:
-    """The ACLs, each checked before, are in force. One that equals another, of the image or of these, is not recorded again."""
+    """Adds the ACLs, each checked before. One that equals another, of the image or of these, is not recorded again."""
     records: dict[tuple[object, ...], AccessControlEntryRecord] = {}
     for acl in acls:
         if not is_there(image.acl_tables, acl):
@@ -33,13 +33,13 @@ def add_acls(image: ClusterImage, acls: Collection[AccessControlEntryRecord]) ->
 
 
 def remove_acls(image: ClusterImage, ids: Collection[bytes]) -> Recorded:
-    """The ACLs among these that still exist are removed."""
+    """Removes the ACLs among these that still exist."""
     records = tuple(RemoveAccessControlEntryRecord(acl_id) for acl_id in ids if acl_id in image.acls)
     return Recorded(records) if records else confirm(image)
 
 
 def confirm(_: ClusterImage) -> Recorded:
-    """Nothing changes; once this is committed, the image is known to have been the newest."""
+    """Changes nothing; once this is committed, the image is known to have been the newest."""
     return Recorded((NoOpRecord(),))
 
 
@@ -84,7 +84,7 @@ class AclFilter:
                 raise _refused(f"the filter has an unknown {enum.__name__}: {value}")
 
     def fits(self, acl: AccessControlEntryRecord) -> bool:
-        """Whether the ACL is asked for."""
+        """True when the ACL is asked for."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self.operation in (Operation.ANY, acl.operation)
@@ -107,14 +107,14 @@ class AclFilter:
 
 
 def _contents(acl: AccessControlEntryRecord) -> tuple[object, ...]:
-    """All but its id."""
+    """Returns all but its id."""
     return (
         acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission_type
     )  # fmt: skip
 
 
 def fits_no_client(acl: AccessControlEntryRecord) -> bool:
-    """Whether its host is a name: it is compared with addresses, and not looked up. Kafka takes such an ACL without a word."""
+    """True when its host is a name, which is compared with addresses and not looked up. Kafka takes such an ACL without a word."""
     if acl.host == WILDCARD:
         return False
     try:

@@ -27,7 +27,7 @@ class Arrivals:
         self._unsure_until_ms = 0  # what was found at work is of unknown age until then
 
     def note(self, brokers: Mapping[int, BrokerImage], now_ms: int) -> None:
-        """The image has these brokers. None is forgotten: the first image of another controller in ZooKeeper mode has none."""
+        """Notes the image's brokers. None is forgotten: the first image of another controller in ZooKeeper mode has none."""
         self._serving = [node for node, broker in brokers.items() if not broker.is_fenced]
         for node in self._serving:
             epoch = brokers[node].broker_epoch
@@ -40,7 +40,7 @@ class Arrivals:
                 self._unsure_until_ms = now_ms + YOUNG_MS
 
     def young(self, now_ms: int) -> dict[int, int]:
-        """Those that serve for less than ``YOUNG_MS``, and came after others, each with its epoch: the lowest has come first."""
+        """Returns the brokers that serve for less than ``YOUNG_MS``, and came after others, with their epochs: the lowest came first."""
         since_ms = {node: self._since_ms[node][1] for node in self._serving}
         first_ms = min(since_ms.values(), default=0)
         latest_ms = first_ms if now_ms < self._unsure_until_ms else first_ms + TOGETHER_MS

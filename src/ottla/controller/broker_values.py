@@ -53,14 +53,14 @@ def _is_of_tls(key: str) -> bool:
 
 
 def _is_other(pair: str, config: BrokerConfig) -> bool:
-    """Whether the pair of listener and protocol is about a listener that is in use, and has another protocol than that one."""
+    """True when the pair of listener and protocol is about a listener in use that has another protocol."""
     name, _, protocol = (part.strip().upper() for part in pair.partition(":"))
     used = {listener.partition("://")[0].upper() for listener in config["listeners"]}
     return name in used | {other.upper() for other in config["controller.listener.names"] or ()} and protocol != _protocol(name, config)
 
 
 def _protocol(name: str, config: BrokerConfig) -> str:
-    """What the listener has spoken since the start."""
+    """Returns what the listener has spoken since the start."""
     pairs = (pair.partition(":") for pair in parse_list(config.static(PROTOCOLS)))
     return next((protocol.strip().upper() for other, _, protocol in pairs if other.strip().upper() == name), "PLAINTEXT")
 

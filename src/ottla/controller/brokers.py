@@ -82,7 +82,7 @@ class Registering(Leaving):
 
 
 def check_epoch(image: ClusterImage, broker_id: int, epoch: int) -> BrokerImage:
-    """The broker; BROKER_ID_NOT_REGISTERED, or STALE_BROKER_EPOCH for what an earlier process of the id says."""
+    """Returns the broker; BROKER_ID_NOT_REGISTERED, or STALE_BROKER_EPOCH for what an earlier process of the id says."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
@@ -99,7 +99,7 @@ def fencing(
     is_wanted: Callable[[], bool] = lambda: True,
     suspected: Suspected = lambda: (),
 ) -> Leaving:
-    """The sweep that fences the broker and takes it out of every ISR, for as long as ``is_wanted``.
+    """Returns the sweep that fences the broker and takes it out of every ISR, for as long as ``is_wanted``.
 
     The ``suspected`` lead only what no other can.
     """
@@ -114,13 +114,13 @@ def fencing(
 
 
 def unfencing(image: ClusterImage, broker_id: int, rules: RulesOf) -> Returning:
-    """The sweep that unfences the broker and lets it lead what no other could."""
+    """Returns the sweep that unfences the broker and lets it lead what no other could."""
     broker = image.brokers[broker_id]
     return Returning(broker, rules, BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED))
 
 
 def stopping(image: ClusterImage, broker_id: int, rules: RulesOf) -> Leaving:
-    """The broker is stopping: others lead what it led, where there are others."""
+    """Returns the sweep for a broker that is stopping: others lead what it led, where there are others."""
     epoch = image.brokers[broker_id].broker_epoch
 
     def first(image: ClusterImage) -> Sequence[Stored]:
@@ -135,7 +135,7 @@ def stopping(image: ClusterImage, broker_id: int, rules: RulesOf) -> Leaving:
 
 
 def unregistering(image: ClusterImage, broker_id: int, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
-    """How the broker leaves the cluster, every ISR and every ELR. BROKER_ID_NOT_REGISTERED when it never was in it."""
+    """Returns the sweep that takes the broker out of the cluster, every ISR and every ELR. BROKER_ID_NOT_REGISTERED for an unknown one."""
     known = image.brokers.get(broker_id)
     if known is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")

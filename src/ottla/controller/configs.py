@@ -72,7 +72,7 @@ class ConfigChange:
 def replace_configs(
     image: ClusterImage, resource_type: int, name: str, values: Mapping[str, str | None], *, config: BrokerConfig
 ) -> Recorded:
-    """The resource has exactly these values; KafkaError with the code that Kafka gives."""
+    """Replaces the resource's values by exactly these; KafkaError with the code that Kafka gives."""
     _check_resource(image, resource_type, name, config)
     wanted: dict[str, str] = {}
     for key, value in values.items():
@@ -85,7 +85,7 @@ def replace_configs(
 def change_configs(
     image: ClusterImage, resource_type: int, name: str, changes: Sequence[ConfigChange], *, config: BrokerConfig
 ) -> Recorded:
-    """The resource's values are changed one by one; KafkaError with the code that Kafka gives."""
+    """Changes the resource's values one by one; KafkaError with the code that Kafka gives."""
     _check_resource(image, resource_type, name, config)
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a config is listed twice")
@@ -105,7 +105,7 @@ def change_configs(
 
 
 def _edited(resource_type: int, change: ConfigChange, current: str | None, config: BrokerConfig) -> str:
-    """A list with parts added or taken away; it starts as what the resource has now, override or default."""
+    """Returns a list with parts added or taken away; it starts as what the resource has now, override or default."""
     key = _find(resource_type, change.name)
     if key is None:
         raise _unknown(resource_type, change.name)
@@ -233,7 +233,7 @@ def _find(resource_type: int, name: str) -> ConfigKey | None:
 
 
 def _unknown(resource_type: int, name: str) -> KafkaError:
-    """With the code that Kafka gives for this type of resource."""
+    """Returns the error, with the code that Kafka gives for this type of resource."""
     code = ErrorCode.INVALID_CONFIG if resource_type in (RESOURCE_TOPIC, RESOURCE_GROUP) else ErrorCode.INVALID_REQUEST
     hint = nearest(name, _KEYS[resource_type])
     return KafkaError(code, f"unknown config {name[:200]!r}" + (f"; did you mean {hint!r}?" if hint else ""))

@@ -15,7 +15,7 @@ REGISTRATION_SINCE: Final = 15
 
 
 def register_controller(image: ClusterImage, wanted: ControllerImage) -> Recorded:
-    """The controller is as it says; nothing to record when it is known so. UNSUPPORTED_VERSION below ``REGISTRATION_SINCE``."""
+    """Registers the controller as it describes itself; nothing to record if known so. UNSUPPORTED_VERSION below ``REGISTRATION_SINCE``."""
     level = image.features.get(METADATA_VERSION, 0)
     if level < REGISTRATION_SINCE:
         raise KafkaError(

@@ -30,7 +30,7 @@ TIME_MAX: Final = 2**63 - 1
 def create_token(
     image: ClusterImage, token_id: str, *, owner: str, requester: str, renewers: Sequence[str], now_ms: int, max_ms: int, renew_ms: int
 ) -> Recorded:
-    """The token is good for ``renew_ms``, and ``max_ms`` at most."""
+    """Creates a token, valid for ``renew_ms``, and ``max_ms`` at most."""
     if image.features.get(METADATA_VERSION, TOKENS_SINCE) < TOKENS_SINCE:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"delegation tokens need metadata.version {TOKENS_SINCE}")
     if len(renewers) > RENEWERS_MAX or max(map(len, (owner, requester, *renewers))) > PRINCIPAL_LENGTH_MAX:
@@ -47,13 +47,13 @@ def create_token(
 
 
 def renew_token(image: ClusterImage, token_id: str | None, asker: str, *, now_ms: int, renew_ms: int) -> Recorded:
-    """The token is good for ``renew_ms`` from now on, and not beyond its maximum."""
+    """Renews the token for ``renew_ms`` from now on, not beyond its maximum."""
     token = _of_asker(image, token_id, asker, now_ms)
     return _until(token, now_ms + renew_ms)
 
 
 def expire_token(image: ClusterImage, token_id: str | None, asker: str, *, now_ms: int, left_ms: int) -> Recorded:
-    """The token is good for ``left_ms`` from now on; it is removed when that is negative."""
+    """Lets the token expire in ``left_ms`` from now on; it is removed when that is negative."""
     token = _of_asker(image, token_id, asker, now_ms)
     if left_ms < 0:
         return Recorded((RemoveDelegationTokenRecord(token.token_id),))
@@ -61,14 +61,14 @@ def expire_token(image: ClusterImage, token_id: str | None, asker: str, *, now_m
 
 
 def remove_expired(image: ClusterImage, now_ms: int) -> Recorded:
-    """Some of the expired ones are removed."""
+    """Removes some of the expired tokens."""
     tokens = image.delegation_tokens.values()
     expired = (token.token_id for token in tokens if min(token.expiration_timestamp, token.max_timestamp) <= now_ms)
     return Recorded(tuple(RemoveDelegationTokenRecord(token_id) for token_id in islice(expired, REMOVED_MAX)))
 
 
 def is_known_to(token: DelegationTokenRecord, principal: str) -> bool:
-    """Whether the principal is the token's owner, who asked for it, or may renew it."""
+    """True when the principal is the token's owner, asked for it, or may renew it."""
     return principal in (token.owner, token.requester) or principal in token.renewers
 
 

@@ -33,7 +33,7 @@ class ElectionType(IntEnum):
 def elect_leader(
     image: ClusterImage, topic: str, index: int, kind: ElectionType, *, rules: TopicRules | None = None, offline: Collection[int] = ()
 ) -> Recorded:
-    """The election, or a KafkaError: ELECTION_NOT_NEEDED where the leader is who it should be.
+    """Returns the election, or raises a KafkaError: ELECTION_NOT_NEEDED where the right replica leads already.
 
     ``offline`` are brokers whose replicas are not up, though the image does not say so.
     """
@@ -60,7 +60,7 @@ def elect_leader(
 
 
 def is_imbalanced(image: ClusterImage, partition: PartitionImage, suspected: Container[int] = ()) -> bool:
-    """Whether the first replica does not lead, and could: it is in sync, up, and not suspected to be dead."""
+    """True when the first replica does not lead, and could: it is in sync, up, and not suspected to be dead."""
     preferred = partition.replicas[0]
     if partition.leader in (preferred, NO_LEADER) or preferred not in partition.isr or preferred in suspected:
         return False
@@ -68,7 +68,7 @@ def is_imbalanced(image: ClusterImage, partition: PartitionImage, suspected: Con
 
 
 def give_back(image: ClusterImage, topic: str, index: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """The first replica leads, if it does not, and could, and has been up for long enough; nothing to record otherwise."""
+    """Gives the lead to the first replica, if it does not lead, and could, and has been up for long enough; nothing to record otherwise."""
     found = image.topics.get(topic)
     partition = found.partitions.get(index) if found is not None else None
     if found is None or partition is None or not is_imbalanced(image, partition, suspected) or partition.replicas[0] in rules.young:
@@ -78,7 +78,7 @@ def give_back(image: ClusterImage, topic: str, index: int, *, rules: TopicRules,
 
 
 def elect_uncleanly(image: ClusterImage, topic: str, index: int, *, rules: TopicRules, suspected: Container[int] = ()) -> Recorded:
-    """A partition without a leader has one where its topic allows an unclean election and a replica is up; nothing to record otherwise."""
+    """Gives a partition a leader where its topic allows an unclean election and a replica is up; nothing to record otherwise."""
     found = image.topics.get(topic)
     partition = found.partitions.get(index) if found is not None else None
     if found is None or partition is None or not rules.may_be_unclean(topic):
@@ -99,7 +99,7 @@ class Elected:
 
 
 def elections_in(image: ClusterImage, records: Iterable[Stored]) -> Iterator[Elected]:
-    """The leaders that the records, decided over this image, give to its partitions."""
+    """Yields the leaders that the records, decided over this image, give to its partitions."""
     for record in records:
         if type(record) is not PartitionChangeRecord or record.leader < 0:
             continue
@@ -114,7 +114,7 @@ def elections_in(image: ClusterImage, records: Iterable[Stored]) -> Iterator[Ele
 
 
 def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, int], bool]) -> Recorded:
-    """A broker gives up the partitions that it leads and cannot serve, and takes those without a leader whose data it has and can serve.
+    """Gives up the partitions that a lone broker leads and cannot serve; takes the leaderless ones whose data it has and can serve.
 
     No other broker can lead them: there is one broker. A leader that resigns stays in the ISR as its last member, or becomes eligible
     where the cluster keeps eligible leader replicas.
@@ -134,7 +134,7 @@ def follow_replicas(image: ClusterImage, node: int, is_offline: Callable[[str, i
 
 
 def _led_by(leader: int, topic_id: bytes, index: int, partition: PartitionImage) -> PartitionChangeRecord:
-    """A replica that leads without having been in sync is then the only one in sync."""
+    """Returns the change of leader. A replica that leads without having been in sync is then the only one in sync."""
     record = PartitionChangeRecord(index, topic_id, leader=leader)
     if leader not in partition.isr:
         record.isr = [leader]

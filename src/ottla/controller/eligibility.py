@@ -13,7 +13,7 @@ from ottla.wire.schema import Stored
 
 
 def end_eligibility(image: ClusterImage, topic: str = "") -> list[Stored]:
-    """No replica stays eligible in the partitions of the topic that have an ISR; of all topics, for an empty name."""
+    """Ends all eligibility in the partitions of the topic that have an ISR; of all topics, for an empty name."""
     places, has_eligible, kept = image.index.with_elr, False, list[Stored]()
     for name in [topic] if topic else list(places):
         found = image.topics[name]

@@ -23,7 +23,7 @@ class FalseAlarms:
         self.untrusted: frozenset[int] = frozenset()
 
     def on_fenced(self, broker_id: int, epoch: int) -> None:
-        """The process that had this epoch was taken to be dead."""
+        """Notes that the process that had this epoch was taken to be dead."""
         self._suspected[broker_id] = epoch
 
     def on_unfenced(self, broker_id: int, epoch: int, now_ms: int) -> bool:

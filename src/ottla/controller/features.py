@@ -50,7 +50,7 @@ class FeatureUpdate:
 def first_features(
     image: ClusterImage, *, min_isr: int, levels: Mapping[str, int] | None = None, users: Sequence[UserScramCredentialRecord] = ()
 ) -> Recorded:
-    """What a controller records when it becomes active: the features of a new cluster, and what those ask for.
+    """Returns what a controller records when it becomes active: the features of a new cluster, and what those ask for.
 
     ``levels`` and ``users`` are what the cluster was formatted with; without levels, a new one has the highest ones.
     """
@@ -63,7 +63,7 @@ def first_features(
 def update_features(
     image: ClusterImage, updates: Sequence[FeatureUpdate], *, supported: Mapping[str, tuple[int, int]], min_isr: int
 ) -> Recorded:
-    """All levels are moved, or none: a KafkaError that names all features that are not known, or the first that cannot be moved.
+    """Moves all levels, or none: a KafkaError names all features that are not known, or the first that cannot be moved.
 
     A feature that is not known is off, and may be asked to be: so Kafka's tools switch off what a release did not have.
     """
@@ -85,7 +85,7 @@ def update_features(
 
 
 def _min_isr_for_elr(image: ClusterImage, levels: Sequence[FeatureLevelRecord], min_isr: int) -> list[ConfigRecord]:
-    """Who is eligible depends on min.insync.replicas, so that all brokers have the same: it is set for the cluster, and for no broker.
+    """Sets min.insync.replicas for the cluster, and for no broker: eligibility depends on it, so all brokers need the same value.
 
     ``min_isr`` is what the active controller was started with (KIP-966).
     """
@@ -110,7 +110,7 @@ def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str,
 
 
 def _check_others(image: ClusterImage, update: FeatureUpdate) -> None:
-    """Every node that is registered supports the level, whether it serves at the moment or not."""
+    """Checks that every registered node supports the level, whether it serves at the moment or not."""
     brokers = ((f"broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items())
     controllers = ((f"controller {controller_id}", controller.features) for controller_id, controller in image.controllers.items())
     for node, features in (*brokers, *controllers):

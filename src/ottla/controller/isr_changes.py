@@ -32,7 +32,7 @@ class WantedIsr:
 
 
 def alter_isr(image: ClusterImage, wanted: WantedIsr, *, rules: TopicRules) -> Recorded:
-    """The change; nothing to record where the ISR is so already. KafkaError with the code that the leader is answered."""
+    """Returns the change; nothing to record where the ISR is so already. KafkaError with the code that the leader is answered."""
     name, partition = _find(image, wanted)
     _check_epochs(wanted, partition)
     _check_members(image, wanted, partition)

@@ -38,7 +38,7 @@ LEVELS: Final[Mapping[str, int]] = {
 
 
 def level_of(release: str) -> int:
-    """The level of a release; what follows its second number is passed over, as Kafka does. INVALID_CONFIG for an unknown one."""
+    """Returns the level of a release; what follows its second number is passed over, as Kafka does. INVALID_CONFIG for an unknown one."""
     parts = release.split(".")
     level = LEVELS.get(release if len(parts) <= 2 else ".".join(parts[:2]))
     if level is None:
@@ -47,5 +47,5 @@ def level_of(release: str) -> int:
 
 
 def is_lossy(current: int, wanted: int) -> bool:
-    """Whether going down from one level to the other passes a level that changed records."""
+    """True when going down from one level to the other passes a level that changed records."""
     return any(wanted < level <= current for level in _CHANGED)

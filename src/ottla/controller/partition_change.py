@@ -58,14 +58,14 @@ class Target:
 
     @classmethod
     def of(cls, partition: PartitionImage, isr: Sequence[int], elr: Sequence[int] | None = None) -> Target:
-        """With another ISR, and else as it is."""
+        """Returns a target with another ISR, and else as the partition is."""
         return cls(partition.replicas, isr, elr, partition.adding, partition.removing)
 
 
 def without_replicas(
     topic_id: bytes, index: int, partition: PartitionImage, gone: Collection[int], rules: Rules, *, is_clean: bool = True
 ) -> PartitionChangeRecord | None:
-    """The change when these replicas no longer serve, and no new one does; None when nothing changes.
+    """Returns the change when these replicas no longer serve, and no new one does; None when nothing changes.
 
     ``is_clean`` is False for those who may have lost what they had: they are not eligible.
     """
@@ -86,7 +86,7 @@ def without_replicas(
 
 
 def _only_leave(partition: PartitionImage, isr: Sequence[int], rules: Rules) -> bool:
-    """Whether nothing but the ISR can change: so it is with most partitions of a broker that goes."""
+    """True when nothing but the ISR can change: so it is with most partitions of a broker that leaves."""
     leader = partition.leader
     return (
         leader in isr
@@ -99,7 +99,7 @@ def _only_leave(partition: PartitionImage, isr: Sequence[int], rules: Rules) -> 
 def with_isr(
     topic_id: bytes, index: int, partition: PartitionImage, isr: list[int], rules: Rules, *, has_recovered: bool = False
 ) -> PartitionChangeRecord | None:
-    """The change when the leader has found these to be in sync; None when nothing changes. It stays, unless it is removed now."""
+    """Returns the change when the leader has found these to be in sync; None when nothing changes. It stays, unless it is removed now."""
     assert partition.leader in isr, "the leader is in the ISR"
     record = change(topic_id, index, partition, Target.of(partition, isr), rules)
     if has_recovered:
@@ -109,14 +109,14 @@ def with_isr(
 
 
 def with_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
-    """The change that gives a partition without a leader one; None when none can lead, or one does."""
+    """Returns the change that gives a partition without a leader one; None when none can lead, or one does."""
     if partition.leader != NO_LEADER:
         return None
     return change(topic_id, index, partition, Target.of(partition, partition.isr, partition.elr), rules)
 
 
 def with_preferred_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
-    """The change that gives the partition to the first of its replicas; None where that one cannot lead, or does already."""
+    """Returns the change that gives the partition to the first of its replicas; None where that one cannot lead, or does already."""
     preferred = partition.replicas[0]
     if partition.leader == preferred or preferred in rules.suspected:
         return None
@@ -135,7 +135,7 @@ def change(
     ineligible: Container[int] = (),
     wanted: int = NO_LEADER,
 ) -> PartitionChangeRecord | None:
-    """The partition is as the target says, or completed, with the leader that follows, ``wanted`` if it can; None when nothing changes."""
+    """Returns the change to the target, completed if possible, with its leader, ``wanted`` if it can lead; None when nothing changes."""
     target = completed(target)
     isr, elr = list(target.isr), _eligible(partition, target, rules, ineligible)
     leader, is_unclean = _leader(partition, target.replicas, isr, elr, rules, wanted)
@@ -163,7 +163,7 @@ def change(
 
 
 def completed(target: Target) -> Target:
-    """Without the replicas that the reassignment removes, once all that it adds are in sync; unchanged before.
+    """Returns the target without the replicas that the reassignment removes, once all that it adds are in sync; unchanged before.
 
     Where it removes more than it adds, all that stay must be in sync, or the ISR would shrink for nothing.
     """
@@ -178,7 +178,7 @@ def completed(target: Target) -> Target:
 
 
 def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligible: Container[int]) -> list[int]:
-    """The replicas that are not in sync and have everything that was committed: they left an ISR that was too small to commit more."""
+    """Returns the replicas that are not in sync and have all committed records: they left an ISR that was too small to commit more."""
     if not _is_too_small(target.isr, target.replicas, rules):
         return []
     if target.elr is not None:
@@ -188,14 +188,14 @@ def _eligible(partition: PartitionImage, target: Target, rules: Rules, ineligibl
 
 
 def _is_too_small(isr: Sequence[int], replicas: Sequence[int], rules: Rules) -> bool:
-    """Nothing is committed under this ISR, so a replica that has everything now keeps it."""
+    """True when nothing is committed under this ISR, so that a replica that has everything now keeps it."""
     return not isr or (rules.has_elr and len(isr) < min(rules.min_isr, len(replicas)))
 
 
 def _leader(
     partition: PartitionImage, replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int], rules: Rules, wanted: int
 ) -> tuple[int, bool]:
-    """Who leads, and whether that may lose records."""
+    """Returns who leads, and whether that may lose records."""
     candidates = isr or elr
     for node in (wanted, partition.leader):
         if node in candidates and rules.is_up(node):
@@ -215,7 +215,7 @@ def _leader(
 
 
 def _last_known(partition: PartitionImage, leader: int, *, may_be_empty: bool) -> Sequence[int]:
-    """The last leader, while there is none; ``may_be_empty`` says whether to remember it: the ISR, or the next one, may be empty."""
+    """Returns the last leader, while there is none; ``may_be_empty``: remember it, for the ISR, or the next one, may be empty."""
     if leader != NO_LEADER or not may_be_empty:
         return ()
     return partition.last_known_elr or ((partition.leader,) if partition.leader != NO_LEADER else ())

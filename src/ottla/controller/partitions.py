@@ -22,7 +22,7 @@ def create_partitions(
     shift: int,
     absent: Collection[int] = (),
 ) -> Recorded:
-    """The topic has ``count`` partitions, the new ones placed as requested, or as ``placement`` does; KafkaError with Kafka's code."""
+    """Raises the topic to ``count`` partitions, the new ones placed as requested, or as ``placement`` does; KafkaError if refused."""
     topic = image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:80]!r} does not exist")

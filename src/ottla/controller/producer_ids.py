@@ -21,13 +21,13 @@ class AllocatedBlock:
 
 
 def allocate_block(image: ClusterImage, *, broker_id: int, broker_epoch: int) -> AllocatedBlock:
-    """For a broker of the cluster; STALE_BROKER_EPOCH for an earlier process of it, BROKER_ID_NOT_REGISTERED for any other."""
+    """Allocates a block for a broker; STALE_BROKER_EPOCH for an earlier process of it, BROKER_ID_NOT_REGISTERED for any other."""
     check_epoch(image, broker_id, broker_epoch)
     return next_block(image, broker_id=broker_id, broker_epoch=broker_epoch)
 
 
 def next_block(image: ClusterImage, *, broker_id: int, broker_epoch: int = -1) -> AllocatedBlock:
-    """For any broker that asks."""
+    """Allocates a block for any broker that asks."""
     block = range(image.next_producer_id, image.next_producer_id + BLOCK_SIZE)
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=block.stop)
     return AllocatedBlock(block, (record,))

@@ -37,7 +37,7 @@ class MatchType(IntEnum):
 
 
 def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], changes: Sequence[tuple[str, float | None]]) -> Recorded:
-    """The entity's quotas are set, or removed where the value is None; KafkaError INVALID_REQUEST that says why not."""
+    """Sets the entity's quotas, or removes them where the value is None; KafkaError INVALID_REQUEST says why not."""
     checked = check_entity(entity)
     keys = _IP_KEYS if checked[0][0] == IP else _CLIENT_KEYS
     current = image.quotas.get(checked, {})
@@ -59,7 +59,7 @@ def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], 
 
 
 def check_entity(entity: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity in its one form: users and client ids alone or together, addresses alone."""
+    """Returns the entity in its one form: users and client ids alone or together, addresses alone."""
     if not entity:
         raise _refused("an entity must have a user, a client id or an address")
     kinds = [kind for kind, _ in entity]

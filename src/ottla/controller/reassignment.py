@@ -20,7 +20,7 @@ from ottla.metadata.image import ClusterImage, PartitionImage
 def reassign(
     image: ClusterImage, topic: str, index: int, replicas: Sequence[int] | None, *, keeps_factor: bool, rules: TopicRules | None = None
 ) -> Recorded:
-    """The partition moves to these replicas; None cancels what is under way. KafkaError with the code that Kafka gives."""
+    """Moves the partition to these replicas; None cancels what is under way. KafkaError with the code that Kafka gives."""
     found, partition = find_partition(image, topic, index)
     known = rules or TopicRules(image)
     if replicas is None:
@@ -47,7 +47,7 @@ def _original(partition: PartitionImage) -> list[int]:
 
 
 def _moved(partition: PartitionImage, wanted: Sequence[int]) -> Target:
-    """A move that replaces another one goes on from where that is: who was still to be added, and is no longer wanted, is removed."""
+    """Returns the target of a move. One that replaces another goes on from there: unwanted replicas that were being added are removed."""
     removing = sorted(node for node in partition.replicas if node not in wanted)
     adding = sorted(node for node in wanted if node not in partition.replicas or node in partition.adding)
     return Target((*wanted, *removing), partition.isr, None, adding, removing)

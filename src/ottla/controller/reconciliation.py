@@ -28,7 +28,7 @@ class WithoutTheAbsent(Completing):
 
 
 def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
-    """How the broker is registered, fenced, under the epoch that it has; an earlier process of its id has left first."""
+    """Returns the sweep that registers the broker, fenced, under its epoch; an earlier process of its id has left first."""
     broker_id, epoch = broker.broker_id, broker.broker_epoch
 
     def is_wanted(image: ClusterImage) -> bool:

@@ -30,7 +30,7 @@ class Assigned:
 
 
 def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Place, bytes], *, rules: TopicRules) -> Assigned:
-    """The broker's replicas are in these directories.
+    """Assigns the broker's replicas to these directories.
 
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
     """
@@ -79,7 +79,7 @@ def _assigned(
 
 
 def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool], *, rules: TopicRules) -> Assigned:
-    """The broker's replicas are lost, or, if they were, are back. For a controller that knows nothing else of log directories."""
+    """Marks the broker's replicas as lost, or, if they were, as back. For a controller that knows nothing else of log directories."""
     changed: dict[Place, bytes] = {}
     for _, topic_id, index, partition in hosted_by(image, broker_id):
         is_now = lost.get((topic_id, index))
@@ -89,7 +89,7 @@ def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool
 
 
 def failing_directories(image: ClusterImage, broker: BrokerImage, failed: Collection[bytes], rules: RulesOf) -> Sweep | None:
-    """How the broker goes on without these directories; None when it does already."""
+    """Returns the sweep by which the broker goes on without these directories; None when it does already."""
     left = [directory for directory in broker.directories if directory not in failed]
     if len(left) == len(broker.directories) or not left:  # a broker without any is about to end
         return None

@@ -30,7 +30,7 @@ SCRAM_SINCE: Final = LEVELS["3.5-IV2"]
 def alter_credentials(
     image: ClusterImage, user: str, deletions: Sequence[ScramCredentialDeletion], upsertions: Sequence[ScramCredentialUpsertion]
 ) -> Recorded:
-    """One user's credentials are set and removed; KafkaError with Kafka's code, and nothing is changed."""
+    """Sets and removes one user's credentials; KafkaError with Kafka's code, and nothing is changed."""
     if image.features.get(METADATA_VERSION, SCRAM_SINCE) < SCRAM_SINCE:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"SCRAM users need metadata.version {SCRAM_SINCE}, the cluster has an older one")
     if not user:
@@ -60,7 +60,7 @@ def _record(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
 
 
 def credential_record(user: str, mechanism: int, salt: bytes, salted_password: bytes, iterations: int) -> UserScramCredentialRecord:
-    """What is kept of a salted password (RFC 5802). UNACCEPTABLE_CREDENTIAL when its length is not that of the mechanism's hash."""
+    """Returns what is kept of a salted password (RFC 5802). UNACCEPTABLE_CREDENTIAL when its length does not fit the mechanism's hash."""
     hash_name = _HASHES[mechanism]
     length = hashlib.new(hash_name).digest_size
     if len(salted_password) != length:
@@ -71,7 +71,7 @@ def credential_record(user: str, mechanism: int, salt: bytes, salted_password: b
 
 
 def users_of(image: ClusterImage) -> list[str]:
-    """All that have credentials, in order."""
+    """Returns all users that have credentials, in order."""
     return sorted({name for name, _ in image.scram_credentials})
 
 

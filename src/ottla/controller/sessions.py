@@ -45,19 +45,19 @@ class Sessions:
         self._sessions: dict[int, Session] = {}
 
     def begin(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """The broker has just registered, or this controller has just become active."""
+        """Starts a session: the broker has just registered, or this controller has just become active."""
         self._sessions[broker_id] = Session(epoch, now_ms)
 
     def end(self, broker_id: int) -> None:
-        """The broker is not expected to be heard from."""
+        """Ends the session: the broker is not expected to be heard from."""
         self._sessions.pop(broker_id, None)
 
     def end_all(self) -> None:
-        """This controller is no longer the active one."""
+        """Ends all sessions: this controller is no longer the active one."""
         self._sessions.clear()
 
     def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
-        """Whether that process has been heard from of late."""
+        """True when that process has been heard from of late."""
         session = self._sessions.get(broker_id)
         return session is not None and session.broker_epoch == epoch and now_ms - session.heard_ms < self._timeout_ms
 
@@ -72,7 +72,7 @@ class Sessions:
         return min((session.heard_ms + self._timeout_ms for session in self._sessions.values()), default=None)
 
     def hear(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """A heartbeat of the registered epoch has come."""
+        """Takes a heartbeat of the registered epoch."""
         session = self._sessions.get(request.broker_id)
         if session is None or session.broker_epoch != request.broker_epoch:
             session = self._sessions[request.broker_id] = Session(request.broker_epoch, now_ms)
@@ -80,13 +80,13 @@ class Sessions:
         session.metadata_offset = request.current_metadata_offset
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """The broker stops once the others know what the metadata log says at ``offset``; a later one takes its place."""
+        """Lets the broker stop once the others know what the metadata log says at ``offset``; a later one takes its place."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.shutdown_offset = max(session.shutdown_offset, offset)
 
     def standing_after(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, leads: bool, serving: Collection[int]) -> Standing:
-        """Where the heartbeat takes the broker. ``leads`` says whether it leads a partition; ``serving`` are the unfenced brokers."""
+        """Returns the broker's standing after the heartbeat. ``leads``: it leads a partition; ``serving`` are the unfenced brokers."""
         session = self._sessions[broker.broker_id]
         if broker.is_fenced:
             session.shutdown_offset = -1
@@ -102,11 +102,11 @@ class Sessions:
         return Standing.FENCED if request.want_fence else Standing.UNFENCED
 
     def has_caught_up(self, request: BrokerHeartbeatRequest) -> bool:
-        """Whether the broker knows at least of its registration. One that has followed nothing yet has no replica in its image."""
+        """True when the broker knows at least its registration. One that has followed nothing yet has no replica in its image."""
         offset = request.current_metadata_offset
         return offset >= 0 and offset >= self._registered_at(request.broker_id, request.broker_epoch)
 
     def _knows(self, broker_id: int, offset: int) -> bool:
-        """Whether the broker has followed the metadata log up to there, or need not: it stops, too."""
+        """True when the broker has followed the metadata log up to there, or need not: it stops, too."""
         session = self._sessions.get(broker_id)
         return session is None or session.shutdown_offset >= 0 or session.metadata_offset >= offset

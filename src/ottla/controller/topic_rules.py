@@ -44,7 +44,7 @@ class TopicRules:
         return self.image.topic_configs(topic).get(key) or self.image.broker_configs("").get(key)
 
     def of(self, topic: str, partition: PartitionImage, suspected: Container[int] = ()) -> Rules:
-        """The rules for one partition."""
+        """Returns the rules for one partition."""
         found = self._found.get(topic)
         if found is None:
             found = self._found[topic] = self.min_isr(topic), self.may_be_unclean(topic)
@@ -64,7 +64,7 @@ def is_serving(image: ClusterImage, node: int) -> bool:
 
 
 def may_lead(image: ClusterImage, partition: PartitionImage) -> IsUp:
-    """Whether the replica of a broker may lead."""
+    """Returns a test whether the replica of a broker may lead."""
     if not partition.directories:
         return lambda node: is_serving(image, node)
 
@@ -75,7 +75,7 @@ def may_lead(image: ClusterImage, partition: PartitionImage) -> IsUp:
 
 
 def has_directory(image: ClusterImage, partition: PartitionImage, node: int) -> bool:
-    """Whether the log directory of the broker's replica is up, as far as is known."""
+    """True when the log directory of the broker's replica is up, as far as is known."""
     if not partition.directories or node not in partition.replicas:
         return True
     directory = partition.directories[partition.replicas.index(node)]
@@ -86,17 +86,17 @@ def has_directory(image: ClusterImage, partition: PartitionImage, node: int) -> 
 
 
 def directory_of(partition: PartitionImage, node: int) -> bytes:
-    """In which log directory the replica of the broker is."""
+    """Returns the log directory of the broker's replica."""
     return partition.directories[partition.replicas.index(node)] if partition.directories else UNASSIGNED
 
 
 def is_lost(partition: PartitionImage, node: int) -> bool:
-    """Whether the broker's replica has lost its log directory."""
+    """True when the broker's replica has lost its log directory."""
     return bool(partition.directories) and partition.directories[partition.replicas.index(node)] == LOST
 
 
 def hosted_by(image: ClusterImage, node: int) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    """The partitions of ``partitions_of`` that have a replica on the broker; no others are looked at."""
+    """Yields the partitions of ``partitions_of`` that have a replica on the broker; no others are looked at."""
     return partitions_at(image.topics, image.index.of_broker(node))
 
 

@@ -48,7 +48,7 @@ class TopicCreation:
 def create_topic(
     image: ClusterImage, topic: NewTopic, *, config: BrokerConfig, topic_id: bytes, start: int, shift: int, absent: Collection[int] = ()
 ) -> TopicCreation:
-    """The creation, or a KafkaError with the code that Kafka gives. ``absent`` are brokers that will return, and are not registered."""
+    """Returns the creation, or raises a KafkaError with Kafka's code. ``absent`` brokers will return, and are not registered."""
     problem = topic_name_problem(topic.name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name[:80]!r}: {problem}")
@@ -77,7 +77,7 @@ class TopicDeletion:
 
 
 def delete_topic(image: ClusterImage, *, name: str | None, topic_id: bytes, config: BrokerConfig) -> TopicDeletion:
-    """By name, or by id when the name is None."""
+    """Deletes the topic by name, or by id when the name is None."""
     if not config["delete.topic.enable"]:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker")
     if name is None:
@@ -110,7 +110,7 @@ def _assignment(
 
 
 def brokers_for_replicas(image: ClusterImage, absent: Collection[int]) -> tuple[dict[int, str | None], dict[int, str | None]]:
-    """Those that serve, and those that are fenced, stopping or absent, with their racks."""
+    """Returns the brokers that serve, and the ones that are fenced, stopping or absent, with their racks."""
     fenced: dict[int, str | None] = dict.fromkeys(absent)
     fenced |= {broker.broker_id: broker.rack for broker in image.brokers.values()}
     serving = {node: fenced.pop(node) for node in list(fenced) if is_serving(image, node)}
@@ -130,7 +130,7 @@ def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[
 
 
 def find_partition(image: ClusterImage, topic: str, index: int) -> tuple[TopicImage, PartitionImage]:
-    """The topic and its partition; UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+    """Returns the topic and its partition; UNKNOWN_TOPIC_OR_PARTITION when there is none."""
     found = image.topics.get(topic)
     partition = found.partitions.get(index) if found is not None else None
     if found is None or partition is None:
@@ -149,7 +149,7 @@ def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[
 
 
 def new_partition(index: int, topic_id: bytes, nodes: list[int], image: ClusterImage) -> PartitionRecord:
-    """The record of a partition that did not exist before: all its replicas that are up and stay are in sync.
+    """Returns the record of a partition that did not exist before: all its replicas that are up and stay are in sync.
 
     INVALID_REPLICA_ASSIGNMENT when there is none: it could never have a leader.
     """

@@ -200,7 +200,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _consumer_heartbeat(self, command: ConsumerHeartbeat, now_ms: int) -> Decision:
-        """A classic group without members becomes a consumer group by the first one that joins that way."""
+        """Takes a heartbeat. The first member that joins so makes a consumer group of a classic group without members."""
         known = self._groups.get(command.group_id)
         if known is None or not command.member_id:
             return self._consumer.heartbeat(command, now_ms)
@@ -336,7 +336,7 @@ class GroupCoordinator:
         )
 
     def _tombstones(self, group: ClassicGroup | ConsumerGroup) -> list[StoredRecord]:
-        """The group itself, which is empty, no longer exists."""
+        """Returns the tombstones of the group, which is empty."""
         return group.tombstones() if isinstance(group, ConsumerGroup) else self._group_tombstone(group.group_id)
 
     def _group_tombstone(self, group_id: str) -> list[StoredRecord]:
@@ -348,7 +348,7 @@ def _error_of_unknown(group_id: str) -> ErrorCode:
 
 
 def _sent_away(group: ClassicGroup) -> Iterator[tuple[int, Any]]:
-    """The members that wait for each other join again, in the consumer group."""
+    """Yields answers that send waiting members away, to join again in the consumer group."""
     for member in group.members.values():
         if member.join_token is not None:
             yield member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)

@@ -134,13 +134,13 @@ def answer(token: int, value: Any) -> Decision:
 
 
 def _renewed(group: Group, member_id: str, now_ms: int) -> tuple[Timer, ...]:
-    """A commit is a sign of life of a classic member; members of consumer groups have their heartbeats alone."""
+    """Renews a classic member's session: a commit is a sign of life. Members of consumer groups have their heartbeats alone."""
     member = group.members.get(member_id) if isinstance(group, ClassicGroup) else None
     return () if member is None or member.is_waiting else (session_timer(group.group_id, member, now_ms),)
 
 
 def _error_of_new(command: CommitOffsets) -> ErrorCode:
-    """A consumer that is no member makes the group with its first commit."""
+    """Returns the error of a commit that would make the group: a consumer that is no member may."""
     if command.generation_id > NO_GENERATION:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return _error_of_name(command.group_id)

@@ -30,7 +30,7 @@ class RetainedGroup(Protocol):
         ...
 
     def read_topics(self) -> frozenset[str] | None:
-        """The topics that members read, whose offsets do not grow old; None when all are kept."""
+        """Returns the topics that members read, whose offsets do not grow old; None when all are kept."""
         ...
 
 
@@ -42,7 +42,7 @@ class CommittedOffsets:
         self.pending = PendingOffsets()
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """It counts at once, over what is pending."""
+        """Applies the offset, which counts at once, over what is pending."""
         if value is not None:
             self._by_group.setdefault(key.group, {})[key.topic, key.partition] = value
             self.pending.supersede(key.group, (key.topic, key.partition))
@@ -54,12 +54,12 @@ class CommittedOffsets:
             self._by_group.pop(key.group, None)
 
     def end(self, producer_id: int, *, is_commit: bool) -> None:
-        """The producer's transaction has ended."""
+        """Ends the producer's transaction."""
         for key, value in self.pending.end(producer_id, is_commit=is_commit):
             self._by_group.setdefault(key.group, {})[key.topic, key.partition] = value
 
     def dismantle(self) -> Iterator[None]:
-        """All is given up, one offset at a time."""
+        """Gives up all, one offset at a time."""
         yield from self.pending.dismantle()
         while self._by_group:
             _, offsets = self._by_group.popitem()
@@ -74,7 +74,7 @@ class CommittedOffsets:
     def fetch(
         self, group_id: str, topics: tuple[tuple[str, int], ...] | None, *, require_stable: bool = False
     ) -> tuple[CommittedOffset, ...]:
-        """With ``require_stable``, UNSTABLE_OFFSET_COMMIT in place of each offset that an open transaction may change."""
+        """Returns the offsets; with ``require_stable``, UNSTABLE_OFFSET_COMMIT for each that an open transaction may change."""
         offsets = self._by_group.get(group_id, {})
         wanted = tuple(offsets) if topics is None else topics
         unstable = frozenset(self.pending.places(group_id)) if require_stable else frozenset()
@@ -91,18 +91,18 @@ class CommittedOffsets:
                 yield StoredRecord(OffsetCommitKey(group_id, topic, partition), value)
 
     def tombstones_of_group(self, group_id: str) -> list[StoredRecord]:
-        """Everything that the group has committed, or is about to, is deleted."""
+        """Returns tombstones of everything that the group has committed, or is about to."""
         return [_tombstone(group_id, *place) for place in self._places(group_id)]
 
     def _places(self, group_id: str) -> dict[tuple[str, int], None]:
         return dict.fromkeys(self._by_group.get(group_id, ())) | dict.fromkeys(self.pending.places(group_id))
 
     def tombstones_of_partitions(self, group_id: str, partitions: set[tuple[str, int]]) -> list[StoredRecord]:
-        """What the group has committed for the partitions, or is about to, is deleted."""
+        """Returns tombstones of what the group has committed for the partitions, or is about to."""
         return [_tombstone(group_id, *place) for place in self._places(group_id) if place in partitions]
 
     def tombstones_of_topics(self, topics: frozenset[str]) -> list[StoredRecord]:
-        """Everything that was committed for the topics, or is about to be, is deleted."""
+        """Returns tombstones of everything that was committed for the topics, or is about to be."""
         return [
             _tombstone(group_id, topic, partition)
             for group_id in self.groups()
@@ -111,7 +111,7 @@ class CommittedOffsets:
         ]
 
     def tombstones_of_expired(self, group: RetainedGroup, *, now_ms: int, retention_ms: int) -> list[StoredRecord]:
-        """What the group has committed too long ago is deleted, but where something is pending."""
+        """Returns tombstones of what the group has committed too long ago, except where something is pending."""
         read = group.read_topics()
         if read is None:
             return []
@@ -125,7 +125,7 @@ class CommittedOffsets:
         ]
 
     def count(self, group_id: str) -> int:
-        """How many partitions the group has committed something for, or is about to."""
+        """Returns how many partitions the group has committed something for, or is about to."""
         return len(self._places(group_id))
 
 

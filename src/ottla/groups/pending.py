@@ -31,20 +31,20 @@ class PendingOffsets:
         at_place[producer_id] = value
 
     def supersede(self, group_id: str, place: Place) -> None:
-        """Something newer was committed for the partition."""
+        """Notes that something newer was committed for the partition."""
         at_place = self._of_group.get(group_id, {}).get(place)
         if at_place is not None:
             for producer_id in at_place:
                 at_place[producer_id] = None
 
     def drop(self, group_id: str, place: Place) -> None:
-        """The partition was deleted: nothing is pending for it."""
+        """Drops what is pending for the partition, which was deleted."""
         at_place = self._of_group.get(group_id, {}).get(place)
         for producer_id in list(at_place or ()):
             self._remove(producer_id, group_id, place)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """The producer's transaction has ended; what counts of it. What is older at these partitions no longer counts."""
+        """Ends the producer's transaction; returns what counts of it. What is older at these partitions no longer counts."""
         counting = []
         for group_id, place in list(self._of_producer.get(producer_id, ())):
             at_place = self._of_group[group_id][place]
@@ -69,7 +69,7 @@ class PendingOffsets:
             del self._of_group[group_id]
 
     def places(self, group_id: str) -> list[Place]:
-        """Where the group has something pending."""
+        """Returns where the group has something pending."""
         return list(self._of_group.get(group_id, ()))
 
     def groups(self) -> list[str]:
@@ -77,7 +77,7 @@ class PendingOffsets:
         return list(self._of_group)
 
     def dismantle(self) -> Iterator[None]:
-        """All is given up, a small piece at a time."""
+        """Gives up all, a small piece at a time."""
         while self._of_producer:
             _, places = self._of_producer.popitem()
             while places:

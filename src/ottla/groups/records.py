@@ -50,7 +50,7 @@ def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
-    """The record; None for a record type that is not ours. DecodeError for damaged bytes and versions of the future."""
+    """Returns the record; None for a foreign record type. DecodeError for damaged bytes and versions of the future."""
     record_type, key_body = _prefixed(key)
     if record_type not in _TYPES:
         return None

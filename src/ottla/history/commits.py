@@ -36,7 +36,7 @@ class _Found:
         self.low = min((offset, *self.open))
 
     def refuse(self, offset: int) -> None:
-        """It may have been made all the same: what was refused can be found."""
+        """Notes a refused commit, which may have been made all the same: it can be found."""
         self._close(offset)
 
     def _close(self, offset: int) -> None:
@@ -72,7 +72,7 @@ class Commits:
                     continue  # it may take effect at any later time
 
     def end(self, transaction: str, *, is_commit: bool) -> None:
-        """What it has committed counts, or never will."""
+        """Ends the transaction: what it has committed counts, or never will."""
         for place, offset in self._of_transaction.pop(transaction, ()):
             at = self._at[place]
             if is_commit:
@@ -82,7 +82,7 @@ class Commits:
                 at.attempted[offset] -= 1
 
     def found(self, operation: Operation) -> Iterator[tuple[str, Partition, str]]:
-        """The anomalies of what a group was found to have: kind, partition and text."""
+        """Yields the anomalies of what a group was found to have: kind, partition and text."""
         key = operation.process, operation.group
         if operation.type == "invoke":
             self._asked[key] = {partition: found.low for (group, partition), found in self._at.items() if group == operation.group}

@@ -26,14 +26,14 @@ Reads = Mapping[str, Mapping[str, Read]]
 
 
 def circles(reads: Reads) -> Iterator[list[str]]:
-    """One shortest circle of each group of transactions that are all after each other; each transaction has read from the next one."""
+    """Yields one shortest circle of each group of transactions that are all after each other; each has read from the next one."""
     for group in _groups(reads):
         if len(group) > 1:
             yield _shortest(reads, group)
 
 
 def _groups(reads: Reads) -> Iterator[set[str]]:
-    """The strongly connected parts (Tarjan), without recursion: a history may have long chains."""
+    """Yields the strongly connected parts (Tarjan), without recursion: a history may have long chains."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -68,7 +68,7 @@ def _groups(reads: Reads) -> Iterator[set[str]]:
 
 
 def _shortest(reads: Reads, group: set[str]) -> list[str]:
-    """Through the first of them by name, so that the same history gives the same circle."""
+    """Returns a shortest circle through the first of them by name, so that the same history gives the same circle."""
     start = min(group)
     came_from: dict[str, str] = {}
     queue = deque([start])

@@ -32,7 +32,7 @@ class LogView:
     acknowledged: list[Acknowledged] = field(default_factory=list)
 
     def place(self, offset: int, value: Value) -> tuple[Value, int | None]:
-        """The value is at the offset: another one that was said to be there (else the same), and another place of the value."""
+        """Places the value at the offset. Returns another one that was said to be there (else the same), and another place of the value."""
         known = self.values.setdefault(offset, value)
         place = None if value is None else self.places.setdefault(value, offset)
         return known, None if place == offset else place

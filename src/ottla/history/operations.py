@@ -52,7 +52,7 @@ _decoder = msgspec.json.Decoder(Operation)
 
 
 def read_history(lines: Iterable[bytes]) -> Iterator[Operation]:
-    """The events of a file; blank lines are passed over. HistoryError for one that cannot be read."""
+    """Yields the events of a file; blank lines are passed over. HistoryError for one that cannot be read."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

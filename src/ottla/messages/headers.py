@@ -42,7 +42,7 @@ def decode_request_header_start(frame: memoryview) -> tuple[int, int, int]:
 
 
 def decode_request_header(frame: memoryview, *, is_flexible: bool) -> tuple[RequestHeader, int]:
-    """The header and the position of the body."""
+    """Returns the header and the position of the body."""
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
         position = 10
@@ -90,7 +90,7 @@ def encode_response_header(correlation_id: int, *, is_flexible: bool) -> bytes:
 
 
 def decode_response_header(frame: memoryview, *, is_flexible: bool) -> tuple[int, int]:
-    """The correlation id and the position of the body."""
+    """Returns the correlation id and the position of the body."""
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         return correlation_id, skip_tags(frame, 4, len(frame)) if is_flexible else 4

@@ -29,7 +29,7 @@ class Api:
     flexible: int
 
     def is_flexible(self, version: int) -> bool:
-        """Whether requests of this version have header v2."""
+        """True when requests of this version have header v2."""
         return version >= self.flexible
 
     def has_flexible_response_header(self, version: int) -> bool:

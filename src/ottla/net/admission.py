@@ -53,7 +53,7 @@ class RateGate:
             self._bucket.spend(1, self.rate, self.rate, now_ms, is_strict=False)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until the next one may come; 0 when it may come now."""
+        """Returns how long until the next one may come; 0 when it may come now."""
         if self.rate >= UNLIMITED:
             return 0
         return self._bucket.spend(0, self.rate, self.rate, now_ms, is_strict=False)[0]
@@ -70,7 +70,7 @@ class Admission:
         self.set_limits(limits)
 
     def set_limits(self, limits: AdmissionLimits) -> None:
-        """From now on these hold. Connections beyond them stay, but for ``is_above_maximum``."""
+        """Sets the limits. Connections beyond them stay, except for ``is_above_maximum``."""
         self._limits = limits
         self._rate = RateGate(limits.creation_rate)
         self._listener_rates = {name: RateGate(self._of(name).creation_rate) for name in self._counts}
@@ -80,7 +80,7 @@ class Admission:
         self._ip_rates = rates
 
     def ip_pause_ms(self, ip: str, now_ms: int) -> int:
-        """The address opens connections too fast: how long until it may open one again; 0 when this one was not too fast."""
+        """Returns how long an address that opens connections too fast must wait; 0 when this one was not too fast."""
         rate = self._ip_rates.get(ip, self._ip_rates.get(None))
         if rate is None:
             return 0
@@ -103,11 +103,11 @@ class Admission:
         return self._is_protected(listener) or self.count < self._limits.connections
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """How long the rates delay the next connection to this listener."""
+        """Returns how long the rates delay the next connection to this listener."""
         return max(self._rate.wait_ms(now_ms), self._listener_rates[listener].wait_ms(now_ms))
 
     def admitted(self, listener: str, ip: str, now_ms: int) -> bool:
-        """The connection counts. False when its address has too many: then it is to be closed, which counts it out again."""
+        """Counts the connection. False when its address has too many: then it is to be closed, which counts it out again."""
         self._rate.take(now_ms)
         self._listener_rates[listener].take(now_ms)
         self._counts[listener] += 1
@@ -122,7 +122,7 @@ class Admission:
             self._by_ip[ip] -= 1
 
     def is_above_maximum(self) -> bool:
-        """The protected listener has taken more than there is: a connection of another listener is to go."""
+        """True when the protected listener has taken more than there is: a connection of another listener is to be ended."""
         others = self.count - self._counts.get(self._limits.protected_listener or "", 0)
         return self.count > self._limits.connections and others > 0 and self._limits.protected_listener is not None
 

@@ -46,7 +46,7 @@ class Share:
         return self.received + self.kept
 
     def receive(self, received: int, missing: int) -> None:
-        """So much of the frame that is being received is there; all of it, and it is no longer counted, with nothing missing."""
+        """Notes how much of the frame that is being received is there; a complete frame is no longer counted, with nothing missing."""
         if self.has_ended:
             return
         is_complete = missing == 0
@@ -72,7 +72,7 @@ class Share:
         self._memory.worked(count)
 
     def end(self) -> None:
-        """The connection holds nothing from now on, whatever is reported for it later."""
+        """Ends the share: the connection holds nothing from now on, whatever is reported for it later."""
         self.begin_work(-self.work)
         self.has_ended = True
         held, self.received, self.missing, self.kept = self.held, 0, 0, 0
@@ -111,11 +111,11 @@ class RequestMemory:
         """``is_full`` has changed."""
 
     def share(self, on_wait: Callable[[], None], on_end: Callable[[], None]) -> Share:
-        """A connection's; ``on_wait`` is called when it is to be read or not, ``on_end`` when it is to end."""
+        """Returns a connection's share; ``on_wait`` is called when it is to be read or not, ``on_end`` when it is to end."""
         return Share(self, on_wait, on_end)
 
     def changed(self, share: Share, added: int, *, is_settled: bool = False) -> None:
-        """What the share holds has changed by so much."""
+        """Notes that what the share holds has changed by so much."""
         self.held += added
         if share.held:
             self._shares[share] = None
@@ -145,7 +145,7 @@ class RequestMemory:
             self.on_full()
 
     def look(self) -> None:
-        """Who was let go on and has not completed its frame in time ends."""
+        """Ends connections that were let go on and have not completed their frame in time."""
         now_ms = self._now_ms()
         for share in list(self._shares):
             if share.allowed_ms >= 0 and now_ms - share.allowed_ms >= COMPLETE_MS:

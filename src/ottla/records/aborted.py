@@ -32,7 +32,7 @@ class AbortedTransactions:
         self._producer_ids: set[int] = set()  # whose aborted transaction has started and not ended
 
     def admits(self, data: Buffer, at: int, header: BatchHeader) -> bool:
-        """Whether the batch at byte ``at`` of ``data`` belongs to no aborted transaction."""
+        """True when the batch at byte ``at`` of ``data`` belongs to no aborted transaction."""
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
             self._producer_ids.add(self._coming.pop().producer_id)
         if not header.is_transactional or header.producer_id not in self._producer_ids:

@@ -118,7 +118,7 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``. DecodeError when it is incomplete, or plainly not of a v2 batch."""
+    """Returns the header at ``position``. DecodeError when it is incomplete, or plainly not of a v2 batch."""
     if position < 0 or len(data) - position < HEADER_SIZE:
         raise DecodeError(f"a batch header has {HEADER_SIZE} bytes, {len(data) - position} are left at byte {position}")
     header = BatchHeader(*HEADER.unpack_from(data, position))
@@ -132,7 +132,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def has_valid_crc(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the whole batch is there and its CRC fits."""
+    """True when the whole batch is there and its CRC fits."""
     end = position + header.size_bytes
     return end <= len(data) and crc32c(memoryview(data)[position + CRC_START : end]) == header.crc
 
@@ -154,7 +154,7 @@ def iterate_batches(data: Buffer, position: int = 0, *, check_crc: bool = False)
 
 
 def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...]:
-    """The header's 13 numbers, when ``view`` is exactly one good batch; by header and CRC only, records are not opened.
+    """Returns the header's 13 numbers, when ``view`` is exactly one good batch; by header and CRC only, records are not opened.
 
     ``from_client`` adds what only clients must keep: base offset 0, no attribute that only brokers set. Errors:
     CORRUPT_MESSAGE (length, CRC), INVALID_RECORD (magic, counts, sequences, control, attributes, more than one batch),
@@ -208,12 +208,12 @@ def _refuse(view: memoryview, header: tuple[int, ...], *, from_client: bool) -> 
 
 
 def stamp(view: memoryview | bytearray, *, base_offset: int, leader_epoch: int) -> None:
-    """The batch has its place in the log. The CRC does not cover these bytes and stays."""
+    """Writes the batch's place in the log. The CRC does not cover these bytes and stays."""
     _PREFIX.pack_into(view, 0, base_offset, len(view) - LENGTH_OVERHEAD, leader_epoch)
 
 
 def stamp_log_append_time(view: memoryview | bytearray, *, now_ms: int) -> None:
-    """All records of the batch have the time ``now_ms``; the CRC is recomputed."""
+    """Gives all records of the batch the time ``now_ms``; the CRC is recomputed."""
     (attributes,) = _ATTRIBUTES.unpack_from(view, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(view, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     _LONG.pack_into(view, _MAX_TIMESTAMP_AT, now_ms)
@@ -221,11 +221,11 @@ def stamp_log_append_time(view: memoryview | bytearray, *, now_ms: int) -> None:
 
 
 def set_max_timestamp(view: memoryview | bytearray, timestamp_ms: int) -> None:
-    """The header says that this is the largest time; the CRC is written again."""
+    """Writes this as the largest time into the header, and the CRC again."""
     _LONG.pack_into(view, _MAX_TIMESTAMP_AT, timestamp_ms)
     write_crc(view)
 
 
 def write_crc(view: memoryview | bytearray) -> None:
-    """The CRC fits the bytes as they are."""
+    """Writes the CRC of the bytes as they are."""
     _CRC.pack_into(view, _CRC_AT, crc32c(memoryview(view)[CRC_START:]))

@@ -34,7 +34,7 @@ class BatchBuilder:
         self._max_timestamp = -1
 
     def append(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = (), *, timestamp_ms: int) -> int:
-        """The record is in the batch; the bytes of the batch so far, as they are without compression."""
+        """Appends the record. Returns the bytes of the batch so far, as they are without compression."""
         self._reach(timestamp_ms)
         self._records += encode_record(timestamp_ms - self._base_timestamp, self._count, key, value, headers)
         self._count += 1
@@ -100,7 +100,7 @@ class BatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytearray:
-        """The complete batch; the builder can be used again."""
+        """Builds the complete batch; the builder can be used again."""
         assert self._count > 0, "a batch has at least one record"
         attributes = codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
         payload = compress(codec, self._records)
@@ -115,7 +115,7 @@ class BatchBuilder:
 
 
 def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
-    """The batch with only these of its records; its offsets, epochs, producer and codec stay.
+    """Builds the batch with only these of its records; its offsets, epochs, producer and codec stay.
 
     Without records it is a header alone, which still says what its producer's last sequence and offset were.
     ``delete_horizon_ms`` takes the place of the base timestamp and is marked in the attributes (KIP-534); one that is there stays.

@@ -80,7 +80,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The bytes that were compressed. DecodeError when they are malformed, or more than ``limit``."""
+    """Returns the bytes that were compressed. DecodeError when they are malformed, or more than ``limit``."""
     if codec == Codec.NONE:
         return bytes(data)
     view = memoryview(data)
@@ -109,7 +109,7 @@ class _Spares:
         self._spares: list[bytearray] = []
 
     def lend(self, size: int) -> bytearray:
-        """At least so many bytes with any content, until they are given back."""
+        """Lends at least so many bytes with any content, until they are given back."""
         try:
             spare = self._spares.pop()
         except IndexError:
@@ -207,7 +207,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 
 
 def _word(data: memoryview, position: int, size: int = 4) -> int:
-    """A little-endian number; DecodeError where the data ends before it does."""
+    """Returns a little-endian number; DecodeError where the data ends before it does."""
     if position + size > len(data):
         raise DecodeError(f"compressed data ends at byte {len(data)}, inside a frame")
     return int.from_bytes(data[position : position + size], "little")
@@ -229,7 +229,7 @@ def _decompress_lz4(data: memoryview, limit: int) -> bytes:
 
 
 def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """Where the frame ends, and the most bytes that its blocks can hold; 0 for an empty or a skippable one."""
+    """Returns where the frame ends, and the most bytes that its blocks can hold; 0 for an empty or a skippable one."""
     magic = _word(data, position)
     if magic & ~0xF == _SKIPPABLE_MAGIC:
         return _skip(data, position), 0
@@ -254,7 +254,7 @@ def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _zstd_bound(data: memoryview) -> int:
-    """The most bytes that the blocks of all frames can hold."""
+    """Returns the most bytes that the blocks of all frames can hold."""
     position, bound = 0, 0
     if not data:
         raise DecodeError("zstd data is empty")

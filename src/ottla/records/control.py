@@ -42,7 +42,7 @@ REMOVED_MARKER: Final = EndMarker(is_commit=True, coordinator_epoch=-1)
 
 
 def control_type_of(record: Record) -> int:
-    """The type of a control batch's record; a number that ``ControlType`` lacks is a newer broker's and is skipped by readers."""
+    """Returns the type of a control batch's record; a number that ``ControlType`` lacks is a newer broker's and is skipped by readers."""
     if record.key is None or len(record.key) < _KEY.size:
         raise DecodeError("a control record's key has a version and a type of two bytes each")
     version, number = _KEY.unpack_from(record.key)
@@ -52,7 +52,7 @@ def control_type_of(record: Record) -> int:
 
 
 def end_marker_of(record: Record) -> EndMarker | None:
-    """The end of a transaction; None for other control records."""
+    """Returns the end of a transaction; None for other control records."""
     kind = control_type_of(record)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None

@@ -8,6 +8,6 @@ from ottla.ports import Buffer
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """The checksum of ``data``; ``value`` is that of the bytes before it."""
+    """Returns the checksum of ``data``; ``value`` is that of the bytes before it."""
     result: int = iscsi(data, value)
     return result

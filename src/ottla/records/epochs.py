@@ -52,12 +52,12 @@ class EpochCache:
         return True
 
     def start_of(self, epoch: int) -> int | None:
-        """Where the epoch starts; None when it is not among those known."""
+        """Returns where the epoch starts; None when it is not known."""
         index = bisect_right(self._epochs, epoch) - 1
         return self._start_offsets[index] if index >= 0 and self._epochs[index] == epoch else None
 
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch at or below ``epoch`` and where it ended; ``(-1, -1)`` for an epoch newer than all known.
+        """Returns the largest epoch at or below ``epoch`` and where it ended; ``(-1, -1)`` for an epoch newer than all known.
 
         An epoch older than all known ends where the log's first one starts, and is answered under its own number.
         """
@@ -69,12 +69,12 @@ class EpochCache:
         return (epoch if higher == 0 else self._epochs[higher - 1]), self._start_offsets[higher]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote ``offset``; -1 when it is before the first entry."""
+        """Returns the epoch that wrote ``offset``; -1 when it is before the first entry."""
         index = bisect_right(self._start_offsets, offset)
         return NO_EPOCH if index == 0 else self._epochs[index - 1]
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Nothing is known of offsets from ``end_offset`` on. True when that removed something."""
+        """Forgets offsets from ``end_offset`` on. True when that removed something."""
         count = len(self._epochs)
         while self._epochs and self._start_offsets[-1] >= end_offset:
             self._epochs.pop()

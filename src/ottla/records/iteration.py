@@ -42,18 +42,18 @@ class RecordColumns(NamedTuple):
 
 
 def iterate_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """The records of the batch at ``position``, decompressed to at most ``limit`` bytes. The CRC is not looked at."""
+    """Returns the records of the batch at ``position``, decompressed to at most ``limit`` bytes. The CRC is not looked at."""
     return list(walk_records(data, position, limit=limit))
 
 
 def walk_records(data: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """As ``iterate_records``, some at a time: a batch of many small records costs no memory for all of them."""
+    """Yields as ``iterate_records``, some at a time: a batch of many small records costs no memory for all of them."""
     header = read_header(data, position)
     return _decode(_decompressed(data, position, header, limit), header)
 
 
 def read_columns(data: Buffer, position: int, header: BatchHeader, *, start: int) -> RecordColumns:
-    """The records with offsets from ``start`` on of the batch at ``position``, as columns."""
+    """Returns the records with offsets from ``start`` on of the batch at ``position``, as columns."""
     payload = _decompressed(data, position, header, DECOMPRESSED_BYTES_MAX)
     columns, end = _some_columns(payload, 0, header.count, header, start - header.base_offset)
     check_end(payload, end, header)
@@ -78,7 +78,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _some_columns(data: bytes, position: int, count: int, header: BatchHeader, first_delta: int) -> tuple[RecordColumns, int]:
-    """Of the ``count`` records at ``position`` those with offset deltas from ``first_delta`` on; and the position after them all."""
+    """Returns the records with offset deltas from ``first_delta`` on among the ``count`` at ``position``; and the position after all."""
     last_delta = header.last_offset_delta
     columns = RecordColumns([], [], [], [], [])
     position = decode_columns(

@@ -33,7 +33,7 @@ def _chosen(wanted: str) -> ModuleType:
 
 
 def _loaded() -> ModuleType | None:
-    """None where it cannot be: it is of another machine, or this interpreter takes no modules of its kind."""
+    """Returns the module; None where it cannot be loaded: it is of another machine, or this interpreter takes no such modules."""
     try:
         return importlib.import_module(COMPILED)
     except ImportError:
@@ -41,7 +41,7 @@ def _loaded() -> ModuleType | None:
 
 
 def _is_current(compiled: ModuleType, folder: Path) -> bool:
-    """Whether it was compiled for the reference in the directory, and from the source there, if that is there."""
+    """True when it was compiled for the reference in the directory, and from the source there, if that is there."""
     if hashlib.sha256((folder / "plain_kernel.py").read_bytes()).hexdigest() != compiled.SOURCE_SHA256:
         return False
     sources = [folder / "c" / name for name in C_SOURCES]

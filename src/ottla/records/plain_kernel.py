@@ -129,7 +129,7 @@ MISSHAPEN: Final = -3
 
 
 def check_records(data: bytes, position: int, count: int, first_delta: int) -> tuple[int, int, int, int]:
-    """Whether the next ``count`` records are complete and numbered ``first_delta``, ``first_delta + 1`` and so on.
+    """Checks that the next ``count`` records are complete and numbered ``first_delta``, ``first_delta + 1`` and so on.
 
     The position after them, the smallest and the largest time delta, and how many have no key. In place of the position GARBAGE
     when a record's length is none that the data has, MISCOUNTED when the data ends before the last record, or a record has
@@ -205,7 +205,7 @@ def check_records(data: bytes, position: int, count: int, first_delta: int) -> t
 
 
 def _checked_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """As ``_varint``; a malformed or incomplete number is -1."""
+    """Returns as ``_varint``; a malformed or incomplete number is -1."""
     try:
         return _varint(data, position, first)
     except (IndexError, DecodeError):
@@ -213,7 +213,7 @@ def _checked_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _pass_headers(data: bytes, position: int, count: int, end: int) -> int:
-    """The position after the headers; -1 when they are incomplete."""
+    """Returns the position after the headers; -1 when they are incomplete."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
     if count & 1 or count > end - position:
@@ -236,7 +236,7 @@ def _pass_headers(data: bytes, position: int, count: int, end: int) -> int:
 
 
 def _headers(data: bytes, position: int, count: int, end: int) -> tuple[Headers, int]:
-    """The headers and the position after them; ``count`` is the first byte of their number."""
+    """Returns the headers and the position after them; ``count`` is the first byte of their number."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
     if count & 1 or count > end - position:  # it is twice the number, and a header has at least two lengths
@@ -269,7 +269,7 @@ def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The still zig-zag number of at most 32 bits whose first byte was ``first``, and the position after it."""
+    """Returns the still zig-zag number of at most 32 bits whose first byte was ``first``, and the position after it."""
     byte = data[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1
@@ -283,7 +283,7 @@ def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _varlong(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The number of at most 64 bits whose first byte was ``first``, and the position after it."""
+    """Returns the number of at most 64 bits whose first byte was ``first``, and the position after it."""
     zigzag = first & 0x7F
     shift = 0
     byte = first
@@ -306,7 +306,7 @@ def _bad_length(what: str, zigzag: int, left: int) -> DecodeError:
 def encode_record(
     time_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> bytes:
-    """One record, its length included; the differences are those to the batch's base timestamp and base offset."""
+    """Returns one record, its length included; the differences are to the batch's base timestamp and base offset."""
     body = b"\0%b%b%b%b%b%b%b" % (
         varint(time_delta),
         varint(offset_delta),
@@ -388,5 +388,5 @@ _NULL: Final = _encode_varint(-1)
 
 
 def varint(value: int) -> bytes:
-    """A zig-zag varint."""
+    """Returns a zig-zag varint."""
     return _SMALL[value] if 0 <= value < 4096 else _encode_varint(value)

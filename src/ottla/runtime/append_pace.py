@@ -28,18 +28,18 @@ class AppendPace:
         self._stalled_until_ns = 0
 
     def is_quick(self, size_bytes: int) -> bool:
-        """Whether an append of this size is expected to take ``QUICK_NS`` at most."""
+        """True when an append of this size is expected to take ``QUICK_NS`` at most."""
         return size_bytes * self._ns_per_byte <= QUICK_NS and time.monotonic_ns() >= self._stalled_until_ns
 
     def wrote(self, size_bytes: int, took_ns: int) -> None:
-        """An append was processor time for so long."""
+        """Notes that an append took processor time for so long."""
         ns_per_byte = took_ns / size_bytes
         if ns_per_byte < self._ns_per_byte:
             ns_per_byte = self._ns_per_byte + (ns_per_byte - self._ns_per_byte) / _WEIGHT
         self._ns_per_byte = ns_per_byte
 
     def wrote_on_loop(self, size_bytes: int, took_ns: int) -> None:
-        """As ``wrote``, of an append that all others waited for, whatever it waited for itself."""
+        """Notes as ``wrote``, of an append that all others waited for, whatever it waited for itself."""
         self.wrote(size_bytes, took_ns)
         if took_ns > STALLED_NS:
             self._stalled_until_ns = time.monotonic_ns() + STALL_NS

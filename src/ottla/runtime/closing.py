@@ -27,7 +27,7 @@ class Closer:
             self._thread.start()
 
     def close(self, descriptor: int) -> None:
-        """At once, unless the file has lost its name, and there is a thread to which it can be left."""
+        """Closes at once, unless the file has lost its name, and there is a thread to which it can be left."""
         if self._thread is None or os.fstat(descriptor).st_nlink > 0:
             os.close(descriptor)
         else:

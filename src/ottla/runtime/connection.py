@@ -205,7 +205,7 @@ class RealConnection:
             self._loop.remove_writer(self._socket)
 
     def _warm_head(self) -> None:
-        """A worker reads the next window of the region at the head; then sending continues."""
+        """Has a worker read the next window of the region at the head; then sending continues."""
         region = self._out[0]
         assert isinstance(region, RealFileRegion), "only file regions can be cold"
         length = min(region.length, WINDOW_BYTES)
@@ -235,7 +235,7 @@ class RealConnection:
         self._out.popleft()
 
     def _send_gathered(self) -> None:
-        """One vectored send of the head of the queue, up to the next large or cold region."""
+        """Sends the head of the queue in one vectored send, up to the next large or cold region."""
         out = self._out
         flags = 0
         gathered: list[Buffer] = []
@@ -300,7 +300,7 @@ class RealConnection:
 
 
 def _warm_end(region: RealFileRegion) -> int:
-    """Up to where the region is cached, window by window, as far as it would be sent at once."""
+    """Returns up to where the region is cached, window by window, as far as it would be sent at once."""
     position, end = region.offset, region.offset + min(region.length, SENDFILE_BYTES_MAX)
     while position < end and is_warm(region.file.descriptor, position, min(WINDOW_BYTES, end - position)):
         position += WINDOW_BYTES
@@ -308,7 +308,7 @@ def _warm_end(region: RealFileRegion) -> int:
 
 
 def _bytes_of(region: RealFileRegion) -> bytes | bytearray | None:
-    """A small region's bytes; None when they are cold."""
+    """Returns a small region's bytes; None when they are cold."""
     is_known_warm = region.offset < region.warm_end
     data = region.read() if is_known_warm else read_if_warm(region.file.descriptor, region.offset, region.length)
     if data is not None and len(data) != region.length:

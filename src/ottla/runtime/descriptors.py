@@ -16,7 +16,7 @@ KEPT_FROM_PARTITIONS: Final = 256
 
 
 def raise_limit() -> None:
-    """The process may have as many open files as the system allows without privileges (the hard limit)."""
+    """Raises the limit of open files to what the system allows without privileges (the hard limit)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -26,19 +26,19 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """How many files may be open at once. As descriptors are the lowest free numbers, each is below it."""
+    """Returns how many files may be open at once. As descriptors are the lowest free numbers, each is below it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
 def usable(kept: int) -> int:
-    """The first descriptor that is kept. Of few descriptors, less is kept: half of them at most."""
+    """Returns the first descriptor that is kept. Of few descriptors, less is kept: half of them at most."""
     allowed = limit()
     return allowed - min(kept, allowed // 2 * kept // KEPT_FROM_PARTITIONS)
 
 
 def lowest_free() -> int:
-    """The next descriptor there will be: about how many are open."""
+    """Returns the next descriptor there will be: about how many are open."""
     try:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

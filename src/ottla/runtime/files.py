@@ -54,7 +54,7 @@ class RealFileRegion:
         return os.pread(self.file.descriptor, self.length, self.offset)
 
     def windows(self, length: int) -> Iterator[RealFileRegion]:
-        """The same bytes as regions of at most ``length``."""
+        """Yields the same bytes as regions of at most ``length``."""
         end = self.offset + self.length
         return (RealFileRegion(self.file, start, min(length, end - start)) for start in range(self.offset, end, length))
 
@@ -103,7 +103,7 @@ class RealFile:
             raise
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int) -> None:
-        """The rare case: more buffers than one call takes, or a short write (a disk that is nearly full)."""
+        """Writes the rest in the rare case of more buffers than one call takes, or a short write (a disk that is nearly full)."""
         for start in range(0, len(buffers), IOV_MAX):
             rest = [memoryview(buffer) for buffer in buffers[start : start + IOV_MAX]]
             while rest:
@@ -130,7 +130,7 @@ class RealFile:
         await self._hop(lambda: os.fdatasync(self.descriptor))
 
     async def close(self) -> None:
-        """Nothing to wait for: the descriptor is closed with the object, when the last region has let go of it."""
+        """Waits for nothing: the descriptor is closed with the object, when the last region has let go of it."""
 
     async def _hop(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -301,7 +301,7 @@ def _make_private(path: str) -> None:
 
 
 def _mode_in(folder: str) -> int:
-    """Of a new file: only users that may read its directory may read it."""
+    """Returns the mode of a new file: only users that may read its directory may read it."""
     try:
         return 0o644 & (os.stat(folder).st_mode | 0o600)
     except FileNotFoundError:
@@ -309,7 +309,7 @@ def _mode_in(folder: str) -> int:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """None where nothing is. ``os.path.exists`` would say the same of what a failing disk does not show."""
+    """Returns the status; None where nothing is. ``os.path.exists`` would say the same of what a failing disk does not show."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -22,7 +22,7 @@ _REFUSED: Final = (400, 401, 403)
 
 
 async def fetch(wanted: Download) -> bytes:
-    """The document. OSError when there is none, or it is longer, or comes too slowly."""
+    """Returns the document. OSError when there is none, or it is longer, or comes too slowly."""
     return await asyncio.to_thread(_fetch, wanted)
 
 

@@ -40,7 +40,7 @@ class Paths:
 
 
 def chosen(text: str) -> Paths:
-    """As the words of the variable say. ValueError for others, and for two that exclude each other."""
+    """Returns the paths by the words of the variable. ValueError for others, and for two that exclude each other."""
     words = frozenset(filter(None, text.split(",")))
     known: set[str] = set().union(*_CHOICES)
     if words - known:

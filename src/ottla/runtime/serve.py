@@ -87,7 +87,7 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnSt
 
 
 async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
-    """Whether it serves. One that was asked to stop before that, as while it waits for a quorum, ends like one that was killed."""
+    """Returns whether it serves. A broker that is asked to stop before, as while it waits for a quorum, ends like a killed one."""
     starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

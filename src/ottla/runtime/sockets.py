@@ -92,7 +92,7 @@ class RealListener:
         self._watch()
 
     def _watch(self) -> None:
-        """The socket is watched for new connections unless the listener is paused or closed."""
+        """Watches the socket for new connections unless the listener is paused or closed."""
         is_wanted = not self._is_paused and not self._is_starved
         if is_wanted == self._is_watched or self._socket.fileno() < 0:
             return
@@ -119,7 +119,7 @@ class RealNetwork:
         self._contexts: dict[int, tuple[TlsClient, ssl.SSLContext]] = {}
 
     def renew_receive_buffer(self) -> None:
-        """The old one is used again when nothing looks at it."""
+        """Renews the buffer; the old one is used again when nothing looks at it."""
         memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
         self.receive_buffer = memoryview(memory)
         self._memory.take_back(memory)
@@ -142,7 +142,7 @@ class RealNetwork:
         try_handshake(server, client)
 
     def _client_context(self, tls: TlsClient) -> ssl.SSLContext:
-        """One for all connections of the same settings: reading certificates takes milliseconds."""
+        """Returns one context for all connections of the same settings: reading certificates takes milliseconds."""
         found = self._contexts.get(id(tls))
         if found is None or found[0] is not tls:
             if len(self._contexts) >= CONTEXTS_MAX:

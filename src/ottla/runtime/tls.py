@@ -72,7 +72,7 @@ def try_handshake(server: TlsServer, client: TlsClient) -> None:
 
 
 def problem_of(error: Exception) -> TlsError:
-    """What went wrong in a handshake, for logs and for who connects."""
+    """Returns what went wrong in a handshake, for logs and for the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(f"the peer's certificate is refused: {error.verify_message}")
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or str(error)
@@ -122,7 +122,7 @@ def _load_keys(context: ssl.SSLContext, keys: TlsKeys) -> None:
 
 @contextlib.contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """The name of a file that is on no disk."""
+    """Yields the name of a file that is on no disk."""
     if not hasattr(os, "memfd_create"):
         raise ValueError("keys of TLS need Linux: this system has no files in memory")
     descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)

@@ -72,7 +72,7 @@ class TlsConnection(RealConnection):
             self._loop.call_soon(self._read_plain)
 
     def pause_reading(self) -> None:
-        """Before the handshake is done it is not the handler's bytes that are read."""
+        """Pauses; before the handshake is done it is not the handler's bytes that are read."""
         if self._has_hands or self._closing:
             super().pause_reading()
         else:
@@ -129,7 +129,7 @@ class TlsConnection(RealConnection):
         self._go_on()
 
     def _go_on(self) -> None:
-        """The handshake is done: what was to be sent meanwhile is, unless the connection was closed for it."""
+        """Sends what was to be sent during the handshake, which is done, unless the connection was closed for it."""
         if self.is_closed:
             return
         if self._is_paused:
@@ -141,7 +141,7 @@ class TlsConnection(RealConnection):
         return TlsPeer(subject_of(certificate) if certificate else None, self._ssl.version() or "", cipher[0] if cipher else "")
 
     def _read_plain(self) -> None:
-        """The handler has all that is decrypted, unless it does not want more."""
+        """Hands the handler all that is decrypted, unless it does not want more."""
         while not self.is_closed and not self._is_paused and not self._closing:
             into = self._into
             view = self._network.plain_buffer if into is None else into
@@ -160,7 +160,7 @@ class TlsConnection(RealConnection):
         return None if self.is_closed else handler.room()
 
     def _decrypt_into(self, view: memoryview) -> tuple[int, bool]:
-        """How much was decrypted, and whether there is no more for now; the connection may have ended."""
+        """Returns how much was decrypted, and whether there is no more for now; the connection may have ended."""
         filled = 0
         read: Callable[[int, memoryview], int] = self._ssl.read  # type: ignore[assignment]  # with a buffer it returns a count
         try:
@@ -183,7 +183,7 @@ class TlsConnection(RealConnection):
         return filled, False
 
     def _end_in_order(self) -> None:
-        """The peer has said goodbye."""
+        """Ends the connection: the peer has said goodbye."""
         if not self.is_closed:
             self._say_goodbye()
             self._end(None)
@@ -237,7 +237,7 @@ class TlsConnection(RealConnection):
             self._end(None)
 
     def _seal(self) -> None:
-        """Some of what is to be sent is sealed: a few pieces, and what is small gathered to one of them."""
+        """Seals some of what is to be sent: a few pieces, and what is small gathered to one of them."""
         out = self._out
         for _ in range(SEALED_AT_ONCE):
             if not out:
@@ -280,7 +280,7 @@ class TlsConnection(RealConnection):
             self._sealed_bytes += len(data)
 
     def _send_sealed(self) -> None:
-        """All of it; BlockingIOError when the socket takes no more."""
+        """Sends all of it; BlockingIOError when the socket takes no more."""
         sealed = self._sealed
         while sealed:
             sent = self._socket.sendmsg(list(sealed)[: 2 * SEALED_AT_ONCE])
@@ -316,7 +316,7 @@ class TlsConnection(RealConnection):
             self._send_sealed()
 
     def _fail(self, error: Exception | None) -> None:
-        """The connection ends; a handshake that was going on has failed."""
+        """Ends the connection; a handshake that was going on has failed."""
         if self.is_closed:
             return
         on_handshake, self._on_handshake = self._on_handshake, None

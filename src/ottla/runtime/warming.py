@@ -25,12 +25,12 @@ _PIECE_BYTES: Final = 128 * 1024
 
 
 def is_warm(descriptor: int, offset: int, length: int) -> bool:
-    """The first and the last byte are cached. In a file that is read in order, what is between them then is, too."""
+    """True when the first and the last byte are cached. In a file that is read in order, what is between them then is, too."""
     return _is_cached(descriptor, offset) and (length <= 1 or _is_cached(descriptor, offset + length - 1))
 
 
 def read_if_warm(descriptor: int, offset: int, length: int) -> bytes | bytearray | None:
-    """The bytes, if all are cached or the file ends before them; None when the disk would have to be asked."""
+    """Returns the bytes, if all are cached or the file ends before them; None when the disk would have to be asked."""
     if PATHS.counts_as_cold:
         return None
     if PATHS.nowait is None:

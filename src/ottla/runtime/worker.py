@@ -127,7 +127,7 @@ class Worker:
 
 
 def read_frame(stream: IO[bytes]) -> bytes:
-    """The next complete frame. EOFError when the stream ends before or in it."""
+    """Returns the next complete frame. EOFError when the stream ends before or in it."""
     length = stream.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:
         raise EOFError

@@ -85,7 +85,7 @@ def _pace(bytes_per_second: float) -> Pace:
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Returns the result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as stop:

@@ -59,7 +59,7 @@ class ZooKeeper:
         return session
 
     def _tls_handler(self, tls: port.Tls) -> Any:
-        """The files are read for each session: they may have been replaced. While they cannot be used, it is done as before."""
+        """Reads the files for each session: they may have been replaced. While they cannot be used, the former ones are."""
         try:
             self._contexts[tls] = tls_context(tls)
         except KafkaError as error:
@@ -118,7 +118,7 @@ class KazooSession:
         client.add_listener(self._on_state)
 
     async def opened(self) -> None:
-        """The session has started. NotAuthorizedError when the credentials are refused."""
+        """Waits until the session has started. NotAuthorizedError when the credentials are refused."""
         self._client.start_async()
         await self._open
 
@@ -184,7 +184,7 @@ class KazooSession:
         return error if known is None else known(path)
 
     def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
-        """One of its own for each call: kazoo keeps them in a set."""
+        """Returns a watcher of its own for each call: kazoo keeps them in a set."""
         return None if watch is None else lambda event: self._cross(lambda: None if self._is_closed else watch())
 
     async def create(self, path: str, data: bytes = b"", *, is_ephemeral: bool = False, acl: Sequence[Access] = OPEN_ACCESS) -> None:

@@ -45,7 +45,7 @@ class SecurePort:
     trust_store: Path
 
     def lines(self) -> list[str]:
-        """Of the server's configuration: clients must show a certificate."""
+        """Returns lines of the server's configuration: clients must show a certificate."""
         return [
             f"secureClientPort={self.port}",
             "secureClientPortAddress=127.0.0.1",
@@ -82,7 +82,7 @@ class ZooKeeperServer:
         return None if self._process is None else self._process.pid
 
     def spawn(self) -> None:
-        """Its process has started. JavaMissingError without a Java, or without the jars."""
+        """Starts the process. JavaMissingError without a Java, or without the jars."""
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         lines = [
@@ -113,7 +113,7 @@ class ZooKeeperServer:
             )
 
     def start(self) -> None:
-        """It serves."""
+        """Starts the server, and waits until it serves."""
         self.spawn()
         self.wait_until_it_serves()
 
@@ -127,7 +127,7 @@ class ZooKeeperServer:
             time.sleep(PAUSE_SECONDS)
 
     def kill(self) -> None:
-        """It is gone at once; what it had acknowledged is on disk."""
+        """Kills the server at once; what it had acknowledged is on disk."""
         if self._process is not None:
             assert self._process.stdin is not None, "it has a pipe"
             self._process.stdin.close()
@@ -136,7 +136,7 @@ class ZooKeeperServer:
 
 
 def four_letters(host: str, port: int, word: str) -> str:
-    """What the server answers to one of its four-letter words; empty when it does not."""
+    """Returns what the server answers to one of its four-letter words; empty when it does not."""
     try:
         with socket.create_connection((host, port), 2) as connection:
             connection.sendall(word.encode("ascii"))

@@ -53,7 +53,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def tls_handler(context: ssl.SSLContext, on_problem: Callable[[str], None]) -> Any:
-    """For one client of kazoo. ``on_problem`` is called in kazoo's thread with why a connection could not be made."""
+    """Returns a handler for one client of kazoo. ``on_problem`` is called in kazoo's thread with why a connection could not be made."""
     from kazoo.handlers.threading import SequentialThreadingHandler
 
     class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -72,7 +72,7 @@ def tls_handler(context: ssl.SSLContext, on_problem: Callable[[str], None]) -> A
             return made
 
         def select(self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None) -> Any:
-            """What is decrypted already is ready to be read, though nothing more may come on the socket."""
+            """Selects, and adds what is decrypted already, though nothing more may come on the socket."""
             ready = [found for found in rlist if isinstance(found, ssl.SSLSocket) and found.pending()]
             if not ready:
                 return super().select(rlist, wlist, xlist, timeout)

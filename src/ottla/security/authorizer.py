@@ -32,7 +32,7 @@ class Asker(NamedTuple):
 
 
 def allowed_operations(tables: AclTables, asker: Asker, resource_type: int, name: str, *, otherwise: bool) -> int:
-    """The operations that are allowed on the resource, as a bit field. ``otherwise`` holds where no ACL covers the resource."""
+    """Returns the operations that are allowed on the resource, as a bit field. ``otherwise`` holds where no ACL covers the resource."""
     allowed = denied = 0
     is_covered = False
     cells = tables.cells
@@ -53,7 +53,7 @@ def allowed_operations(tables: AclTables, asker: Asker, resource_type: int, name
 
 
 def is_allowed_anywhere(tables: AclTables, asker: Asker, operation: Operation, resource_type: ResourceType) -> bool:
-    """Whether there is a name of a resource of that type with which the operation is allowed, as far as ACLs tell (KIP-679).
+    """True when some name of a resource of that type exists with which ACLs allow the operation (KIP-679).
 
     Where one denies it for every name, no; else a pattern that allows it counts unless one that is as wide, or wider, denies it.
     """
@@ -81,7 +81,7 @@ def is_allowed_anywhere(tables: AclTables, asker: Asker, operation: Operation, r
 
 
 def java_host(host: str) -> str:
-    """An address as Java writes it, which is how ACLs name it: IPv6 with all its groups and without a zone. Other text stays as it is."""
+    """Returns an address as Java writes it, and ACLs name it: IPv6 with all its groups and without a zone. Other text stays as it is."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -95,7 +95,7 @@ def java_host(host: str) -> str:
 
 
 def _said(cell: Cell, asker: Asker) -> list[Grants]:
-    """What the cell says of who asks."""
+    """Returns what the cell says of the caller."""
     if type(cell) is tuple:
         principal, host, _ = asker
         return [

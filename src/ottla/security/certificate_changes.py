@@ -34,7 +34,7 @@ def check_change(old: TlsKeys, new: TlsKeys, *, may_change_subject: bool, may_lo
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
-    """The subject's alternative names of an X.509 certificate in DER, each as it is encoded. DecodeError for what is none."""
+    """Returns the subject's alternative names of an X.509 certificate in DER, each as it is encoded. DecodeError for what is none."""
     fields = Der(Der(Der(certificate).take(_SEQUENCE)).take(_SEQUENCE))
     if fields.tag == _VERSION:
         fields.take(_VERSION)

@@ -24,11 +24,11 @@ class ClientExchange(Protocol):
     def first(self) -> bytes: ...
 
     def work(self, token: bytes) -> Callable[[], object] | None:
-        """What is to be done before ``step``, away from the loop; None where that takes no time."""
+        """Returns what is to be done before ``step``, away from the loop; None where that takes no time."""
         ...
 
     def step(self, token: bytes) -> bytes | None:
-        """The next token; None when the server's was the last one, and right. Refusal when it was wrong."""
+        """Returns the next token; None when the server's was the last one, and right. Refusal when it was wrong."""
         ...
 
 
@@ -43,7 +43,7 @@ class Credentials:
         self._salted: tuple[bytes, int, bytes] | None = None  # for which salt and count, and what it is
 
     def begin(self, nonce: Callable[[], str]) -> ClientExchange:
-        """A new exchange; ``nonce`` is asked for where the mechanism needs one."""
+        """Returns a new exchange; ``nonce`` is asked for where the mechanism needs one."""
         scram = ScramMechanism.named(self.mechanism)
         if scram is None:
             return _OneMessage(self.mechanism, plain_token(self.name, self._password))
@@ -69,7 +69,7 @@ class OAuthCredentials:
         self._token = Secret("")
 
     def take(self, token: object) -> None:
-        """What was given. Refusal for what no header can have."""
+        """Takes what was given. Refusal for what no header can have."""
         if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token or " " in token:
             raise Refusal("sasl_oauth_token has not given a token: a text without spaces is expected")
         self._token = Secret(token)

@@ -20,7 +20,7 @@ _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 
 
 def subject_of(certificate: bytes) -> str:
-    """Of an X.509 certificate in DER. DecodeError for what is none."""
+    """Returns the subject of an X.509 certificate in DER. DecodeError for what is none."""
     body = Der(Der(certificate).take(_SEQUENCE)).take(_SEQUENCE)
     fields = Der(body)
     if fields.tag == _VERSION:
@@ -32,7 +32,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def name_of(encoded: bytes) -> str:
-    """Of the contents of a Name in DER."""
+    """Returns the text of a Name's contents in DER."""
     sets = []
     names = Der(encoded)
     while not names.is_empty:
@@ -60,7 +60,7 @@ def _attribute(kind: str, tag: int, value: bytes, encoded: bytes) -> str:
 
 
 def _oid(data: bytes) -> str:
-    """The dotted form."""
+    """Returns the dotted form."""
     numbers: list[int] = []
     value = 0
     for byte in data:
@@ -92,7 +92,7 @@ class Der:
         return -1 if self.is_empty else self._data[self._position]
 
     def take(self, tag: int) -> bytes:
-        """The contents of the next value."""
+        """Returns the contents of the next value."""
         if self.tag != tag:
             raise DecodeError(f"a DER value of tag {self.tag} where {tag} is due")
         return self.any()[1]

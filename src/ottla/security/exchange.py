@@ -85,7 +85,7 @@ class Session:
     """Of the delegation token that began it: it ends with that."""
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Whether a handshake is one, or a request out of place (KIP-368)."""
+        """True when a handshake is one, and not a request out of place (KIP-368)."""
         return self.ends_ms is not None and now_ms - self.began_ms >= AGAIN_MS_MIN
 
 
@@ -126,7 +126,7 @@ class Exchange:
         self.state = State.ASKED_IN_VAIN if is_refused and asked_once else State.ASKED
 
     def on_handshake(self, mechanism: str, version: int) -> bool:
-        """The mechanism is chosen; False, and the exchange has failed, when it is not offered.
+        """Chooses the mechanism; False, and the exchange has failed, when it is not offered.
 
         Refusal when a session would change its mechanism, or its messages' form.
         """
@@ -146,7 +146,7 @@ class Exchange:
         return True
 
     def on_token(self, token: bytes, now_ms: int) -> Answer:
-        """The server's next token; ``session`` is there when it was the last. Refusal, and the exchange has failed, for a wrong one."""
+        """Returns the server's next token; ``session`` is there when it was the last. Refusal, and the exchange has failed, if wrong."""
         assert self._server is not None, "a mechanism was chosen"
         try:
             answer = self._server.step(token)

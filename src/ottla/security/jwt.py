@@ -66,7 +66,7 @@ class SigningKey:
 
 
 def parse_key_set(data: bytes) -> list[SigningKey]:
-    """The keys of a JWKS that can have signed tokens; others are passed over. INVALID_CONFIG for what is no key set, or has none."""
+    """Returns the keys of a JWKS that can have signed tokens; others are passed over. INVALID_CONFIG for no key set, or an empty one."""
     try:
         found = json.loads(data)
         listed = found["keys"]
@@ -131,7 +131,7 @@ class UnknownKeyError(Refusal):
 
 
 def verified(token: str, keys: Sequence[SigningKey], expected: Expected, now_ms: int) -> Claims:
-    """What the token says. Refusal when none of the keys has signed it, or it is not good now, not for this cluster, or nobody's."""
+    """Returns what the token says. Refusal when no key has signed it, or it is not valid now, not for this cluster, or nobody's."""
     if len(token) > TOKEN_LENGTH_MAX:
         raise Refusal(f"a token of {len(token)} characters")
     parts = token.split(".")

@@ -46,7 +46,7 @@ def kind_of(data: bytes) -> str | None:
 
 
 def open_store(data: bytes, password: Secret | None, key_password: Secret | None) -> OpenedStore:
-    """Of a file for which ``kind_of`` is not None. ``key_password`` is the key's where it is not the store's."""
+    """Opens a file for which ``kind_of`` is not None. ``key_password`` is the key's where it is not the store's."""
     try:
         if data.startswith(_MAGIC_JKS):
             return _Jks(data, password, key_password).opened()

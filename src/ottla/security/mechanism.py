@@ -32,7 +32,7 @@ class ServerMechanism(Protocol):
     """One client's exchange, at the server."""
 
     def step(self, token: bytes) -> Answer:
-        """What follows the client's token. Refusal when the client is not let in."""
+        """Returns what follows the client's token. Refusal when the client is not let in."""
         ...
 
 
@@ -43,9 +43,9 @@ class Offer(Protocol):
     def mechanisms(self) -> Sequence[str]: ...
 
     def begin(self, mechanism: str) -> ServerMechanism:
-        """A new exchange by one of the mechanisms."""
+        """Returns a new exchange by one of the mechanisms."""
         ...
 
     def session_ms(self, mechanism: str) -> int:
-        """How long a session lasts before the client authenticates again; 0 without a limit."""
+        """Returns how long a session lasts before the client authenticates again; 0 without a limit."""
         ...

@@ -55,5 +55,5 @@ def _is_extension(pair: str) -> bool:
 
 
 def oauth_token(token: Secret) -> bytes:
-    """The one message of a client."""
+    """Returns the one message of a client."""
     return f"n,,{_SEPARATOR}auth=Bearer {token.reveal()}{_SEPARATOR}{_SEPARATOR}".encode()

@@ -43,5 +43,5 @@ class PlainServer:
 
 
 def plain_token(name: str, password: Secret) -> bytes:
-    """The one message of a client."""
+    """Returns the one message of a client."""
     return b"\0".join((b"", name.encode(), password.reveal().encode()))

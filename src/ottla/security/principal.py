@@ -23,7 +23,7 @@ class Principal:
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """The principal of a text: its type ends at the first colon. INVALID_REQUEST for a part that is missing."""
+        """Returns the principal of a text: its type ends at the first colon. INVALID_REQUEST for a part that is missing."""
         kind, colon, name = text.partition(":")
         if not (kind and colon and name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text[:100]!r} is no principal: a type and a name are expected, as in User:alice")

@@ -167,7 +167,7 @@ class ScramServer:
         return Answer(last, user.name, first.name, user.remaining_ms)
 
     def _decoy(self, name: str) -> ScramCredential:
-        """The same for the same name, until the process ends."""
+        """Returns a decoy, the same for the same name, until the process ends."""
         seed = hmac.digest(self._decoy_key, name.encode(), "sha512")
         length = hashlib.new(self._mechanism.hash_name).digest_size
         key = (hmac.digest(seed, b"key", "sha512"))[:length]
@@ -191,7 +191,7 @@ class ScramClient:
         return b"n,," + self._bare.encode()
 
     def challenge(self, token: bytes) -> ScramChallenge:
-        """What the server asks for. Refusal when it is no answer to ``first``, or asks for too much."""
+        """Returns what the server asks for. Refusal when it is no answer to ``first``, or asks for too much."""
         text = _text_of(token)
         attributes = _attributes(text)
         if [name for name, _ in attributes] != ["r", "s", "i"]:
@@ -210,7 +210,7 @@ class ScramClient:
         return self.mechanism.salted(self._password, challenge.salt, challenge.iterations)
 
     def final(self, challenge: ScramChallenge, salted: bytes) -> bytes:
-        """The proof. From now on ``verify`` knows what the server must answer."""
+        """Returns the proof. From now on ``verify`` knows what the server must answer."""
         mechanism = self.mechanism
         without_proof = f"c={_base64(b'n,,')},r={challenge.nonce}"
         message = ",".join((self._bare, challenge.text, without_proof)).encode()
@@ -221,7 +221,7 @@ class ScramClient:
         return f"{without_proof},p={_base64(proof)}".encode()
 
     def verify(self, token: bytes) -> None:
-        """The server knows the password's keys. Refusal when it does not."""
+        """Checks that the server knows the password's keys. Refusal when it does not."""
         text = _text_of(token)
         found = _decoded(text[2:], "v") if text.startswith("v=") else b""
         if not self._server_signature or not hmac.compare_digest(found, self._server_signature):

@@ -30,7 +30,7 @@ _TYPES: Final = (JKS, PKCS12, "PEM")
 
 
 def paths_of(get: Get) -> list[str]:
-    """The files that have to be read."""
+    """Returns the files that have to be read."""
     return [path for path in (get(KEY_STORE), get(TRUST_STORE)) if path]
 
 
@@ -106,7 +106,7 @@ def _trusted(get: Get, files: Mapping[str, bytes]) -> str | None:
 
 
 def _opened(key: str, get: Get, path: str, data: bytes, key_password: Secret | None) -> OpenedStore | None:
-    """What a store of Java's has; None for a PEM file. Its first bytes say which it is: keytool's .jks is PKCS12."""
+    """Returns what a store of Java's has; None for a PEM file. Its first bytes say which it is: keytool's .jks is PKCS12."""
     type_key, password_key = _BESIDE[key]
     kind, password = str(get(type_key)).upper(), get(password_key)
     found = kind_of(data)

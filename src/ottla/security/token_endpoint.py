@@ -48,7 +48,7 @@ class TokenEndpoint:
         self._until_ms = -1
 
     async def newest(self) -> str:
-        """A token that is good. KafkaError that says nothing of what was answered, but that there is none."""
+        """Returns a valid token. KafkaError that says nothing of what was answered, but that there is none."""
         if self._now_ms() < self._until_ms:
             return self._token
         try:
@@ -69,7 +69,7 @@ class TokenEndpoint:
 
 
 def check_endpoint(url: str) -> str | None:
-    """What is wrong with the URL; None for one that secrets may be sent to."""
+    """Returns what is wrong with the URL; None for one that secrets may be sent to."""
     place = urlsplit(url)
     if place.scheme != "https" or not place.hostname:
         return "https://HOST/PATH is expected: a secret is sent there"

@@ -51,12 +51,12 @@ class TokenKeys:
         return bool(self._secret)
 
     def hmac_of(self, token_id: str) -> bytes:
-        """What its owner has in place of a password."""
+        """Returns what its owner has in place of a password."""
         assert self.is_enabled, "there are no tokens without a secret"
         return hmac.digest(self._secret, token_id.encode(), HASH)
 
     def find(self, tokens: Tokens, given: bytes) -> str | None:
-        """The id of the token that has this HMAC."""
+        """Returns the id of the token that has this HMAC."""
         if tokens is not self._tokens:
             if len(self._known) > 2 * len(tokens) + REMOVED_MAX:
                 self._known.clear()
@@ -69,7 +69,7 @@ class TokenKeys:
         return found if found is not None and found in tokens and hmac.compare_digest(self.hmac_of(found), given) else None
 
     def user(self, tokens: Tokens, token_id: str, mechanism: ScramMechanism, now_ms: int) -> TokenUser | None:
-        """None for a token that there is not, or that has expired, whether it has been removed or not. ``now_ms`` is of the wall clock."""
+        """Returns the user; None for an unknown token, or an expired one, removed or not. ``now_ms`` is of the wall clock."""
         token = tokens.get(token_id) if self.is_enabled else None
         if token is None or not is_good(token, now_ms):
             return None
@@ -101,5 +101,5 @@ def is_good(token: DelegationTokenRecord, now_ms: int) -> bool:
 
 
 def password_of(token_hmac: bytes) -> str:
-    """The text that a client has as its password."""
+    """Returns the text that a client has as its password."""
     return base64.b64encode(token_hmac).decode()

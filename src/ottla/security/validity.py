@@ -28,7 +28,7 @@ def ends_ms(chain: str) -> int | None:
 
 
 def not_after_ms(certificate: bytes) -> int:
-    """Of an X.509 certificate in DER. DecodeError for what is none."""
+    """Returns when an X.509 certificate in DER expires. DecodeError for what is none."""
     fields = Der(Der(Der(certificate).take(_SEQUENCE)).take(_SEQUENCE))
     if fields.tag == _VERSION:
         fields.take(_VERSION)

@@ -126,7 +126,7 @@ Asked = InitProducerId | AddPartitions | VerifyPartitions | EndTransaction
 
 
 def refusal(command: Asked, code: ErrorCode) -> InitResult | PartitionsResult | EndResult:
-    """The answer that has only this code."""
+    """Returns the answer that has only this code."""
     if isinstance(command, InitProducerId):
         return InitResult(code)
     if isinstance(command, EndTransaction):

@@ -120,7 +120,7 @@ class TransactionCoordinator:
         raise AssertionError("the log of transactions is part of none")
 
     def apply_end(self, producer_id: int, *, is_commit: bool) -> None:
-        """Nothing ends in the log of transactions."""
+        """Does nothing: nothing ends in the log of transactions."""
 
     def apply_fact(self, fact: Any) -> None:
         if isinstance(fact, LookAgain):
@@ -139,7 +139,7 @@ class TransactionCoordinator:
             self._superseded.add(fact.transactional_id)
 
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """What is prepared goes on; open transactions have the rest of their time."""
+        """Continues what is prepared; open transactions have the rest of their time."""
         for transactional_id in list(self._unmarked):  # completing changes it
             yield ends.resumed(transactional_id, self._transactions[transactional_id], now_ms=now_ms)
         yield self._looked_at(frozenset(), now_ms)
@@ -290,7 +290,7 @@ class TransactionCoordinator:
         )
 
     def _looked_at(self, seen: Set[str], now_ms: int) -> Decision:
-        """When open transactions, but for these, are looked at: at the first deadline, and soon, since the clock may be set meanwhile."""
+        """Sets when open transactions, except these, are looked at: at the first deadline, and soon, for the clock may be set meanwhile."""
         due_ms = now_ms + self._settings.timeout_check_interval_ms
         for transactional_id, began_ms in self._began_ms.items():
             if transactional_id not in seen:
@@ -324,7 +324,7 @@ def _initialized(command: InitProducerId, found: Transaction) -> Decision:
 
 
 def _last_epoch(command: InitProducerId) -> int:
-    """What the client still has, should it not get the answer; after a fence no client may go on from before."""
+    """Returns what the client still has, should it not get the answer; after a fence no client may go on from before."""
     return NOBODY if command.producer_id == NO_PRODUCER_ID else command.producer_epoch
 
 

@@ -82,5 +82,5 @@ _CODES: Final = frozenset(map(int, ErrorCode))
 
 
 def delay_ms(attempts: int) -> int:
-    """Before the next try, after so many that came to nothing."""
+    """Returns the delay before the next try, after so many that came to nothing."""
     return min(LAST_DELAY_MS, FIRST_DELAY_MS << min(attempts - 1, 10))

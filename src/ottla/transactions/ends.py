@@ -42,7 +42,7 @@ class Superseded:
 
 
 def ended(transactional_id: str, prepared: Transaction, *, now_ms: int) -> Ended:
-    """What follows from a decision: its record, and the markers. Without partitions it is complete at once."""
+    """Returns what follows from a decision: its record, and the markers. Without partitions it is complete at once."""
     key = TransactionLogKey(transactional_id)
     decided = StoredRecord(key, prepared.to_value())
     if prepared.partitions:
@@ -52,13 +52,13 @@ def ended(transactional_id: str, prepared: Transaction, *, now_ms: int) -> Ended
 
 
 def resumed(transactional_id: str, prepared: Transaction, *, now_ms: int) -> Decision:
-    """What follows when a transaction was loaded that is decided."""
+    """Returns what follows when a decided transaction was loaded."""
     found = ended(transactional_id, prepared, now_ms=now_ms)
     return Decision(records=found.records[1:], effects=found.effects, wakes=found.wakes)
 
 
 def answered(command: AnswerMarkers, prepared: Transaction, unmarked: Mapping[TopicPartition, int], *, now_ms: int) -> Decision:
-    """What brokers have answered about some of the partitions that lack their marker. It is complete when none is left."""
+    """Takes brokers' answers about some of the partitions that lack their marker. It is complete when none is left."""
     verdicts = {partition: verdict_of(code) for partition, code in command.answers if partition in unmarked}
     if Verdict.SUPERSEDED in verdicts.values():
         return Decision(facts=(Superseded(command.transactional_id),))
@@ -81,7 +81,7 @@ def answered(command: AnswerMarkers, prepared: Transaction, unmarked: Mapping[To
 
 
 def lacking(prepared: Transaction, unmarked: Mapping[TopicPartition, int]) -> Transaction:
-    """As administrators see it: with the partitions alone that lack their marker."""
+    """Returns the transaction as administrators see it: with the partitions alone that lack their marker."""
     return replace(prepared, partitions=frozenset(unmarked))
 
 

@@ -96,7 +96,7 @@ TABLE: Final[dict[Row, dict[TransactionState | None, Cell]]] = {
 
 
 def row_of(command: Asked, known: Transaction | None) -> Row:
-    """What is asked, seen from the state."""
+    """Returns what is asked, seen from the state."""
     if isinstance(command, InitProducerId):
         return _init_row(command, known)
     if isinstance(command, EndTransaction):

@@ -81,7 +81,7 @@ class Transaction(msgspec.Struct, frozen=True):
         return self.producer_epoch >= EPOCH_MAX
 
     def renewed(self, *, now_ms: int, timeout_ms: int, last_epoch: int, fresh_producer_id: int) -> Transaction:
-        """A producer that starts, or goes on, under the next epoch; of ``fresh_producer_id`` where epochs are exhausted."""
+        """Returns a producer that starts, or goes on, under the next epoch; of ``fresh_producer_id`` where epochs are exhausted."""
         producer_id, epoch, previous_id = self.producer_id, self.producer_epoch + 1, self.previous_producer_id
         if self.is_exhausted:
             producer_id, epoch, previous_id = fresh_producer_id, 0, self.producer_id
@@ -90,7 +90,7 @@ class Transaction(msgspec.Struct, frozen=True):
         )
 
     def begun(self, partitions: Iterable[TopicPartition], *, now_ms: int, version: int) -> Transaction:
-        """Its next transaction, with the first partitions."""
+        """Returns its next transaction, with the first partitions."""
         return replace(
             self, state=TransactionState.ONGOING, partitions=frozenset(partitions), start_ms=now_ms, updated_ms=now_ms, version=version
         )
@@ -101,7 +101,7 @@ class Transaction(msgspec.Struct, frozen=True):
     def prepared(
         self, *, is_commit: bool, now_ms: int, version: int, raises_epoch: bool, last_epoch: int, fresh_producer_id: int = NO_PRODUCER_ID
     ) -> Transaction:
-        """It is decided. With ``raises_epoch`` nothing more can be written under the epoch that it had."""
+        """Returns the decided transaction. With ``raises_epoch`` nothing more can be written under the epoch that it had."""
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         if not raises_epoch:
             return replace(self, state=state, updated_ms=now_ms, version=version)
@@ -111,7 +111,7 @@ class Transaction(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def completed(self, *, now_ms: int) -> Transaction:
-        """All its partitions have their marker."""
+        """Returns the completed transaction: all its partitions have their marker."""
         assert self.state.is_prepared, "what is complete was decided before"
         state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
         ended = replace(self, state=state, partitions=frozenset(), updated_ms=now_ms)

@@ -177,7 +177,7 @@ class Lifecycle(Part):
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
     def _note_told(self, failed: list[bytes], *, has_heard: bool) -> None:
-        """Notes whether a controller has been told of failed directories: if none hears of it, the broker ends soon (KIP-858)."""
+        """Notes whether a controller knows the failed directories: if none learns of them, the broker ends soon (KIP-858)."""
         now_ms = self._world.clock.monotonic_ms()
         if has_heard:
             self._told, self._untold_ms = failed, None
@@ -188,11 +188,11 @@ class Lifecycle(Part):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def on_controller(self) -> None:
-        """Tells another controller at once that this broker lives."""
+        """Sends a heartbeat at once: another controller learns that this broker lives."""
         self.beat_soon()
 
     def on_directory_failed(self, folder: LogDirectory) -> None:
-        """Tells the controller at once, without waiting for the next heartbeat."""
+        """Sends a heartbeat at once, which reports the directory."""
         self.beat_soon()
 
     def beat_soon(self) -> None:

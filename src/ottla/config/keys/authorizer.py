@@ -35,7 +35,7 @@ OWN_KEYS: Final[tuple[ConfigKey, ...]] = (
 
 
 def super_users(text: str) -> frozenset[str]:
-    """The principals, as they are written; INVALID_CONFIG for one that is none."""
+    """Returns the principals, as they are written; INVALID_CONFIG for one that is none."""
     found = frozenset(part.strip() for part in text.split(";") if part.strip())
     for principal in sorted(found):
         kind, colon, name = principal.partition(":")
@@ -69,7 +69,7 @@ def check(config: Values) -> None:
 
 
 def _check_home(chosen: str, *, is_in_zookeeper: bool) -> None:
-    """Each name is of one place where ACLs are kept, and tells the operator which: the other one would be another set of ACLs."""
+    """Checks the name against the place where ACLs are kept: the other name would mean another set of ACLs."""
     own = IN_ZOOKEEPER if is_in_zookeeper else STANDARD
     if chosen != own:
         where = (
@@ -79,7 +79,7 @@ def _check_home(chosen: str, *, is_in_zookeeper: bool) -> None:
 
 
 def _is_loopback(address: str) -> bool:
-    """Of ``host:port``; without a host it is loopback."""
+    """True when the host of ``host:port`` is loopback, as it is without a host."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host in ("", "localhost") or ipaddress.ip_address(host).is_loopback

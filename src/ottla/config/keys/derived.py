@@ -10,5 +10,5 @@ from ottla.config.definition import ConfigKey, Scope
 
 
 def derived(broker_key: ConfigKey, name: str, **differing: Any) -> ConfigKey:
-    """The broker key under another name, as far as nothing else is said; where the resource has no value, the broker's counts."""
+    """Returns the broker key under another name, but for what is ``differing``; where the resource has no value, the broker's counts."""
     return replace(broker_key, name=name, broker_key=broker_key.name, scope=Scope.CLUSTER_WIDE, **differing)

@@ -22,5 +22,5 @@ LISTENER: Final = "listener.name."
 
 
 def is_of_store(key: str) -> bool:
-    """Whether the key says where a listener's keys or certificates are."""
+    """True when the key says where a listener's keys or certificates are."""
     return key.startswith(LISTENER) and key.removeprefix(LISTENER).partition(".")[2] in OF_LISTENERS

@@ -53,20 +53,20 @@ class Draft:
         self.replies.append((token, value))
 
     def store(self) -> None:
-        """The group as it is now outlives this coordinator."""
+        """Records the group as it is now, so that it outlives this coordinator."""
         self.records.append(self.group.to_record())
 
     def settle(self) -> None:
-        """The group has come to rest, and operators see it."""
+        """Reports that the group has come to rest, which operators see."""
         group = self.group
         self.effects.append(GroupSettled(group.group_id, group.state.value, group.generation_id, len(group.members), group.protocol_name))
 
     def expect_life(self, member: Member) -> None:
-        """The member is alive now; its next session timeout starts."""
+        """Starts the member's next session timeout: it is alive now."""
         self.timers.append(session_timer(self.group.group_id, member, self.now_ms))
 
     def expect_member(self, member_id: str, *, timeout_ms: int) -> None:
-        """The member should have joined, or have been answered, by then."""
+        """Sets the time by which the member should have joined, or have been answered."""
         group_id = self.group.group_id
         self.timers.append(Timer(("session", group_id, member_id), self.now_ms + timeout_ms, ExpireMember(group_id, member_id)))
 

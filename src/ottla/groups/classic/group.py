@@ -36,7 +36,7 @@ class ClassicGroup:
 
     @classmethod
     def from_stored(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group as its last synced generation left it."""
+        """Returns the group as its last synced generation left it."""
         group = cls(
             group_id,
             state=GroupState.STABLE if value.members else GroupState.EMPTY,
@@ -65,7 +65,7 @@ class ClassicGroup:
         return group
 
     def to_record(self) -> StoredRecord:
-        """What is kept of the group: its generation with the assignments, or that it is empty."""
+        """Returns what is kept of the group: its generation with the assignments, or that it is empty."""
         members = [
             MemberMetadata(
                 member.member_id,
@@ -106,7 +106,7 @@ class ClassicGroup:
         return self.state in states
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
-        """A member that speaks these has at least one protocol in common with all the others."""
+        """True when a member that speaks these has at least one protocol in common with all the others."""
         names = {name for name, _ in protocols}
         if not protocol_type or not names:
             return False
@@ -118,7 +118,7 @@ class ClassicGroup:
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all support; the leader's order decides between equals."""
+        """Returns the protocol that most members prefer among those that all support; the leader's order decides between equals."""
         common = self._common_protocols()
         assert common, "a member was admitted only while it had a protocol in common with all others"
         votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self.members.values())
@@ -136,14 +136,14 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """What the leader needs to assign."""
+        """Returns what the leader needs to assign."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata_for(self.protocol_name))
             for member in self.members.values()
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that any member wants; None when that is unknown, because they are no consumers."""
+        """Returns the topics that any member wants; None when that is unknown, because they are no consumers."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
             return None
         wanted: set[str] = set()
@@ -170,7 +170,7 @@ class ClassicGroup:
         return ErrorCode.REBALANCE_IN_PROGRESS if self.is_in(GroupState.COMPLETING_REBALANCE) else ErrorCode.NONE
 
     def error_of_transactional_commit(self, command: CommitInTransaction) -> ErrorCode:
-        """As ``error_of_commit``, of a producer, which may commit for a group without saying for which of its members (KIP-447)."""
+        """Returns the error as ``error_of_commit``, of a producer, which may commit without saying for which member (KIP-447)."""
         names_member = command.generation_id > NO_GENERATION or command.member_id or command.group_instance_id is not None
         if not names_member or (command.generation_id <= NO_GENERATION and self.is_in(GroupState.EMPTY)):
             return ErrorCode.NONE
@@ -196,7 +196,7 @@ class ClassicGroup:
         self.state_timestamp_ms = now_ms
 
     def put(self, member: Member) -> None:
-        """The member is in the group, in place of what it was before."""
+        """Puts the member into the group, in place of its earlier state."""
         self.pending.discard(member.member_id)
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
@@ -209,7 +209,7 @@ class ClassicGroup:
         return member
 
     def remove(self, member_id: str) -> None:
-        """The member is removed; if it led, the oldest remaining member leads."""
+        """Removes the member; if it led, the oldest remaining member leads."""
         member = self.members.pop(member_id)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -217,7 +217,7 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
-        """The static member gets a new id, keeps its assignment, and waits for nothing. What it was before is returned."""
+        """Gives the static member a new id; it keeps its assignment, and waits for nothing. Returns what it was before."""
         old = self.members.pop(self.static_members[group_instance_id])
         if self.leader_id == old.member_id:
             self.leader_id = member_id
@@ -225,7 +225,7 @@ class ClassicGroup:
         return old
 
     def elect_joined_leader(self) -> bool:
-        """The leader is one of those that have joined. False when no member has."""
+        """Makes a member that has joined the leader. False when no member has."""
         if self.leader_id is not None and self.members[self.leader_id].join_token is not None:
             return True
         joined = next((member for member in self.members.values() if member.join_token is not None), None)
@@ -235,7 +235,7 @@ class ClassicGroup:
         return True
 
     def check(self) -> None:
-        """What holds after every decision."""
+        """Checks what holds after every decision."""
         members = self.members.values()
         joining = any(member.join_token is not None for member in members)
         syncing = any(member.sync_token is not None for member in members)

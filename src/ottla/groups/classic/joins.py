@@ -38,7 +38,7 @@ def _refuse(draft: Draft, command: JoinGroup, error: ErrorCode) -> None:
 
 
 def _has_room_for(draft: Draft, member_id: str) -> bool:
-    """While a rebalance is prepared, those that have joined count: the first to come back keep their place."""
+    """True when there is room. While a rebalance is prepared, joined members count: the first to come back keep their place."""
     group, size_max = draft.group, draft.settings.group_max_size
     member = group.members.get(member_id)
     if group.is_in(GroupState.EMPTY):
@@ -113,7 +113,7 @@ def _rejoin(draft: Draft, command: JoinGroup) -> None:
 
 
 def _park(draft: Draft, command: JoinGroup, member: Member) -> None:
-    """The member waits with what it now wants; an earlier request of its own is answered; the client no longer waits for it."""
+    """Parks the member with what it now wants; an earlier request of its own is answered: the client no longer waits for it."""
     if member.join_token is not None:
         draft.reply(member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     draft.group.update(
@@ -128,7 +128,7 @@ def _park(draft: Draft, command: JoinGroup, member: Member) -> None:
 
 
 def _replace_static(draft: Draft, command: JoinGroup, group_instance_id: str) -> None:
-    """The instance came back under a new id; the old id is fenced at once, also where it waits."""
+    """Replaces the static member that came back under a new id; the old id is fenced at once, also where it waits."""
     group = draft.group
     old_leader_id = group.leader_id
     old = group.rename_static(group_instance_id, command.fresh_member_id)
@@ -148,7 +148,7 @@ def _replace_static(draft: Draft, command: JoinGroup, group_instance_id: str) ->
 
 
 def _wants_something_else(draft: Draft, old: Member, new: Member) -> bool:
-    """The group would choose another protocol, or the member reads other topics.
+    """True when the group would choose another protocol, or the member reads other topics.
 
     The bytes of the metadata may differ all the same: a consumer that restarts owns no partitions.
     """
@@ -162,7 +162,7 @@ def _wants_something_else(draft: Draft, old: Member, new: Member) -> bool:
 
 
 def _keep_generation(draft: Draft, command: JoinGroup, member: Member, *, old_leader_id: str | None) -> None:
-    """The member takes over what its old id had, without a rebalance; its new id is stored.
+    """Gives the member what its old id had, without a rebalance; its new id is stored.
 
     A leader must not assign again. From v9 the answer says so; before that it is shown its old id as the leader, which makes it
     behave as a follower.

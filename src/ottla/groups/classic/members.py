@@ -42,7 +42,7 @@ class Member:
         return self.join_token is not None or self.sync_token is not None
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
-        """What it sent for that protocol, which it must support."""
+        """Returns what it sent for that protocol, which it must support."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -50,13 +50,13 @@ class Member:
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into."""
+    """Returns the topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into."""
     subscription = decoded_subscription(metadata)
     return None if subscription is None else frozenset(subscription.topics)
 
 
 def decoded_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """None as of ``subscribed_topics``."""
+    """Returns the subscription; None as of ``subscribed_topics``."""
     if not _VERSION_BYTES <= len(metadata) <= SUBSCRIPTION_BYTES_MAX:
         return None
     low, high = DECLARATIONS[ConsumerProtocolSubscription].versions

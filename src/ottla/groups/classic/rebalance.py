@@ -43,7 +43,7 @@ def prepare(draft: Draft) -> None:
 
 
 def end_initial_delay(draft: Draft, command: EndInitialDelay) -> None:
-    """The first rebalance completes, unless members came meanwhile: then it waits once more, for as long as there is time."""
+    """Completes the first rebalance, unless members came meanwhile: then it waits once more, for as long as there is time."""
     group = draft.group
     if group.is_member_added:
         group.is_member_added = False
@@ -60,7 +60,7 @@ def complete_if_all_joined(draft: Draft) -> None:
 
 
 def complete(draft: Draft) -> None:
-    """The next generation starts with those that have joined; the others are removed, unless they are static."""
+    """Starts the next generation with the members that have joined; the others are removed, unless they are static."""
     group = draft.group
     for member in list(group.members.values()):
         if member.join_token is None and not member.is_static:
@@ -97,7 +97,7 @@ def _begin_generation(draft: Draft) -> None:
 
 
 def current_generation(draft: Draft, member_id: str) -> JoinResult:
-    """What a member receives about the generation; the leader also receives the other members."""
+    """Returns what a member receives about the generation; the leader also receives the other members."""
     group = draft.group
     assert group.leader_id is not None, "a generation has a leader"
     members = group.joined_members() if member_id == group.leader_id else ()
@@ -128,7 +128,7 @@ def expire_sync(draft: Draft) -> None:
 
 
 def dismiss(draft: Draft, member_id: str) -> None:
-    """The member is removed; what it waited for is answered. The caller then starts or completes a rebalance."""
+    """Removes the member; what it waited for is answered. The caller then starts or completes a rebalance."""
     member = draft.group.members[member_id]
     if member.join_token is not None:
         draft.reply(member.join_token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER))

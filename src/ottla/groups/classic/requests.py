@@ -25,7 +25,7 @@ from ottla.machine import Decision
 
 
 def sync(draft: Draft, command: SyncGroup) -> None:
-    """The leader's assignment makes the group Stable; a follower waits for it, or gets it at once."""
+    """Takes the leader's assignment, which makes the group Stable; a follower waits for it, or gets it at once."""
     group = draft.group
     error = _error_of_sync(group, command)
     if error:
@@ -70,7 +70,7 @@ def _assign(draft: Draft, assignments: dict[str, bytes]) -> None:
 
 
 def heartbeat(group: ClassicGroup, command: Heartbeat, now_ms: int) -> Decision:
-    """A member's session is renewed. The answer says when it should join again. The group does not change."""
+    """Renews a member's session. The answer says when it should join again. The group does not change."""
     error = group.error_of_member(command.member_id, command.group_instance_id)
     if not error and command.generation_id != group.generation_id:
         error = ErrorCode.ILLEGAL_GENERATION
@@ -83,7 +83,7 @@ def heartbeat(group: ClassicGroup, command: Heartbeat, now_ms: int) -> Decision:
 
 
 def leave(draft: Draft, command: LeaveGroup) -> None:
-    """Each is removed or gets an error; one rebalance follows for all."""
+    """Removes each member, or answers it with an error; one rebalance follows for all."""
     count_before = len(draft.group.members)
     codes = [_leave_one(draft, leaving) for leaving in command.members]
     results = tuple((leaving.member_id, leaving.group_instance_id, code) for leaving, code in zip(command.members, codes))
@@ -108,7 +108,7 @@ def _leave_one(draft: Draft, leaving: LeavingMember) -> ErrorCode:
 
 
 def expire_member(draft: Draft, member_id: str) -> None:
-    """The member's session has ended, or it never came back with the id it was given: then others need no longer wait for it."""
+    """Ends the member's session, or its pending id: then others need no longer wait for it."""
     if member_id in draft.group.pending:
         draft.group.pending.discard(member_id)
         complete_if_all_joined(draft)
@@ -118,7 +118,7 @@ def expire_member(draft: Draft, member_id: str) -> None:
 
 
 def describe(group: ClassicGroup) -> DescribeResult:
-    """What the members have and want is returned for a Stable group only: before that it is about to change."""
+    """Describes the group. What the members have and want is returned for a Stable group only: before that it is about to change."""
     is_stable = group.is_in(GroupState.STABLE)
     members = tuple(
         DescribedMember(

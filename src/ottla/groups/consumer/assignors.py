@@ -59,7 +59,7 @@ def uniform(members: Members, counts: Counts) -> dict[str, Partitions]:
 
 
 def _hand_out(topic: bytes, indexes: list[int], subscribers: list[str], given: _Given, loads: dict[str, int]) -> None:
-    """Each partition goes to the subscriber that has the fewest."""
+    """Gives each partition to the subscriber that has the fewest."""
     heap = [(loads[member_id], member_id) for member_id in subscribers]
     heapq.heapify(heap)
     for index in indexes:
@@ -97,7 +97,7 @@ def _even_out(topic: bytes, subscribers: list[str], given: _Given, loads: dict[s
 
 
 def by_range(members: Members, counts: Counts) -> dict[str, Partitions]:
-    """Each member has a run of each topic that it subscribes to; what is left over goes to the first members, one each.
+    """Gives each member a run of each topic that it subscribes to; what is left over goes to the first members, one each.
 
     Static members come first, in the order of their instance ids, so that a member that returns under another id gets the same run.
     """

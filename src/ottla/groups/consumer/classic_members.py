@@ -36,7 +36,7 @@ _VERSION_BYTES = 2
 
 
 def converted(context: Context, group: ClassicGroup) -> ConsumerGroup | None:
-    """The classic group as a consumer group; None when its members are no consumers, or write what cannot be read."""
+    """Returns the classic group as a consumer group; None when its members are no consumers, or write what cannot be read."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     found = ConsumerGroup(group.group_id)
@@ -87,7 +87,7 @@ def _classic(session_timeout_ms: int, protocols: tuple[tuple[str, bytes], ...]) 
 
 
 def _assigned(image: ClusterImage, assignment: bytes, epoch: int) -> Owned | None:
-    """By topic id; None for bytes of another kind."""
+    """Returns the assignment by topic id; None for bytes of another kind."""
     if not assignment:
         return {}
     low, high = DECLARATIONS[ConsumerProtocolAssignment].versions
@@ -104,7 +104,7 @@ def _assigned(image: ClusterImage, assignment: bytes, epoch: int) -> Owned | Non
 
 
 def supports(group: ConsumerGroup, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-    """The member has a protocol in common with all other classic members."""
+    """True when the member has a protocol in common with all other classic members."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not protocols:
         return False
     common = {name for name, _ in protocols}
@@ -115,7 +115,7 @@ def supports(group: ConsumerGroup, protocol_type: str, protocols: tuple[tuple[st
 
 
 def join(context: Context, group: ConsumerGroup, command: JoinGroup, *, are_topics_seen: bool) -> tuple[list[StoredRecord], ConsumerMember]:
-    """The member is in the group, as a heartbeat has it, and a step further. KafkaError for what is refused."""
+    """Joins the member to the group, as a heartbeat has it, and takes it a step further. KafkaError for what is refused."""
     subscription = decoded_subscription(command.protocols[0][1])
     if subscription is None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the subscription cannot be read")
@@ -138,7 +138,7 @@ def join(context: Context, group: ConsumerGroup, command: JoinGroup, *, are_topi
 
 
 def _known(context: Context, group: ConsumerGroup, command: JoinGroup) -> tuple[ConsumerMember, ConsumerMember | None]:
-    """As of a heartbeat; a static member that comes without its id takes the place of the one before at once, as in classic groups."""
+    """Returns the member, as of a heartbeat; a static one without its id replaces the earlier one at once, as in classic groups."""
     member_id = command.member_id or command.fresh_member_id
     static = group.static_member(command.group_instance_id)
     if static is not None and static.member_id != member_id:
@@ -163,14 +163,14 @@ def _owned(image: ClusterImage, subscription: ConsumerProtocolSubscription) -> P
 
 
 def joined(member: ConsumerMember) -> JoinResult:
-    """It is no leader, whatever its group is."""
+    """Returns the answer to a join: the member is no leader, whatever its group is."""
     assert member.classic is not None, "only classic members join that way"
     protocol = member.classic.supported_protocols[0].name
     return JoinResult(ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, protocol)
 
 
 def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> SyncResult:
-    """What the member has, in the version of its subscription."""
+    """Returns what the member has, in the version of its subscription."""
     member = group.members.get(command.member_id)
     error = error_of(group, command.member_id, command.group_instance_id, command.generation_id)
     if error:
@@ -208,7 +208,7 @@ def error_of(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
 
 
 def has_to_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """It is to take a step: there is a new epoch, it has something to give up, or what it waits for is free."""
+    """True when it is to take a step: there is a new epoch, it has something to give up, or what it waits for is free."""
     if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and all(

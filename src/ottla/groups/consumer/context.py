@@ -27,18 +27,18 @@ class Context:
         return min(max(given, limits.heartbeat_interval_ms_min), limits.heartbeat_interval_ms_max)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """The shortest time between two targets of the group."""
+        """Returns the shortest time between two targets of the group."""
         limits = self.settings
         given = self._configured(group_id, "consumer.assignment.interval.ms", limits.assignment_interval_ms)
         return min(max(given, limits.assignment_interval_ms_min), limits.assignment_interval_ms_max)
 
     def _configured(self, group_id: str, key: str, otherwise: int) -> int:
-        """The controller has checked the value; a bound may have been moved since."""
+        """Returns the group's value within bounds: the controller has checked it; a bound may have been moved since."""
         own = self.image.configs.get((RESOURCE_GROUP, group_id))
         return otherwise if own is None or key not in own else int(own[key])
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[bytes]:
-        """Of those that exist."""
+        """Returns the ids of the topics that exist."""
         topics = self.image.topics
         return frozenset(topics[name].topic_id for name in names if name in topics)
 
@@ -46,7 +46,7 @@ class Context:
         return len(self.image.topics[self.image.topic_names[topic_id]].partitions)
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """Of the topics that exist: another one means that one was made, grew, or was deleted. 0 without any."""
+        """Returns a hash of the topics that exist: it changes when one is made, grows, or is deleted. 0 without any."""
         topics = self.image.topics
         known = sorted(topics[name].topic_id + len(topics[name].partitions).to_bytes(4, "big") for name in set(names) if name in topics)
         if not known:

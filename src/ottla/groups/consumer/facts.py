@@ -54,7 +54,7 @@ class GroupAssigned:
 
     @classmethod
     def of(cls, records: Iterable[StoredRecord]) -> tuple[GroupAssigned, ...]:
-        """What the records that make a new target have done."""
+        """Returns what the records that make a new target have done."""
         made = [(record.key, record.value) for record in records]
         return tuple(
             cls(key.group_id, value.assignment_epoch)

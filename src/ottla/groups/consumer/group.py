@@ -95,7 +95,7 @@ class ConsumerGroup:
         return (topic_id, partition) not in self.owners
 
     def topics_of(self, member: ConsumerMember) -> Iterator[str]:
-        """The names that it subscribes to, also by a resolved expression; some may come twice, and need not exist."""
+        """Yields the names that it subscribes to, also by a resolved expression; some may come twice, and need not exist."""
         yield from member.topics
         if member.regex and member.regex in self.regexes:
             yield from self.regexes[member.regex].topics
@@ -118,7 +118,7 @@ class ConsumerGroup:
         return _error_of_epoch(member, command.generation_id, command.offsets)
 
     def error_of_transactional_commit(self, command: CommitInTransaction) -> ErrorCode:
-        """As ``error_of_commit``, of a producer, which may commit for a group without saying for which of its members (KIP-447)."""
+        """Returns the error as ``error_of_commit``, of a producer, which may commit without saying for which member (KIP-447)."""
         names_member = command.generation_id > NO_EPOCH_GIVEN or command.member_id or command.group_instance_id is not None
         if not names_member or (command.generation_id <= NO_EPOCH_GIVEN and not self.members):
             return ErrorCode.NONE
@@ -146,7 +146,7 @@ class ConsumerGroup:
     # -- what changes it ----------------------------------------------------------------------------------------------
 
     def apply(self, key: Stored, value: Stored | None) -> None:
-        """A record of this group, but for the tombstone of the group itself."""
+        """Applies a record of this group, except the tombstone of the group itself."""
         match key, value:
             case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
                 self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
@@ -217,14 +217,14 @@ class ConsumerGroup:
         return StoredRecord(key, value)
 
     def tombstones_of_unused_regexes(self, members: Mapping[str, ConsumerMember]) -> list[StoredRecord]:
-        """Of those that none of the members has."""
+        """Returns tombstones of the expressions that none of the members has."""
         if not self.regexes:
             return []
         used = {member.regex for member in members.values()}
         return [self.regex_record(regex, None) for regex in self.regexes if regex not in used]
 
     def member_tombstones(self, member_id: str) -> list[StoredRecord]:
-        """The member no longer exists; what it had is free."""
+        """Returns the tombstones of a member; what it had is free."""
         return [
             StoredRecord(ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None),
             StoredRecord(ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None),
@@ -232,7 +232,7 @@ class ConsumerGroup:
         ]
 
     def tombstones(self) -> list[StoredRecord]:
-        """The group, which has no members, no longer exists."""
+        """Returns the tombstones of the group, which has no members."""
         assert not self.members, "a group with members is not deleted"
         records = [StoredRecord(ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None) for member_id in self.targets]
         records.append(StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
@@ -242,7 +242,7 @@ class ConsumerGroup:
         return [*records, StoredRecord(ConsumerGroupMetadataKey(self.group_id), None)]
 
     def records(self) -> Iterator[StoredRecord]:
-        """What rebuilds it."""
+        """Yields the records that rebuild the group."""
         for member in self.members.values():
             yield member.metadata_record(self.group_id)
         for regex, resolved in self.regexes.items():
@@ -256,7 +256,7 @@ class ConsumerGroup:
 
 
 def places(member: ConsumerMember) -> Iterable[tuple[bytes, int]]:
-    """The partitions that no other member may have."""
+    """Yields the partitions that no other member may have."""
     for owned in (member.assigned, member.revoking):
         for topic_id, indexes in owned.items():
             for index in indexes:
@@ -274,6 +274,6 @@ def _error_of_epoch(member: ConsumerMember, epoch: int, offsets: Iterable[Offset
 
 
 def _is_held(member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
-    """The member had the partition in that epoch, and has not lost it since."""
+    """True when the member had the partition in that epoch, and has not lost it since."""
     owned = member.assigned.get(offset.topic_id, {}) | member.revoking.get(offset.topic_id, {})
     return offset.partition in owned and owned[offset.partition] <= epoch

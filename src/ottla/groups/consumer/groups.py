@@ -94,7 +94,7 @@ class ConsumerGroups:
         self._seen[fact.group_id] = fact.image.topics
 
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """Each member has a new session, and its time again for what it has to give up."""
+        """Gives each member a new session, and its time again for what it has to give up."""
         for group in list(self.table.values()):
             yield Decision(timers=tuple(self._timers_of(Context(self._settings, self._image, now_ms), group)))
 
@@ -169,7 +169,7 @@ class ConsumerGroups:
         )
 
     def _to_resolve(self, context: Context, group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
-        """The member's own expression when it is new; all of the group's when there may be other topics, or other rights, by now."""
+        """Returns the member's own expression when it is new; all of the group's when topics, or rights, may have changed."""
         if member.regex and member.regex not in group.regexes:
             return (member.regex,)
         if not group.regexes:
@@ -182,7 +182,7 @@ class ConsumerGroups:
         return tuple(sorted(group.regexes)) if is_due or age_ms < 0 else ()
 
     def _resolve(self, command: ResolveRegexes, now_ms: int) -> Decision:
-        """What matches now counts; other topics than before make a new epoch."""
+        """Takes what matches now; other topics than before make a new epoch."""
         group = self.table.get(command.group_id)
         reply = ((command.token, None),)
         if group is None:
@@ -206,7 +206,7 @@ class ConsumerGroups:
     # -- members of the classic protocol ------------------------------------------------------------------------------
 
     def join(self, command: JoinGroup, group: ConsumerGroup, now_ms: int) -> Decision:
-        """A classic member joins a group that has members."""
+        """Joins a classic member to a group that has members."""
         if not classic_members.supports(group, command.protocol_type, command.protocols):
             return _answer(command.token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
         if not command.member_id and command.requires_known_member_id and command.group_instance_id is None:
@@ -234,7 +234,7 @@ class ConsumerGroups:
         return self._alive(command.token, result, group, command.member_id, now_ms, StepDue(group.group_id, command.member_id, None))
 
     def beat(self, command: Heartbeat, group: ConsumerGroup, now_ms: int) -> Decision:
-        """A classic member's: it has to join again whenever it is to take a step."""
+        """Takes a classic member's heartbeat: it has to join again whenever it is to take a step."""
         error = classic_members.error_of(group, command.member_id, command.group_instance_id, command.generation_id)
         if error:
             return _answer(command.token, HeartbeatResult(error))
@@ -261,7 +261,7 @@ class ConsumerGroups:
         step: StepDue | None,
         image: ClusterImage | None = None,
     ) -> Decision:
-        """The answer; the member's session starts again, and its time for a step begins or ends."""
+        """Answers; the member's session starts again, and its time for a step starts or ends."""
         member = group.members[member_id]
         context = Context(self._settings, self._image, now_ms)
         seen = ConsumerSeen(group.group_id, member_id, now_ms + self._session_ms(context, group.group_id, member), image or self._image)
@@ -308,7 +308,7 @@ class ConsumerGroups:
         return Decision(records=records, replies=((command.token, LeaveResult(ErrorCode.NONE, tuple(results))),))
 
     def _without(self, context: Context, group: ConsumerGroup, gone: list[ConsumerMember]) -> tuple[StoredRecord, ...]:
-        """They are removed. The others get a new target with the next heartbeat."""
+        """Returns the records that remove these members. The others get a new target with the next heartbeat."""
         records = [record for member in gone for record in group.member_tombstones(member.member_id)]
         removed = {member.member_id for member in gone}
         members = {member_id: member for member_id, member in group.members.items() if member_id not in removed}
@@ -322,7 +322,7 @@ class ConsumerGroups:
         return context.session_timeout_ms(group_id) if member.classic is None else member.classic.session_timeout_ms
 
     def _timers_of(self, context: Context, group: ConsumerGroup | None) -> Iterator[Timer]:
-        """Of all members, as if each had just been heard of."""
+        """Yields the timers of all members, as if each had just been heard of."""
         if group is None:
             return
         for member in group.members.values():
@@ -341,7 +341,7 @@ class ConsumerGroups:
         return None if group is None or member_id not in group.members else (group, group.members[member_id])
 
     def _expire(self, command: ExpireConsumer, now_ms: int) -> Decision:
-        """A heartbeat that came while this waited to be decided keeps the member."""
+        """Expires the member, unless a heartbeat came while this waited to be decided."""
         found = self._member(command.group_id, command.member_id)
         if found is None or self._deadlines.get(command.group_id, {}).get(command.member_id, 0) > now_ms:
             return NOTHING
@@ -354,7 +354,7 @@ class ConsumerGroups:
         return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
 
     def _expire_step(self, command: ExpireStep, now_ms: int) -> Decision:
-        """A classic member that has not joined, or not synced, in its rebalance timeout is removed."""
+        """Removes a classic member that has not joined, or not synced, in its rebalance timeout."""
         found, step = self._member(command.group_id, command.member_id), self._steps.get((command.group_id, command.member_id))
         if found is None or step is None or step.deadline_ms is None or step.deadline_ms > now_ms:
             return NOTHING

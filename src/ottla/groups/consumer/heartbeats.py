@@ -53,7 +53,7 @@ def advance(
     *,
     are_topics_seen: bool,
 ) -> tuple[list[StoredRecord], ConsumerMember]:
-    """The group with the member as it is now, epoch and target with it, and the member a step further; the records of all that."""
+    """Advances the group with the member's new state, its epoch and target, and the member a step further; returns the records, too."""
     before = group.members.get(updated.member_id)
     previous = dict(group.targets)
     records: list[StoredRecord] = []
@@ -88,7 +88,7 @@ def advance(
 def _result(
     context: Context, group: ConsumerGroup, command: ConsumerHeartbeat, known: ConsumerMember, moved: ConsumerMember
 ) -> ConsumerHeartbeatResult:
-    """The assignment is in it for a member that has said everything, or has another one than before."""
+    """Returns the answer, with the assignment for a member that has said everything, or whose assignment has changed."""
     is_full = command.rebalance_timeout_ms != -1 and (command.topics is not None or command.regex is not None) and command.owned is not None
     shows = command.member_epoch == JOINING or is_full or not _same_places(known.assigned, moved.assigned)
     return ConsumerHeartbeatResult(
@@ -143,7 +143,7 @@ def _known_member(context: Context, group: ConsumerGroup, command: ConsumerHeart
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """A member may come with its previous epoch, if the answer with the new one was lost: then it has nothing that it was not assigned."""
+    """Checks the epoch. A member may come with its previous one, if the answer with the new one was lost: it has nothing unassigned."""
     if epoch == member.epoch:
         return
     was_lost = epoch == member.previous_epoch and epoch < member.epoch and owned is not None
@@ -154,7 +154,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
 
 
 def _updated(known: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat says of it; the same one when that is nothing new."""
+    """Returns the member with what the heartbeat says of it; the same one when that is nothing new."""
     updated = msgspec.structs.replace(
         known,
         instance_id=known.instance_id if command.instance_id is None else command.instance_id,
@@ -171,7 +171,7 @@ def _updated(known: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMembe
 
 
 def with_member(group: ConsumerGroup, updated: ConsumerMember, replaced: ConsumerMember | None) -> Mapping[str, ConsumerMember]:
-    """The group's members with this one as it is from now on."""
+    """Returns the group's members with this one's new state."""
     if replaced is None and group.members.get(updated.member_id) is updated:
         return group.members
     members = group.members | {updated.member_id: updated}

@@ -71,7 +71,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         return self.topics == other.topics and self.regex == other.regex
 
     def has_as(self, other: ConsumerMember) -> bool:
-        """The record of what it has is the same."""
+        """True when the record of what it has is the same."""
         return (self.epoch, self.previous_epoch, self.state) == (other.epoch, other.previous_epoch, other.state) and (
             self.assigned == other.assigned and self.revoking == other.revoking
         )
@@ -79,7 +79,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     # -- as records ---------------------------------------------------------------------------------------------------
 
     def metadata_record(self, group_id: str) -> StoredRecord:
-        """What it wants, and who it is."""
+        """Returns the record of what it wants, and who it is."""
         value = ConsumerGroupMemberMetadataValue(
             self.instance_id, self.rack_id, self.client_id, self.client_host, list(self.topics), self.regex,
             self.rebalance_timeout_ms, self.assignor, self.classic,
@@ -87,7 +87,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         return StoredRecord(ConsumerGroupMemberMetadataKey(group_id, self.member_id), value)
 
     def current_record(self, group_id: str) -> StoredRecord:
-        """What it has."""
+        """Returns the record of what it has."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             self.epoch, self.previous_epoch, self.state, stored_owned(self.assigned), stored_owned(self.revoking)
         )
@@ -108,7 +108,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """A state that came later than this code has its member reconciled again."""
+        """Returns the member with the stored state; an unknown, later state has it reconciled again."""
         known = value.state in MemberState.__members__.values()
         return msgspec.structs.replace(
             self,
@@ -129,7 +129,7 @@ def stored_partitions(partitions: Partitions) -> list[TargetPartitions]:
 
 
 def owned_from(stored: Iterable[CurrentPartitions], member_epoch: int) -> Owned:
-    """Without epochs (of Kafka before 4.3), all were assigned in the member's."""
+    """Returns the stored partitions. Without epochs (of Kafka before 4.3), all were assigned in the member's."""
     owned: Owned = {}
     for found in stored:
         epochs = found.assignment_epochs

@@ -35,7 +35,7 @@ def next_step(
     is_free: IsFree,
     subscribed: Collection[bytes],
 ) -> ConsumerMember:
-    """The member as it is from now on; the same one when nothing changes.
+    """Returns the member's next state; the same one when nothing changes.
 
     ``owned`` is what its heartbeat says that it has; None when it says nothing. Of topics that are not ``subscribed`` nothing is kept, even
     where the target is older than the subscription.
@@ -53,7 +53,7 @@ def next_step(
 
 
 def _split(assigned: Owned, wanted: Partitions) -> tuple[dict[bytes, dict[int, int]], dict[bytes, dict[int, int]]]:
-    """What the member keeps, and what it has to give up."""
+    """Returns what the member keeps, and what it has to give up."""
     kept: dict[bytes, dict[int, int]] = {}
     revoking: dict[bytes, dict[int, int]] = {}
     for topic, indexes in assigned.items():
@@ -66,7 +66,7 @@ def _split(assigned: Owned, wanted: Partitions) -> tuple[dict[bytes, dict[int, i
 def _available(
     member: ConsumerMember, wanted: Partitions, kept: Mapping[bytes, dict[int, int]], target_epoch: int, is_free: IsFree
 ) -> tuple[dict[bytes, dict[int, int]], bool]:
-    """What it keeps, with what it may take besides; and whether some of its target is still another member's.
+    """Returns what it keeps, with what it may take besides; and whether some of its target is still another member's.
 
     What it had to give up itself, and is its target again, is its own to take.
     """
@@ -82,7 +82,7 @@ def _available(
 
 
 def _withdrawn(member: ConsumerMember, owned: Partitions | None, subscribed: Collection[bytes]) -> ConsumerMember:
-    """It is still giving up what it had to; now also what it no longer subscribes to."""
+    """Returns the member, which is still giving up what it had to; now also what it no longer subscribes to."""
     lost = {topic: indexes for topic, indexes in member.assigned.items() if topic not in subscribed}
     if not lost:
         return member
@@ -98,6 +98,6 @@ def _has_any(owned: Partitions | None, revoking: Owned) -> bool:
 
 
 def _moved(member: ConsumerMember, state: MemberState, epoch: int, assigned: Owned, revoking: Owned) -> ConsumerMember:
-    """A new epoch makes the old one its previous one: the answer may be lost, and the member come back with that."""
+    """Returns the member moved. A new epoch makes the old one its previous one: the answer may be lost, and the member return with that."""
     previous = member.previous_epoch if epoch == member.epoch else member.epoch
     return msgspec.structs.replace(member, state=state, epoch=epoch, previous_epoch=previous, assigned=assigned, revoking=revoking)

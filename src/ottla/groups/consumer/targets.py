@@ -27,7 +27,7 @@ def preferred_assignor(context: Context, members: Iterable[ConsumerMember]) -> s
 def new_target(
     context: Context, group: ConsumerGroup, members: Mapping[str, ConsumerMember], previous: Mapping[str, Partitions], epoch: int
 ) -> tuple[list[StoredRecord], Mapping[str, Partitions]]:
-    """The records that make the target that of ``epoch``, and the target of each member. ``previous`` is what they had."""
+    """Returns the records that make the target of ``epoch``, and each member's target. ``previous`` is what they had."""
     subscribers = {
         member_id: Subscriber(context.topic_ids(group.topics_of(member)), previous.get(member_id, {}), member.instance_id)
         for member_id, member in members.items()

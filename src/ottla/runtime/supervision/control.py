@@ -78,7 +78,7 @@ async def _answer(line: bytes, carry_out: Carry) -> Answer:
 
 
 def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = None) -> Answer:
-    """What the supervisor answers, however long it takes to carry the order out. NoSupervisor when there is none."""
+    """Returns what the supervisor answers, however long it takes to carry the order out. NoSupervisor when there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(CONNECT_SECONDS_MAX)
         try:
@@ -112,7 +112,7 @@ def _connect(channel: socket.socket, folder: str) -> None:
 
 @contextlib.contextmanager
 def _within(folder: str) -> Iterator[None]:
-    """The working directory is that one, for a call or two; nothing else of this process runs meanwhile."""
+    """Changes the working directory for a call or two; nothing else of this process runs meanwhile."""
     before = os.open(".", os.O_RDONLY)
     try:
         os.chdir(folder)

@@ -103,7 +103,7 @@ class NodeProcess:
             raise NodeFailed(f"node {self.node_id} {self.exit_text}{self.last_words()}")
 
     async def stop(self, *, seconds_max: float) -> bool:
-        """The process has ended; whether it did so in order, in time."""
+        """Stops the process; returns whether it ended in order, in time."""
         if not self.is_running or self._life is None:
             return True
         self._become(NodeState.STOPPING)
@@ -117,18 +117,18 @@ class NodeProcess:
         return True
 
     async def kill(self) -> None:
-        """The process has ended, by SIGKILL."""
+        """Kills the process by SIGKILL, and waits for its end."""
         if self.is_running and self._life is not None:
             self._signal(signal.SIGKILL)
             await asyncio.shield(self._life)
 
     def release(self) -> None:
-        """A node that has left its cluster may end."""
+        """Lets a node end that has left its cluster."""
         if self.is_running and self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(CLOSE)
 
     def last_words(self) -> str:
-        """Of a process that has ended: the error that it wrote last into its log file, as ``: text``."""
+        """Returns the error that an ended process wrote last into its log file, as ``: text``."""
         if self.spec.log_file is None:
             return ""
         try:
@@ -164,7 +164,7 @@ class NodeProcess:
         return process
 
     async def _live(self, process: asyncio.subprocess.Process) -> None:
-        """From the start of the process to its end."""
+        """Follows the process from its start to its end."""
         assert process.stdout is not None, "it is a pipe"
         line = await process.stdout.readline()
         if line:
@@ -198,5 +198,5 @@ def _ended_by(code: int) -> str:
 
 
 def node_command(module: str, *words: str) -> list[str]:
-    """This interpreter with that module, whatever is in the working directory. The words are for the list of processes."""
+    """Returns this interpreter with that module, whatever is in the working directory. The words are for the list of processes."""
     return [sys.executable, "-P", "-m", module, *words]

@@ -40,7 +40,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
 
 def receive_order() -> NodeOrder | None:
-    """The order. From now on the end of the supervisor is this process's end. None when there was none: the supervisor has ended."""
+    """Returns the order; None when the supervisor has ended. From now on the end of the supervisor is this process's end."""
     received = bytearray()
     while not received.endswith(b"\n"):
         chunk = _read()
@@ -52,18 +52,18 @@ def receive_order() -> NodeOrder | None:
 
 
 def report_serving(address: str) -> None:
-    """The supervisor knows that clients are served there."""
+    """Reports to the supervisor that clients are served there."""
     _report(address)
 
 
 async def wait_for_others() -> None:
-    """The supervisor knows that this broker has left its cluster, and lets it end."""
+    """Reports that this broker has left its cluster, and waits until the supervisor lets it end."""
     _report(LEFT)
     await asyncio.to_thread(_may_close.wait, CLOSE_SECONDS_MAX)
 
 
 def _report(line: str) -> None:
-    """A supervisor that has ended is noticed by ``_watch``."""
+    """Reports the line; ``_watch`` notices a supervisor that has ended."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -81,7 +81,7 @@ def _watch() -> None:
 
 
 def _read() -> bytes:
-    """Not through ``sys.stdin``, whose lock a thread that waits in it would hold while the interpreter ends."""
+    """Reads without ``sys.stdin``, whose lock a waiting thread would hold while the interpreter ends."""
     try:
         return os.read(STANDARD_INPUT, 1 << 16)
     except ConnectionResetError:

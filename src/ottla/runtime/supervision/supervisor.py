@@ -47,7 +47,7 @@ class Supervisor:
         return ",".join(node.address for _, node in sorted(self.nodes.items()) if node.address is not None)
 
     async def start(self) -> None:
-        """All nodes serve clients. NodeFailed when one of them ended before that: none runs then."""
+        """Starts all nodes, until they serve clients. NodeFailed when one of them ended before that: none runs then."""
         starting = {node_id: asyncio.create_task(node.start()) for node_id, node in self.nodes.items()}
         patience = asyncio.create_task(self._name_the_slow())
         try:
@@ -61,7 +61,7 @@ class Supervisor:
         self._all_served = True
 
     async def stop(self) -> None:
-        """All nodes have ended; each was stopped in order, or killed when that took too long.
+        """Stops all nodes, each in order, or by a kill when that takes too long.
 
         All leave the cluster before any of them ends: only a majority of controllers lets a broker leave.
         """
@@ -71,29 +71,29 @@ class Supervisor:
         await asyncio.gather(*(self._stop(node) for node in self.nodes.values()))
 
     async def kill(self) -> None:
-        """All nodes have ended: each was killed."""
+        """Kills all nodes, and waits for their ends."""
         self._is_stopping = True
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
 
     async def stop_node(self, node_id: int) -> None:
-        """The node has ended in order. KafkaError when there is none, or it does not run."""
+        """Stops the node in order. KafkaError when there is none, or it does not run."""
         node = self._running(node_id)
         with _Alone(self._at_work, node_id):
             await self._stop(node)
 
     async def kill_node(self, node_id: int) -> None:
-        """The node was killed, as by kill -9. KafkaError when there is none, or it does not run."""
+        """Kills the node, as by kill -9. KafkaError when there is none, or it does not run."""
         await self._running(node_id).kill()
 
     async def restart_node(self, node_id: int) -> None:
-        """The node serves, in a new process; one that ran was stopped in order. NodeFailed when it does not start."""
+        """Starts the node in a new process; one that runs is stopped in order. NodeFailed when it does not start."""
         node = self._known(node_id)
         with _Alone(self._at_work, node_id):
             await self._stop(node)
             await self._start_alone(node)
 
     async def add(self, spec: NodeSpec) -> None:
-        """One node more serves. NodeFailed when it does not start; ``restart_node`` may try it again."""
+        """Adds a node and starts it. NodeFailed when it does not start; ``restart_node`` may try it again."""
         assert spec.node_id not in self.nodes, "a node is added once"
         node = self.nodes[spec.node_id] = NodeProcess(spec, self._changed)
         with _Alone(self._at_work, spec.node_id):
