@@ -35,13 +35,17 @@ FRAGMENT = re.compile(
     re.IGNORECASE,
 )
 """What a class docstring does not begin with: it begins with a noun phrase that says what an instance is."""
-NO_VERB = re.compile(
-    r"(The|What|Whether|Who|Whom|Whose|Of|A|An|From|As|Those|One|All|Nothing|How|Where|It|Its|Every|No|Each|None|This|These|For|So|When|By"
-    r"|There|That|They|Until|Without|In|Why|Up|With|To|Another|Something|Everything|Which|On|At|Both|Not|Only|Exactly|Some|If|Since|Others"
-    r"|Through|Before|After|While|Whatever)\b"
+BEGINS_WITH_A_VERB = re.compile(r"(?!(?:This|Its|As|Always|Unless|Was|Is)\b)[A-Z][a-z]+s\b(?!')|(?:True|False) (?:when|unless|always)\b")
+"""What a function's docstring begins with: a verb in the third person ("Returns", "Appends"), or "True when"."""
+NOUN = re.compile(
+    r"(Batches|Brokers|Bytes|Clients|Connections|Consumers|Directories|Entries|Epochs|Errors|Events|Faults|Files|Flights|"
+    r"Followers|Groups|Handlers|Ids|Indexes|Items|Jobs|Keys|Leaders|Lines|Listeners|Mechanisms|Members|Messages|Milliseconds|"
+    r"Names|Nodes|Observers|Offsets|Others|Partitions|Ports|Processes|Producers|Quotas|Readers|Replicas|Requests|Rows|Seconds|"
+    r"Secrets|Segments|Sequences|Settings|Sinks|Snapshots|Streams|Strings|Structures|Targets|Tasks|Threads|Topics|Values|"
+    r"Versions|Views|Voters|Waiters)\b"
 )
-"""What a function's docstring does not begin with: it begins with a verb ("Returns", "Appends"), or with "True when"."""
-WITHOUT_VERB_MAX = 368
+"""Nouns that look like verbs in the third person."""
+WITHOUT_VERB_MAX = 418
 """How many functions of src/ may still begin otherwise: lower the number where you have lowered the count."""
 
 
@@ -139,13 +143,16 @@ def test_the_search_finds_a_planted_fragment() -> None:
 
 
 def without_verb(source: str) -> list[str]:
-    """Functions, other than properties, whose docstrings do not begin with a verb."""
+    """Functions whose docstrings do not begin with a verb, leaving out properties, and commands, which command: "List the topics."."""
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [
-        node.name
-        for node in functions
-        if NO_VERB.match(ast.get_docstring(node) or "") and not any("property" in ast.unparse(each) for each in node.decorator_list)
-    ]
+    found = []
+    for node in functions:
+        text, marks = ast.get_docstring(node), [ast.unparse(each) for each in node.decorator_list]
+        if not text or any("property" in mark or "command" in mark or "group" in mark for mark in marks):
+            continue
+        if not BEGINS_WITH_A_VERB.match(text) or NOUN.match(text):
+            found.append(node.name)
+    return found
 
 
 def test_ever_more_docstrings_of_functions_begin_with_a_verb() -> None:
@@ -160,5 +167,7 @@ def test_the_search_finds_a_planted_docstring_without_a_verb() -> None:
         '@property\ndef c(self):\n    """The end offset."""\n',
         'def d():\n    """True when it is closed."""\n',
         'async def e():\n    """What was asked."""\n',
+        'def f():\n    """Batches of one segment."""\n',
+        '@group.command()\ndef g():\n    """List the topics."""\n',
     ]
-    assert without_verb("".join(planted)) == ["a", "e"]
+    assert without_verb("".join(planted)) == ["a", "e", "f"]

@@ -250,7 +250,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
 
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
-        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
+        """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
         INVALID_REQUEST where it neither subscribes nor is assigned.
@@ -258,7 +258,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         return await super().poll(timeout_ms, max_records=max_records)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """Records for ever, each one consumed as it is handed out."""
+        """Yields records for ever, each one consumed as it is handed out."""
         while True:
             record = self._next_record()
             if record is None:

@@ -138,11 +138,11 @@ class Session(Protocol):
     """Called once when the session turns out to be over, unless it was closed here."""
 
     async def create(self, path: str, data: bytes = b"", *, is_ephemeral: bool = False, acl: Sequence[Access] = OPEN_ACCESS) -> None:
-        """NodeExistsError; NoNodeError without a parent; NoChildrenForEphemeralsError."""
+        """Creates the znode. NodeExistsError; NoNodeError without a parent; NoChildrenForEphemeralsError."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """NoNodeError, and then nothing is watched. The watch is called when the data changes or the znode is deleted."""
+        """Returns the data. NoNodeError, and then nothing is watched. The watch is called when the data changes or the znode is deleted."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
@@ -150,7 +150,7 @@ class Session(Protocol):
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Their names, sorted. NoNodeError, and then nothing is watched. The watch is called when a child comes or goes."""
+        """Returns their names, sorted. NoNodeError, and then nothing is watched. The watch is called when a child comes or goes."""
         ...
 
     async def set(self, path: str, data: bytes, version: int) -> int:
@@ -158,7 +158,7 @@ class Session(Protocol):
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNodeError, BadVersionError, NotEmptyError."""
+        """Deletes the znode. NoNodeError, BadVersionError, NotEmptyError."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> None:

@@ -50,7 +50,7 @@ class _Logger:
 
 
 def send_to(receiver: Receiver | None) -> None:
-    """Events that are not below their logger's level are the receiver's; with None they are structlog's again."""
+    """Sends events that are not below their logger's level to the receiver; with None to structlog again."""
     global _receiver  # noqa: PLW0603 - loggers are the process's, as their levels are
     _receiver = receiver
 

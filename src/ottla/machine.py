@@ -133,5 +133,5 @@ class ReplicatedMachine(Protocol):
         ...
 
     def snapshot(self) -> Iterable[StoredRecord]:
-        """Records that rebuild the durable state when applied to an empty machine."""
+        """Yields records that rebuild the durable state when applied to an empty machine."""
         ...

@@ -25,7 +25,7 @@ class Timer:
         self._before = self._earlier = [0] * _BUCKETS  # as they were one and two periods ago
 
     def observe(self, us: int, count: int = 1) -> None:
-        """``count`` things took ``us`` each."""
+        """Counts ``count`` things that took ``us`` each."""
         self.count += count
         self.total_us += us * count
         bits = us.bit_length() - _SUB_BITS - 1

@@ -16,7 +16,7 @@ class Throttle:
         self._free_at_ms = now_ms - BURST_SECONDS * 1000  # when all that was done would have been done at the rate
 
     def delay_ms(self, size: int, now_ms: float) -> float:
-        """``size`` more bytes were done; milliseconds to wait before more of them, 0 within the burst."""
+        """Counts ``size`` more bytes; returns milliseconds to wait before more of them, 0 within the burst."""
         earliest = now_ms - BURST_SECONDS * 1000
         self._free_at_ms = max(self._free_at_ms, earliest) + size / self._bytes_per_second * 1000
         return max(0.0, self._free_at_ms - now_ms)

@@ -34,11 +34,11 @@ Pace = Callable[[int], Awaitable[None]]
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since 1970-01-01 UTC."""
+        """Returns wall-clock milliseconds since 1970-01-01 UTC."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds from an arbitrary start; never goes back."""
+        """Returns milliseconds from an arbitrary start; never goes back."""
         ...
 
     def monotonic_us(self) -> int:
@@ -60,7 +60,7 @@ class TimerHandle(Protocol):
 
 class Timers(Protocol):
     def call_later_ms(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
-        """``callback`` runs once on the loop, not before ``delay_ms`` milliseconds have passed."""
+        """Runs ``callback`` once on the loop, not before ``delay_ms`` milliseconds have passed."""
         ...
 
 
@@ -140,7 +140,7 @@ class Disk(Protocol):
         ...
 
     async def write_file_atomic(self, path: str, data: bytes) -> None:
-        """Written beside, synced, renamed over ``path``, directory synced: either the old or the new content is found after a crash."""
+        """Writes beside, syncs, renames over ``path``, syncs the directory: either the old or the new content is found after a crash."""
         ...
 
     async def exists(self, path: str) -> bool:
@@ -152,7 +152,7 @@ class Disk(Protocol):
         ...
 
     async def list_dir(self, path: str) -> list[str]:
-        """Names in the directory, sorted. FileNotFoundError when absent."""
+        """Returns the names in the directory, sorted. FileNotFoundError when absent."""
         ...
 
     async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
@@ -160,7 +160,7 @@ class Disk(Protocol):
         ...
 
     async def space(self, path: str) -> tuple[int, int]:
-        """Bytes of the volume that holds the path, and how many of them may still be used."""
+        """Returns the bytes of the volume that holds the path, and how many of them may still be used."""
         ...
 
     async def reserve(self, path: str, size_bytes: int) -> None:
@@ -181,7 +181,7 @@ class Disk(Protocol):
     async def unlock(self, path: str) -> None: ...
 
     async def sync_dir(self, path: str) -> None:
-        """Names created, renamed and removed in the directory before the call survive a power cut."""
+        """Makes names created, renamed and removed in the directory before the call survive a power cut."""
         ...
 
     def boot_id(self) -> str:
@@ -219,7 +219,7 @@ class ConnectionHandler(Protocol):
     """The owner of a connection. Called on the loop, never concurrently."""
 
     def on_data(self, data: memoryview) -> bool:
-        """Bytes came in; ``data`` is writable, so that offsets can be stamped in place.
+        """Takes bytes that came in; ``data`` is writable, so that offsets can be stamped in place.
 
         True when views of ``data`` outlive the call: the caller then never writes to that memory again. False when it
         may be used for the next bytes at once.
@@ -288,13 +288,13 @@ class Listener(Protocol):
         ...
 
     def pause(self) -> None:
-        """New connections wait, not accepted, until ``resume``."""
+        """Lets new connections wait, not accepted, until ``resume``."""
         ...
 
     def resume(self) -> None: ...
 
     def set_tls(self, tls: TlsServer) -> None:
-        """Connections from now on, to a listener that speaks TLS, have these keys and certificates. ValueError as of ``check_tls``."""
+        """Gives connections from now on, to a listener that speaks TLS, these keys and certificates. ValueError as of ``check_tls``."""
         ...
 
     async def close(self) -> None: ...
@@ -322,11 +322,11 @@ class Network(Protocol):
         ...
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
-        """ValueError says why keys, certificates or ciphers cannot be used."""
+        """Raises ValueError with the reason why keys, certificates or ciphers cannot be used."""
         ...
 
     def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
-        """ValueError says why such a client and such a server would not agree, apart from the server's host."""
+        """Raises ValueError with the reason why such a client and such a server would not agree, apart from the server's host."""
         ...
 
     async def connect(

@@ -29,7 +29,7 @@ _position = pytest.StashKey[int]()
 
 @pytest.fixture(scope="session")
 def ottla_properties() -> dict[str, str]:
-    """Broker keys: define a fixture of this name, with ``scope="session"``, to have others."""
+    """Provides broker keys: define a fixture of this name, with ``scope="session"``, to have others."""
     return {}
 
 
@@ -44,7 +44,7 @@ def ottla_broker(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
 
 @pytest.fixture(scope="session")
 def ottla_thread_cluster(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
-    """Three nodes in one thread, for all tests; nodes are stopped and started again by their ids, 1 to 3."""
+    """Provides three nodes in one thread, for all tests; nodes are stopped and started again by their ids, 1 to 3."""
     from ottla.testing import thread_cluster
 
     with thread_cluster(3, **ottla_properties) as served:
@@ -53,7 +53,7 @@ def ottla_thread_cluster(ottla_properties: dict[str, str]) -> Iterator[ThreadNod
 
 @pytest.fixture
 def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
-    """Three nodes in processes, for this test; by their ids, 1 to 3, they are killed, paused, resumed and restarted."""
+    """Provides three nodes in processes, for this test; by their ids, 1 to 3, they are killed, paused, resumed and restarted."""
     from ottla.testing import cluster
 
     with cluster(3, **ottla_properties) as served:

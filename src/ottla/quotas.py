@@ -150,7 +150,7 @@ class ClientQuotas:
         return None, ("", "")
 
     def _make_room(self, now_ms: int) -> None:
-        """Meters that have nothing left to remember go when there are many; then those unused for longest."""
+        """Removes meters that have nothing left to remember when there are many; then those unused for longest."""
         if len(self._meters) < CLIENTS_MAX:
             return
         by_age = sorted(self._meters, key=lambda key: self._meters[key].last_ms)

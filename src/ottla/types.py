@@ -46,7 +46,7 @@ class TopicPartition:
 
 
 def uuid_text(uuid: bytes) -> str:
-    """16 bytes as Kafka writes ids: base64 for URLs, without padding, 22 characters."""
+    """Returns 16 bytes as Kafka writes ids: base64 for URLs, without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
 
 

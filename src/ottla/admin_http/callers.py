@@ -87,7 +87,7 @@ class Callers:
 
 
 def _basic(authorization: str) -> tuple[str, Secret] | None:
-    """Name and password of a header ``Basic ...``."""
+    """Returns name and password of a header ``Basic ...``."""
     scheme, _, encoded = authorization.strip().partition(" ")
     if scheme.lower() != "basic" or len(encoded) > PASSWORD_BYTES_MAX * 2:
         return None

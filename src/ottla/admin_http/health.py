@@ -11,7 +11,7 @@ def liveness(_: Status) -> dict[str, object]:
 
 
 def readiness(status: Status) -> dict[str, object]:
-    """``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
+    """Returns ``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
     reasons = []
     if not status.is_open:
         reasons.append("the listeners are closed: the broker is starting or stopping")

@@ -59,7 +59,7 @@ def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
 
 
 def partition_families(status: Status) -> Iterator[Family]:
-    """Four series for each partition."""
+    """Yields four series for each partition."""
     partitions = status.partitions.all()
     for name, text, value in (
         ("kafka_log_log_size", "Bytes in the log.", lambda log: log.size_bytes),
@@ -212,7 +212,7 @@ def _network(status: Status, idle_share: float) -> Iterator[Family]:
 
 
 def _authorizer(status: Status) -> Iterator[Family]:
-    """Kafka's are rates a minute of the same."""
+    """Yields counters whose rates a minute are Kafka's metrics."""
     prefix = "kafka_server_authorizer_metrics"
     yield gauge(f"{prefix}_acls_total_count", "Access control lists of the cluster.", len(status.image.acls))
     allowed, denied = status.authorization_counts

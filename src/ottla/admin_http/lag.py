@@ -29,7 +29,7 @@ _HELP: Final = {
 
 
 async def lag_families(status: Status) -> list[Family]:
-    """Topics and partitions of this broker, and the groups that it coordinates."""
+    """Returns the metrics of this broker's topics and partitions, and of the groups that it coordinates."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     samples["kafka_brokers"].append(Sample(len(status.image.live_brokers)))
     ends = _add_partitions(status, samples)

@@ -34,7 +34,7 @@ class IdleMeter:
 
 
 def process_families(status: Status, *, started_at: float, certificate_ends_ms: int | None = None) -> Iterator[Family]:
-    """``certificate_ends_ms`` is that of the pages' own certificate, in wall-clock milliseconds."""
+    """Yields metrics of the process; ``certificate_ends_ms`` belongs to the pages' own certificate, in wall-clock milliseconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Seconds of processor time, of user and system.", usage.ru_utime + usage.ru_stime)
     yield gauge("process_start_time_seconds", "When the broker was started, in seconds since 1970.", started_at)

@@ -69,7 +69,7 @@ async def serve_admin(status: Status) -> AsyncIterator[tuple[str, int] | None]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``port``, which means loopback, or ``https://host:port``. INVALID_CONFIG when it is none of them."""
+    """Parses ``host:port``, ``port``, which means loopback, or ``https://host:port``. INVALID_CONFIG for anything else."""
     host, _, port = text.removeprefix(HTTPS).rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"ottla.admin.listener={text} is not of the form host:port or https://host:port")

@@ -71,7 +71,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
     early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)
 
     async def retry_offline() -> None:
-        """Partitions for which there was no room or descriptor, and an image that a part did not follow, are tried again."""
+        """Retries partitions for which there was no room or descriptor, and an image that a part did not follow."""
         if partitions.unopened.retry():
             await publisher.repeat()
             node.on_offline()

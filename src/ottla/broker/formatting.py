@@ -96,7 +96,7 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState
 
 
 async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
-    """StorageError when the metadata log must be in another directory than the first: whatever is missing there would be lost."""
+    """Checks that the metadata log may be in the first directory: StorageError where its data would be lost otherwise."""
     first, *others = log_dirs
     what = "the directory of the metadata log"
     if not has_metadata_log:
@@ -121,7 +121,7 @@ async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadat
 
 
 async def _is_seen(answer: Awaitable[bool]) -> bool:
-    """False, too, where the disk does not say: a start goes on without such a directory."""
+    """Returns the answer, False where the disk does not say: a start goes on without such a directory."""
     try:
         return await answer
     except OSError:

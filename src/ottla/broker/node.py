@@ -132,7 +132,7 @@ class Broker:
     # -- life
 
     async def start(self) -> None:
-        """Clients are served when this returns. KafkaError or StorageError says what was wrong."""
+        """Starts the node; clients are served when this returns. KafkaError or StorageError says what was wrong."""
         config = self.config
         log.info("broker_starting", version=__version__, log_dirs=config.log_dirs, configuration=config.shown())
         for name, hint in config.unknown.items():
@@ -160,7 +160,7 @@ class Broker:
         await self.made.life.leave()
 
     async def stop(self) -> None:
-        """Orderly: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
+        """Stops in order: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
         made = self.made
         await made.life.leave()
         log.info("broker_stopping", node_id=self.node_id)

@@ -87,7 +87,7 @@ class Parts:
         return advertised_controller(self.config, self.gate.addresses)
 
     def endpoints_for(self, listener: str, *, with_just_fenced: bool = False) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now.
+        """Returns id, host, port and rack of each broker, as clients of this listener reach it, or reached it until just now.
 
         Each broker comes once. One that was fenced just now, as far as this node follows, may serve again in the newest image; Kafka's Java
         client never asks for metadata again after an answer that lists a broker twice.

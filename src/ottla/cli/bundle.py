@@ -89,7 +89,7 @@ def _versions() -> bytes:
 
 
 def _configuration(path: str, secrets: set[bytes]) -> bytes:
-    """Key by key; the texts of secrets, for which all else is searched, are noted."""
+    """Returns the configuration key by key; notes the texts of secrets, for which all else is searched."""
     with open(path, encoding="latin-1") as file:
         given = parse_properties(file.read())
     lines = []
@@ -110,7 +110,7 @@ def _end_of(path: str) -> bytes:
 
 
 def _scrubbed(content: bytes, secrets: set[bytes]) -> bytes:
-    """Short texts are no secrets: they would be replaced in words that only have the same letters."""
+    """Replaces secrets. Short texts are none: they would be replaced in words that only have the same letters."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= 4:
             content = content.replace(secret, HIDDEN)

@@ -114,7 +114,7 @@ def new_certificates(
 
 
 def check_extra(command: str) -> None:
-    """INVALID_CONFIG where certificates cannot be made."""
+    """Raises INVALID_CONFIG where certificates cannot be made."""
     try:
         import cryptography  # noqa: F401 - whether it is there
     except ImportError:

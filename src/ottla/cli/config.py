@@ -28,7 +28,7 @@ def config() -> None:
 
 
 def resource_options(function: F) -> F:
-    """``--topic``, ``--broker``, ``--brokers``, ``--group`` or ``--client-metrics``."""
+    """Adds ``--topic``, ``--broker``, ``--brokers``, ``--group`` and ``--client-metrics``."""
     for option in (
         click.option("--client-metrics", metavar="NAME", help="A subscription to clients' metrics."),
         click.option("--group", metavar="NAME", help="A consumer group."),
@@ -224,7 +224,7 @@ def lint(file: str, output: str) -> None:
 
 
 def key_and_value(text: str) -> tuple[str, str]:
-    """``KEY=VALUE``."""
+    """Splits ``KEY=VALUE``."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise click.UsageError(f"{text}: expected KEY=VALUE")

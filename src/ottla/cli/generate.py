@@ -76,5 +76,5 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def _print_yaml(value: dict[str, Any]) -> None:
-    """JSON is YAML; every tool that reads the one reads the other."""
+    """Prints JSON, which is YAML: every tool that reads the one reads the other."""
     _print_json(value)

@@ -78,7 +78,7 @@ def _bounds(admin: Admin, keys: Sequence[TopicPartition]) -> tuple[dict[TopicPar
 def _shifted(
     admin: Admin, committed: Mapping[TopicPartition, CommittedOffset], keys: Sequence[TopicPartition], shift: int | None
 ) -> dict[TopicPartition, int]:
-    """Within the partitions: nothing is before their first record nor after their end."""
+    """Returns the shifted offsets, within the partitions: nothing is before their first record nor after their end."""
     assert shift is not None, "one of --to and --by was given"
     first, last = _bounds(admin, keys)
     return {key: max(first[key], min(committed[key].offset + shift, last[key])) for key in keys}

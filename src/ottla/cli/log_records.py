@@ -70,7 +70,7 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def _plain(value: Any) -> Any:
-    """Structures as objects, ids as Kafka writes them, other bytes as base64."""
+    """Returns structures as objects, ids as Kafka writes them, other bytes as base64."""
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list | tuple):

@@ -13,7 +13,7 @@ from ottla.loggers import ROOT, drop_below_level, set_levels
 
 
 def configure_logging(level: str, *, json: bool | None = None, node_id: int | None = None) -> None:
-    """Lines for people on a terminal, JSON otherwise; ``json`` decides when it is given.
+    """Sets up lines for people on a terminal, JSON otherwise; ``json`` decides when it is given.
 
     With ``node_id`` every line says whose it is: for nodes that write to one place.
     """

@@ -52,7 +52,7 @@ class OffsetRange:
 
 
 def parse_offsets(text: str, now_ms: int) -> OffsetRange:
-    """INVALID_REQUEST for what is not of the language."""
+    """Parses a range of offsets. INVALID_REQUEST for what is not of the language."""
     text = text.strip()
     if text.startswith("@"):
         return _times(text[1:], now_ms)

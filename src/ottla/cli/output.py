@@ -25,7 +25,7 @@ _JSON: Final = "ottla.json"
 
 
 def format_option(function: F) -> F:
-    """``--format text|json``, which every command has that says something; ``--json`` is short for it, and in no help."""
+    """Adds ``--format text|json``, which every command has that prints something; ``--json`` is short for it, and in no help."""
     option = click.option(
         "--format",
         "output",
@@ -45,7 +45,7 @@ def _note_json(context: click.Context, _: click.Parameter, is_given: bool) -> No
 
 
 def override_option(function: F) -> F:
-    """``-X KEY=VALUE``, any number of them."""
+    """Adds ``-X KEY=VALUE``, any number of them."""
     option = click.option(
         "-X",
         "--override",
@@ -58,7 +58,7 @@ def override_option(function: F) -> F:
 
 
 def bootstrap_option(function: F) -> F:
-    """``-B host:port``, or OTTLA_BOOTSTRAP, and how brokers are reached (``client_settings.py``)."""
+    """Adds ``-B host:port``, or OTTLA_BOOTSTRAP, and how brokers are reached (``client_settings.py``)."""
     option = click.option(
         "-B",
         "--bootstrap-server",
@@ -119,12 +119,12 @@ def way_out(error: BaseException) -> str:
 
 
 def yes_option(function: F) -> F:
-    """``--yes`` for what cannot be undone."""
+    """Adds ``--yes`` for what cannot be undone."""
     return click.option("-y", "--yes", is_flag=True, help="Apply the change; without it, only the plan is printed.")(function)
 
 
 def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows under column heads, or a list of objects by column name."""
+    """Prints rows under column heads, or a list of objects by column name."""
     if output == "json":
         print_json(command, [dict(zip(columns, row, strict=True)) for row in rows])
         return

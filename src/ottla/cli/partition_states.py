@@ -64,5 +64,5 @@ def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]
 
 
 def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """``min.insync.replicas`` of each topic."""
+    """Returns ``min.insync.replicas`` of each topic."""
     return {topic: int(value or 1) for topic, value in admin.describe_config_of_topics(topics, "min.insync.replicas").items()}

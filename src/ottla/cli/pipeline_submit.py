@@ -94,7 +94,7 @@ def submit(
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """UsageError for what is no property of Spark."""
+    """Splits a property of Spark. UsageError for anything else."""
     key, equals, value = text.partition("=")
     if not equals or not key.startswith("spark."):
         raise click.UsageError(f"--conf {text} is not KEY=VALUE with a key of Spark (spark.*)")

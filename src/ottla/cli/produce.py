@@ -81,7 +81,7 @@ def produce(
 
 
 def check_reachable(bootstrap: str) -> None:
-    """KafkaError when no broker answers."""
+    """Raises KafkaError when no broker answers."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:

@@ -8,7 +8,7 @@ from ottla.runtime.notify import notify
 
 
 def report_ready(addresses: str, ready_file: str | None) -> None:
-    """``host:port``, of several brokers with commas. The file appears complete, by a rename."""
+    """Reports ``host:port``, of several brokers with commas. The file appears complete, by a rename."""
     if ready_file is not None:
         temporary = ready_file + ".tmp"
         with open(temporary, "w") as out:

@@ -56,7 +56,7 @@ class RecordParser:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format {text!r} has no field such as %v")
 
     def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
-        """Records until the stream ends; INVALID_REQUEST when it ends inside one."""
+        """Yields records until the stream ends; INVALID_REQUEST when it ends inside one."""
         reader = _Reader(stream)
         while not reader.is_at_end:
             record = ParsedRecord()

@@ -196,7 +196,7 @@ def _good(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_for(found: dict[str, Any]) -> None:
-    """Exit code 1, with a line for each item that failed, where one did."""
+    """Ends with exit code 1, and a line for each item that failed, where one did."""
     failed = [item for item in found.values() if isinstance(item, KafkaError)]
     for error in failed:
         click.echo(f"ottla: {error}", err=True)

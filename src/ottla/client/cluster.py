@@ -75,7 +75,7 @@ class NodeEndpoint(Protocol):
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """``host:port`` texts, or one text with commas; the port defaults to 9092."""
+    """Parses ``host:port`` texts, or one text with commas; the port defaults to 9092."""
     texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
     if not texts or not all(isinstance(text, str) for text in texts):
         raise KafkaError(
@@ -138,7 +138,7 @@ class Cluster:
         self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
 
     async def close(self) -> None:
-        """Connections are closed, and nothing runs from now on."""
+        """Closes the connections; nothing runs from now on."""
         running = [task for task in (self._refreshing, self._watching, *self._connecting.values()) if task is not None]
         for task in running:
             task.cancel()
@@ -224,7 +224,7 @@ class Cluster:
     # Metadata
 
     async def refresh(self, topics: Iterable[str] = (), *, allow_create: bool = False) -> None:
-        """Newer metadata of all topics in use, and of these. Concurrent calls share one request.
+        """Gets newer metadata of all topics in use, and of these. Concurrent calls share one request.
 
         With ``allow_create`` a request asks for these alone, and brokers that create topics by themselves create those that are missing.
         """
@@ -299,7 +299,7 @@ class Cluster:
         self.nodes = nodes
 
     def _leave_moved(self, nodes: Mapping[int, Node]) -> None:
-        """Connections to brokers that are elsewhere now are closed."""
+        """Closes connections to brokers that are elsewhere now."""
         moved = {node_id for node_id, node in nodes.items() if self.nodes.get(node_id, node) != node}
         for place in [place for place in self._connections if place[0] in moved]:
             self._connections.pop(place).close()

@@ -147,7 +147,7 @@ class ClientConnection:
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
 
     async def renew_versions(self, *, timeout_ms: int) -> None:
-        """Versions and features are those that the broker has now."""
+        """Renews versions and features from what the broker has now."""
         response = await self.ask(ApiVersionsRequest(SOFTWARE_NAME, __version__), ApiVersionsResponse, timeout_ms=timeout_ms)
         if response.error_code:
             raise KafkaError(response.error_code, "the broker refused ApiVersions")
@@ -163,7 +163,7 @@ class ClientConnection:
         return version
 
     def require(self, kind: type[Request], version: int) -> None:
-        """UNSUPPORTED_VERSION when the API is older here: what the request says would be lost."""
+        """Raises UNSUPPORTED_VERSION when the API is older here: what the request says would be lost."""
         api = API_OF_REQUEST[kind]
         if self.version_of(api) < version:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name}: version {version} is needed, and the broker does not have it")

@@ -132,12 +132,12 @@ class Consumer:
     # Records
 
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[AnyRecord]:
-        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``."""
+        """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``."""
         await self._fetch(timeout_ms, max_records=max_records)
         return self._handout.rest()
 
     async def _fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
-        """``_next_record`` has the records that a poll would return."""
+        """Fetches the records that a poll would return, for ``_next_record``."""
         if self._subscription is None and not self._is_assigned:
             text = "the consumer has nothing to read: call subscribe([topic]) or assign([(topic, partition)]) before it polls"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -313,7 +313,7 @@ class Consumer:
             self._assigned(partition).is_paused = True
 
     def resume(self, partitions: Iterable[PartitionLike]) -> None:
-        """Records of these are handed out again."""
+        """Hands out records of these again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
         self._fetcher.wake()
@@ -370,7 +370,7 @@ class Consumer:
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def close(self) -> None:
-        """Offsets are committed when that is automatic, the group is left, connections are closed. A second call does nothing."""
+        """Commits when that is automatic, leaves the group and closes connections. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -41,7 +41,7 @@ class Share(NamedTuple):
 
 
 def encode_subscription(protocol: str, topics: Iterable[str], owned: Share, previous: Share) -> bytes:
-    """``owned`` is what the member keeps while it joins, ``previous`` what it had after its last round."""
+    """Encodes a subscription: ``owned`` is what the member keeps while it joins, ``previous`` what it had after its last round."""
     user_data = None
     if protocol == STICKY and previous.generation_id >= 0:
         user_data = encode(StickyUserData(_grouped(previous.partitions), previous.generation_id), 1)

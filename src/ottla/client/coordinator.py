@@ -72,7 +72,7 @@ class GroupCoordinator(Coordinator):
         member_id: str = "",
         group_instance_id: str | None = None,
     ) -> None:
-        """Offset and leader epoch of each partition are stored. KafkaError with the first failure."""
+        """Stores offset and leader epoch of each partition. KafkaError with the first failure."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for partition, (offset, leader_epoch) in offsets.items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
@@ -91,7 +91,7 @@ class GroupCoordinator(Coordinator):
                     raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
 
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and leader epoch of each partition that has a commit, once the transactions have ended that have commits of them.
+        """Returns offset and leader epoch of each committed partition, once the transactions that have commits of them have ended.
 
         UNSTABLE_OFFSET_COMMIT when one is open for longer than a request may take.
         """

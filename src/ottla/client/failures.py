@@ -59,7 +59,7 @@ class Failures:
         self._dropped = 0
 
     def raise_unseen(self) -> None:
-        """DeliveryError with the failures that the application has not seen; they count as seen from now on."""
+        """Raises DeliveryError with the failures that the application has not seen; they count as seen from now on."""
         failed, self._failed = self._failed, []
         dropped, self._dropped = self._dropped, 0
         unseen = [(partition, error) for partition, error, pending in failed if pending.is_unseen]

@@ -106,7 +106,7 @@ class Fetcher:
         return min(held) - now_ms if held else NEVER_MS
 
     def start(self) -> None:
-        """Requests go out to brokers that have none in flight."""
+        """Sends requests to brokers that have none in flight."""
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         needs_reset, needs_leader = False, False
         now_ms = self._cluster.world.clock.monotonic_ms()
@@ -269,7 +269,7 @@ class Fetcher:
         return KafkaError(data.error_code, f"fetch from {partition}") if data.error_code else None
 
     def _truncated(self, partition: TopicPartition, diverging: EpochEndOffset) -> KafkaError | None:
-        """Records that were read are no longer in the log, nor are those that now have their offsets the ones that were read (KIP-320)."""
+        """Handles a truncation: records that were read are gone, and other records may have their offsets now (KIP-320)."""
         state, policy = self._positions.of(partition), self._settings.auto_offset_reset
         lost = f"{partition} was truncated: what was read up to offset {state.position} was removed from offset {diverging.end_offset} on"
         if policy == "none":
@@ -280,7 +280,7 @@ class Fetcher:
         return None
 
     async def _recover(self, problems: dict[TopicPartition, KafkaError], sent: dict[TopicPartition, int]) -> None:
-        """Newer metadata for what may pass; everything else is raised to the application.
+        """Gets newer metadata for what may pass; everything else is raised to the application.
 
         A partition is asked for at once where a newer leader is known than that of the epoch under which it was ``sent``, and after its
         first failure; then it waits longer with each one.
@@ -310,7 +310,7 @@ class Fetcher:
         return self._cluster.backoff.delay_ms(failures - 2, self._cluster.world) if failures > 1 else 0.0
 
     async def _look_up(self, needs_leader: bool) -> None:
-        """Leaders, and offsets for positions that are only known as the start or the end."""
+        """Looks up leaders, and offsets for positions that are only known as the start or the end."""
         topics = {partition.topic for partition in self._positions}
         problems: list[KafkaError] = []
         if self._look_up_failures > 0:

@@ -96,7 +96,7 @@ class GroupMembership:
         return list(self._topics)
 
     def on_metadata(self) -> None:
-        """Metadata is newer: the group divides its partitions again when topics were created, grown or deleted since it last did."""
+        """Takes newer metadata: the group divides its partitions again when topics were created, grown or deleted since it last did."""
         if self.generation_id >= 0 and self._counts != self._partition_counts(self._counts):
             self.needs_rejoin = True
 
@@ -114,7 +114,7 @@ class GroupMembership:
         return float(self._settings.heartbeat_interval_ms)
 
     def revoked_before_join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
-        """Eager members give up everything before a round; so does anyone whose membership was lost."""
+        """Returns what to give up before a round: everything for eager members, and for any whose membership was lost."""
         return owned if not self._is_cooperative or self.generation_id < 0 else []
 
     def assigned(self, *, had_to_revoke: bool) -> None:
@@ -265,7 +265,7 @@ class GroupMembership:
     # Offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Offset and leader epoch of each partition are stored in this generation's name. KafkaError with the first failure."""
+        """Stores offset and leader epoch of each partition in this generation's name. KafkaError with the first failure."""
         asked = self.generation_id
         assert asked >= 0, "only a member commits for the group"
         try:

@@ -21,7 +21,7 @@ _M: Final = 0x5BD1E995
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 (unsigned)."""
+    """Returns Kafka's 32-bit murmur2 (unsigned)."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3

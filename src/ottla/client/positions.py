@@ -57,7 +57,7 @@ class PartitionPosition:
         self._moved()
 
     def rewind(self, offset: int) -> None:
-        """Records from ``offset`` on were not handed out after all. Fetches that are under way began after them, and do not count."""
+        """Goes back to ``offset``: its records were not handed out after all. Fetches under way started after them, and do not count."""
         self.position, self.fetched_epoch = offset, NO_EPOCH
         self.version = next(self._versions)
 
@@ -105,7 +105,7 @@ class Positions:
         return self._states.get(partition)
 
     def of(self, partition: TopicPartition) -> PartitionPosition:
-        """KeyError when the partition is not assigned."""
+        """Returns the partition's position. KeyError when it is not assigned."""
         return self._states[partition]
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -122,5 +122,5 @@ class Positions:
         ]
 
     def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Position and leader epoch of every partition that has a position."""
+        """Returns position and leader epoch of every partition that has a position."""
         return {partition: (state.position, state.leader_epoch) for partition, state in self._states.items() if state.position is not None}

@@ -15,7 +15,7 @@ class Room:
         self.used_bytes = 0
 
     async def wait(self, limit: int, deadline_ms: int) -> None:
-        """Fewer than ``limit`` bytes are used. REQUEST_TIMED_OUT at the deadline."""
+        """Waits until fewer than ``limit`` bytes are used. REQUEST_TIMED_OUT at the deadline."""
         while self.used_bytes >= limit:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)

@@ -70,7 +70,7 @@ class ClientSecurity:
 
 
 def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None = None, world: World | None = None) -> ClientSecurity:
-    """``read`` opens the files of keys and certificates; ``world`` fetches tokens.
+    """Returns the security of these settings; ``read`` opens the files of keys and certificates, ``world`` fetches tokens.
 
     INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded.
     """
@@ -79,7 +79,7 @@ def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None 
 
 
 def check_security(settings: SecuritySettings, world: World | None = None) -> None:
-    """INVALID_CONFIG for what ``security_of`` refuses whatever is in files."""
+    """Raises INVALID_CONFIG for what ``security_of`` refuses whatever is in files."""
     has_sasl, _ = _checked(settings)
     if has_sasl:
         _credentials(settings, world)
@@ -171,7 +171,7 @@ def _tokens(settings: SecuritySettings, world: World | None) -> Callable[[], obj
 
 
 def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None, bool]:
-    """Name, password, and whether they are a delegation token's id and HMAC."""
+    """Returns name, password, and whether they are a delegation token's id and HMAC."""
     login = parse_jaas(config.reveal())
     if login.module is not LoginModule.of_mechanism(mechanism):
         raise _invalid(f"sasl.jaas.config names {login.module}; the module of {mechanism} is {LoginModule.of_mechanism(mechanism)}")

@@ -40,7 +40,7 @@ def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
 
 
 def boolean(default: bool) -> Any:
-    """True or false, as themselves or as texts."""
+    """Declares true or false, as themselves or as texts."""
 
     def check(name: str, value: Any) -> bool:
         found = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
@@ -153,7 +153,7 @@ def checks_of(kind: type[Settings]) -> dict[str, Check]:
 
 
 def key_of(name: str) -> str:
-    """Kafka's name of the setting."""
+    """Returns Kafka's name of the setting."""
     return name.replace("_", ".")
 
 

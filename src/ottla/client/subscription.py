@@ -57,7 +57,7 @@ class Subscription:
         return self._membership.topics if self._is_matched else []
 
     def look(self) -> None:
-        """Called with each poll: metadata that has reached its age is being asked for. KafkaError when a pattern cannot be matched."""
+        """Asks for metadata that has reached its age; called with each poll. KafkaError when a pattern cannot be matched."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem

@@ -45,19 +45,19 @@ class Outbox(Protocol):
     """The sender, as transactions see it."""
 
     def wake(self) -> None:
-        """Batches that may go out now do."""
+        """Sends batches that may now be sent."""
 
     async def flush(self) -> None:
         """Waits until every batch that was started before the call is acknowledged or has failed."""
 
     def drop_unsent(self, reason: KafkaError) -> None:
-        """Batches that are not in flight have failed."""
+        """Fails batches that are not in flight."""
 
     async def landed(self) -> None:
         """Waits until no batch is in flight."""
 
     def take_identity(self, producer_id: int) -> None:
-        """Batches are numbered from zero again, under this id."""
+        """Numbers batches from zero again, under this id."""
 
 
 class Transactions:
@@ -184,7 +184,7 @@ class Transactions:
         self._outbox.take_identity(producer_id)
 
     async def _level(self) -> int:
-        """2 when the cluster has finalized it, and the coordinator's versions are new enough."""
+        """Returns 2 when the cluster has finalized it, and the coordinator's versions are new enough."""
         try:
             connection = await self._requests.connection()
             await self._cluster.renew_features(connection)

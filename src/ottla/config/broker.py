@@ -116,7 +116,7 @@ class BrokerConfig:
         return shown
 
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
-        """Source, key and value of all that the key's value is chosen from, the strongest first.
+        """Yields source, key and value of all that the key's value is chosen from, the strongest first.
 
         As in Kafka it begins with the key itself: one without a value of its own has none, whatever key it takes its value from.
         """
@@ -145,7 +145,7 @@ class BrokerConfig:
         return before != (self._dynamic_own, self._dynamic_default)
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Values that a broker of several starts with, as Kafka's does, and that do not go together: the key, and what to do."""
+        """Yields contradictory values that a broker of several starts with all the same, as Kafka's does: the key, and what to do."""
         interval_ms, session_ms = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
         if 2 * interval_ms > session_ms:
             values = f"broker.session.timeout.ms={session_ms} is below twice broker.heartbeat.interval.ms={interval_ms}"
@@ -184,7 +184,7 @@ class BrokerConfig:
 
 
 def _parsed(raw: Mapping[str, str]) -> dict[str, Any]:
-    """Values that were checked before they were recorded; what another broker took and this one does not know or take is passed over."""
+    """Returns the values, which were checked before they were recorded, leaving out values that this broker does not take."""
     parsed = {}
     for name, text in raw.items():
         key = find_broker_key(name)

@@ -34,7 +34,7 @@ class Finding:
 
 
 def lint(given: Mapping[str, str]) -> Iterator[Finding]:
-    """Unknown keys, illegal values and keys without effect, in the order of the file; then values that contradict each other."""
+    """Yields unknown keys, illegal values and keys without effect, in the order of the file; then contradictions."""
     is_legal = True
     for name, raw in given.items():
         key = find_broker_key(name)
@@ -63,7 +63,7 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _places(given: Mapping[str, str]) -> Iterator[Finding]:
-    """Log directories where data does not last, or where the unit of ``ottla generate systemd`` lets a broker see or write nothing."""
+    """Yields log directories where data does not last, or which the unit of ``ottla generate systemd`` hides from a broker."""
     for name in ("log.dirs", "log.dir", "metadata.log.dir"):
         for path in parse_list(given.get(name, "")):
             for places, text in _UNLASTING:

@@ -25,7 +25,7 @@ class PrincipalRules:
 
     @classmethod
     def parse(cls, text: str) -> PrincipalRules:
-        """INVALID_CONFIG for what is no rule, or means something else in Java."""
+        """Parses the rules. INVALID_CONFIG for what is no rule, or means something else in Java."""
         rules: list[tuple[re.Pattern[str] | None, str, str]] = []
         position = 0
         while position < len(text):

@@ -26,7 +26,7 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values, the last value of each key; INVALID_CONFIG for an escape that is cut short."""
+    """Returns keys and values, the last value of each key; INVALID_CONFIG for an escape that is cut short."""
     return dict(map(_pair, _logical_lines(text)))
 
 

@@ -70,7 +70,7 @@ def nearest(name: str, keys: Mapping[str, ConfigKey]) -> str | None:
 
 
 def unknown(what: str, name: str, keys: Mapping[str, ConfigKey]) -> KafkaError:
-    """INVALID_CONFIG that names the nearest known key."""
+    """Returns INVALID_CONFIG with the nearest known key."""
     hint = nearest(name, keys)
     return KafkaError(ErrorCode.INVALID_CONFIG, f"unknown {what} config {name[:200]!r}" + (f"; did you mean {hint!r}?" if hint else ""))
 

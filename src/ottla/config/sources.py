@@ -21,7 +21,8 @@ NOT_KEYS: Final = frozenset(
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """KAFKA_LOG_DIRS is log.dirs: ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``; CLUSTER_ID is cluster.id.
+    """Returns values from variables: in KAFKA_LOG_DIRS ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``; CLUSTER_ID is
+    cluster.id.
 
     A KAFKA_ variable that is no key comes along, to be warned about, where it begins as a key does; an OTTLA_ variable, which wins, may be
     something else.
@@ -33,7 +34,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _may_be_a_key(variable: str) -> bool:
-    """KAFKA_LIBS is no mistyped key, KAFKA_LOG_DIRZ is one."""
+    """True when the variable may be a mistyped key: KAFKA_LIBS is none, KAFKA_LOG_DIRZ is one."""
     return variable not in NOT_KEYS and key_name(variable, _KAFKA).partition(".")[0] in _first_words()
 
 

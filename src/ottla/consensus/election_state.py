@@ -48,7 +48,7 @@ def encode(election: ElectionState, *, voters: tuple[int, ...] | None = None) ->
 
 
 def decode(data: bytes) -> ElectionState:
-    """StorageError when the bytes are not such a file, with what is wrong with it."""
+    """Decodes the file. StorageError, with what is wrong, when the bytes are not such a file."""
     try:
         found = json.loads(data)
     except ValueError as error:

@@ -190,7 +190,7 @@ def next_fetch_ms(state: QuorumState, role: Follower | Unattached) -> int:
 def on_fetch_answer(
     state: QuorumState, peer: int, request: Fetch | FetchSnapshot, answer: FetchAnswer | FetchSnapshotAnswer, now_ms: int
 ) -> None:
-    """Records are appended, or what the leader does not have is cut, or a snapshot is fetched and installed."""
+    """Takes the answer: records are appended, or what the leader lacks is cut, or a snapshot is fetched and installed."""
     state.learn(answer.leader_id, answer.epoch, now_ms)
     role = state.role
     if answer.epoch != state.epoch or not isinstance(role, Follower) or role.leader_id != peer or request != role.in_flight:
@@ -236,7 +236,7 @@ def _truncate(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: i
 
 
 def _begin_download(state: QuorumState, role: Follower, answer: FetchAnswer, now_ms: int) -> None:
-    """Never of a snapshot that is older than the log."""
+    """Starts a download, never of a snapshot that is older than the log."""
     snapshot_id, log = answer.snapshot_id, state.log
     assert snapshot_id is not None, "the caller has looked"
     if (snapshot_id.epoch, snapshot_id.end_offset) > (log.last_epoch, log.end_offset) and snapshot_id.end_offset > state.high_watermark:

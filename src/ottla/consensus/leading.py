@@ -123,7 +123,7 @@ def _note(state: QuorumState, role: Leader, request: Fetch | FetchSnapshot, end_
 
 
 def _forget_observers(observers: dict[tuple[int, bytes], Progress], now_ms: int) -> None:
-    """Observers that have stopped fetching are forgotten. They are in the order of their last fetches."""
+    """Forgets observers that have stopped fetching. They are in the order of their last fetches."""
     while True:
         key, longest_silent = next(iter(observers.items()))
         if len(observers) <= OBSERVERS_MAX and longest_silent.fetched_ms > now_ms - OBSERVER_SESSION_MS:
@@ -155,7 +155,7 @@ def advance(state: QuorumState, role: Leader) -> None:
 
 
 def wake(state: QuorumState, role: Leader) -> None:
-    """Parked fetches for which there is news are answered."""
+    """Answers parked fetches for which there is news."""
     for token, parked in list(role.parked.items()):
         if _has_news(state, parked.request):
             del role.parked[token]
@@ -213,7 +213,7 @@ def _begin_again(role: Leader, peer: int, begin_ms: int) -> None:
 
 
 def tell(state: QuorumState, role: Leader | Resigned, now_ms: int) -> None:
-    """Voters that may not know of the leader, or of its resignation, get a message."""
+    """Sends a message to voters that may not know of the leader, or of its resignation."""
     settings = state.settings
     if isinstance(role, Resigned):
         for peer, due_ms in role.tell_ms.items():
@@ -238,7 +238,7 @@ def on_connection_lost(state: QuorumState, role: Leader | Resigned, peer: int, n
 
 
 def expire(state: QuorumState, role: Leader, now_ms: int) -> None:
-    """Parked fetches are answered in time; without a majority that fetches, the leader resigns."""
+    """Answers parked fetches in time; without a majority that fetches, the leader resigns."""
     if quorum_deadline_ms(state, role) <= now_ms:
         state.become_resigned(now_ms)
         return

@@ -30,7 +30,7 @@ class LogShape:
         end_offset: int = 0,
         snapshots: Snapshots = (),
     ) -> None:
-        """``start_epoch`` is the epoch of the record before the first one, which a snapshot has; 0 for a log that starts at 0.
+        """Makes the shape; ``start_epoch`` is the epoch of the record before the first one, in a snapshot; 0 for a log that starts at 0.
 
         All of the log is taken to be durable.
         """
@@ -54,7 +54,7 @@ class LogShape:
         return made
 
     def key(self) -> tuple[Any, ...]:
-        """Equal for logs of the same shape."""
+        """Returns a key that is equal for logs of the same shape."""
         return self.start_offset, self.start_epoch, self.end_offset, self.flushed_offset, self.snapshots, *self.epochs.entries
 
     @property
@@ -94,7 +94,7 @@ class LogShape:
         self.version += 1
 
     def start_at(self, start_offset: int) -> None:
-        """Records below that offset are deleted: a snapshot has them."""
+        """Deletes records below that offset, which a snapshot has."""
         if start_offset > self.start_offset:
             self.start_epoch = max(self.epochs.epoch_at(start_offset - 1), self.start_epoch)
             self.epochs.truncate_from_start(start_offset)

@@ -38,7 +38,7 @@ class Quorum:
     __slots__ = ("_state",)
 
     def __init__(self, settings: QuorumSettings, election: ElectionState | None, log: LogShape) -> None:
-        """``election`` is what ``quorum-state`` says, ``log`` what is on disk.
+        """Makes the machine of what is on disk: ``election`` is from ``quorum-state``, ``log`` from the log.
 
         INCONSISTENT_VOTER_SET for a voter that does not know how it voted: it could vote twice in one epoch.
         """
@@ -132,7 +132,7 @@ class Quorum:
         return made
 
     def key(self) -> tuple[Any, ...]:
-        """Hashable; equal for machines that differ in times alone. For exhaustive search."""
+        """Returns a hashable key, equal for machines that differ in times alone. For exhaustive search."""
         return self._state.key()
 
     # -- life
@@ -249,7 +249,7 @@ class Quorum:
     # -- the log
 
     def append(self, epoch: int, count: int, records: Any, now_ms: int) -> Effects:
-        """``count`` records of the controller are appended as one.
+        """Appends ``count`` records of the controller as one.
 
         NOT_LEADER_OR_FOLLOWER unless this is the established leader of ``epoch``.
         """

@@ -159,7 +159,7 @@ _TIMES: Final = frozenset(
 
 
 def key_of(value: Any) -> Hashable:
-    """Equal for values that differ in times alone: of those, what is due and what is not remains, and for whom."""
+    """Returns a key that is equal for values that differ in times alone: what is due, and for whom, remains part of it."""
     if isinstance(value, dict):
         return frozenset((name, key_of(part)) for name, part in value.items())
     if isinstance(value, Role | Progress | Parked):

@@ -129,7 +129,7 @@ class QuorumState:
             self.become_leader(now_ms)
 
     def become_leader(self, now_ms: int) -> None:
-        """Elected: the first record of the epoch is appended."""
+        """Becomes leader, elected: the first record of the epoch is appended."""
         candidate, node_id, voters = self.role, self.settings.node_id, self.settings.voters
         assert type(candidate) is Candidate, "only candidates are elected"
         assert len(candidate.granted) + 1 >= voters.majority, "a majority has voted for the leader"
@@ -214,7 +214,7 @@ class QuorumState:
         self.out.append(SendRequest(peer, request))
 
     def persist(self, election: ElectionState) -> None:
-        """Epochs and votes are durable before what follows; who leads need not be. One input persists once, where it first does."""
+        """Persists epochs and votes before what follows; who leads need not be durable. One input persists once, where it first does."""
         before = self.election
         if election == before:
             return

@@ -23,7 +23,7 @@ class VoterSet:
     __slots__ = ("directories", "ids", "majority")
 
     def __init__(self, directories: Mapping[int, bytes]) -> None:
-        """``directories`` has each voter's directory id, zero where that is not known. INVALID_CONFIG for no voters or too many."""
+        """Makes the set; ``directories`` has each voter's directory id, zero where unknown. INVALID_CONFIG for no voters or too many."""
         if not 1 <= len(directories) <= VOTERS_MAX:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"a quorum has 1 to {VOTERS_MAX} voters, not {len(directories)}")
         if min(directories) < 0:

@@ -44,7 +44,7 @@ def confirm(_: ClusterImage) -> Recorded:
 
 
 def check_acl(acl: AccessControlEntryRecord) -> None:
-    """INVALID_REQUEST that says why there can be no such ACL."""
+    """Raises INVALID_REQUEST, with the reason, when there can be no such ACL."""
     if acl.resource_type in _NOT_CONCRETE or acl.resource_type not in ResourceType.__members__.values():
         raise _refused(f"Invalid resourceType {_name(ResourceType, acl.resource_type)}")
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -75,7 +75,7 @@ class AclFilter:
     permission_type: int
 
     def check(self) -> None:
-        """INVALID_REQUEST where a part of it is unknown."""
+        """Raises INVALID_REQUEST where a part of it is unknown."""
         for enum, value in (
             (ResourceType, self.resource_type), (PatternType, self.pattern_type),
             (Operation, self.operation), (Permission, self.permission_type),

@@ -22,7 +22,7 @@ CLEANER_BUFFER_BYTES_MIN: Final = 1 << 20  # for each thread
 
 
 def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> None:
-    """``changed`` are the parsed values that a change sets; ``config`` has those in force."""
+    """Checks ``changed``, the parsed values that a change sets; ``config`` has the present ones."""
     bare = sorted(OF_LISTENERS & changed.keys())
     if bare:
         raise _refused(f"{', '.join(bare)}: set for one listener, as listener.name.<listener>.{bare[0]}")
@@ -47,7 +47,7 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> Non
 
 
 def _is_of_tls(key: str) -> bool:
-    """And no store, which the node itself has looked at."""
+    """True when the key is about TLS, and no store, which the node itself has looked at."""
     own = key.removeprefix("listener.name.").partition(".")[2] if key.startswith("listener.name.") else key
     return (own.startswith("ssl.") or ".ssl." in own) and own not in OF_LISTENERS
 

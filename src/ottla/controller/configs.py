@@ -177,7 +177,7 @@ def _check_values(
 
 
 def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_default: bool) -> None:
-    """INVALID_REQUEST for all of it, as Kafka answers for brokers. Unknown keys are kept, for the clients that use them."""
+    """Raises INVALID_REQUEST for all of it, as Kafka answers for brokers. Unknown keys are kept, for the clients that use them."""
     parsed: dict[str, Any] = {}
     for name, value in values.items():
         key = find_broker_key(name)

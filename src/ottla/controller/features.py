@@ -32,7 +32,7 @@ _UNSTABLE: Final = 31
 
 
 def supported_features(config: BrokerConfig) -> Mapping[str, tuple[int, int]]:
-    """Feature name to the levels that this node supports, those that are not released with ``unstable.feature.versions.enable`` alone."""
+    """Returns the levels that this node supports by feature name; unreleased ones only with ``unstable.feature.versions.enable``."""
     if not config["unstable.feature.versions.enable"]:
         return FEATURES
     return {**FEATURES, METADATA_VERSION: (FEATURES[METADATA_VERSION][0], _UNSTABLE)}
@@ -100,7 +100,7 @@ def _min_isr_for_elr(image: ClusterImage, levels: Sequence[FeatureLevelRecord], 
 
 
 def check_min_isr_change(image: ClusterImage, broker: str, changed: Mapping[str, str | None]) -> None:
-    """INVALID_CONFIG for a change that eligible leader replicas do not allow; ``broker`` is empty for all of them."""
+    """Raises INVALID_CONFIG for a change that eligible leader replicas do not allow; ``broker`` is empty for all of them."""
     if MIN_ISR not in changed or image.features.get(ELR_VERSION, 0) == 0:
         return
     if broker:

@@ -28,7 +28,7 @@ class WantedTopic(Protocol):
 
 
 def too_many_records(count: int) -> KafkaError | None:
-    """POLICY_VIOLATION when one operation would write more records than it may."""
+    """Returns POLICY_VIOLATION when one operation would write more records than it may."""
     if count <= RECORDS_MAX:
         return None
     text = f"the request would write {count} records of metadata; one request may write at most {RECORDS_MAX}, so split it"
@@ -36,7 +36,7 @@ def too_many_records(count: int) -> KafkaError | None:
 
 
 def too_many_topics(topics: Sequence[WantedTopic], *, partitions_default: int) -> KafkaError | None:
-    """POLICY_VIOLATION when there are too many topics, partitions or configs in one creation."""
+    """Returns POLICY_VIOLATION when there are too many topics, partitions or configs in one creation."""
     if len(topics) > RECORDS_MAX:  # without a look at each
         return too_many_records(len(topics))
     partitions = others = 0
@@ -48,7 +48,7 @@ def too_many_topics(topics: Sequence[WantedTopic], *, partitions_default: int) -
 
 
 def too_much_growth(image: ClusterImage, counts: Iterable[tuple[str, int]]) -> KafkaError | None:
-    """POLICY_VIOLATION when topics get too many partitions in one request; each pair has a topic and the count that it shall have."""
+    """Returns POLICY_VIOLATION when topics get too many partitions in one request; ``counts`` pairs each topic with its new count."""
     added = 0
     for name, count in counts:
         topic = image.topics.get(name)

@@ -28,7 +28,7 @@ def assign_replicas(
     shift: int = 0,
     first_partition: int = 0,
 ) -> list[list[int]]:
-    """Replicas of each partition, the preferred leader first. ``brokers`` maps those that serve to racks, ``fenced`` the others.
+    """Returns replicas of each partition, the preferred leader first. ``brokers`` maps the serving ones to racks, ``fenced`` the others.
 
     INVALID_PARTITIONS below one partition, INVALID_REPLICATION_FACTOR below one, above the brokers there are, or when none serves.
     """
@@ -56,7 +56,7 @@ def assign_replicas(
 
 
 def _interleave(brokers: Mapping[int, str | None]) -> list[int]:
-    """Brokers by id; where racks are known, one of each rack in turn."""
+    """Returns brokers by id; where racks are known, one of each rack in turn."""
     by_rack: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
         by_rack.setdefault(brokers[broker], []).append(broker)

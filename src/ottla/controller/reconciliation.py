@@ -45,7 +45,7 @@ def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected =
 
 
 def born(image: ClusterImage, partitions: Iterable[tuple[str, int, Sequence[int]]]) -> Recorded:
-    """Partitions of topics that exist: replicas that serve are in sync; where none does, the first one is, and there is no leader."""
+    """Adds partitions to existing topics: replicas that serve are in sync; where none does, the first one is, and there is no leader."""
     records: list[Stored] = []
     for name, index, replicas in partitions:
         topic = image.topics.get(name)

@@ -76,7 +76,7 @@ def users_of(image: ClusterImage) -> list[str]:
 
 
 def credentials_of(image: ClusterImage, user: str) -> Iterator[tuple[int, int]]:
-    """Mechanism and iterations of each credential."""
+    """Yields mechanism and iterations of each credential."""
     for mechanism in _HASHES:
         record = image.scram_credentials.get((user, mechanism))
         if record is not None:

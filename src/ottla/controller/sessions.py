@@ -62,7 +62,7 @@ class Sessions:
         return session is not None and session.broker_epoch == epoch and now_ms - session.heard_ms < self._timeout_ms
 
     def expired(self, now_ms: int) -> list[int]:
-        """Brokers whose sessions have ended, the longest silent first. They stay expired until they are heard from, or ``end``."""
+        """Returns brokers whose sessions have ended, the longest silent first. They stay expired until heard from, or ``end``."""
         silent = [(session.heard_ms, broker) for broker, session in self._sessions.items() if now_ms - session.heard_ms >= self._timeout_ms]
         return [broker for _, broker in sorted(silent)]
 

@@ -32,11 +32,11 @@ class TopicRules:
     """By topic, what its partitions share; many of them are asked for, one after the other."""
 
     def min_isr(self, topic: str) -> int:
-        """``min.insync.replicas`` of the topic."""
+        """Returns ``min.insync.replicas`` of the topic."""
         return int(self._value(topic, MIN_ISR) or self.static_min_isr)
 
     def may_be_unclean(self, topic: str) -> bool:
-        """``unclean.leader.election.enable`` of the topic."""
+        """Returns ``unclean.leader.election.enable`` of the topic."""
         value = self._value(topic, UNCLEAN)
         return self.is_static_unclean if value is None else value.lower() == "true"
 
@@ -101,7 +101,7 @@ def hosted_by(image: ClusterImage, node: int) -> Iterator[tuple[str, bytes, int,
 
 
 def partitions_of(image: ClusterImage) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    """Topic, its id, index and partition."""
+    """Yields topic, its id, index and partition."""
     for name, topic in image.topics.items():
         for index, partition in topic.partitions.items():
             yield name, topic.topic_id, index, partition

@@ -139,7 +139,7 @@ def find_partition(image: ClusterImage, topic: str, index: int) -> tuple[TopicIm
 
 
 def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[int], *, factor: int) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless the replicas are ``factor`` distinct brokers of the cluster, and at least one."""
+    """Raises INVALID_REPLICA_ASSIGNMENT unless the replicas are ``factor`` distinct brokers of the cluster, and at least one."""
     if not nodes or len(set(nodes)) != len(nodes) or len(nodes) != factor:
         text = f"partition {index} of {topic!r}: replicas {list(nodes)[:20]} must be distinct, and as many as those of the others"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)

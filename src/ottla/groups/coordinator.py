@@ -128,7 +128,7 @@ class GroupCoordinator:
             self._groups.pop(fact.group_id, None)
 
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """Groups are as their last synced generation left them; those that have only offsets are Empty."""
+        """Loads groups as their last synced generation left them; groups that have only offsets are Empty."""
         for group_id in list(self._stored):  # what follows may change it
             yield self._load(ClassicGroup.from_stored(group_id, self._stored[group_id]), now_ms)
         for group_id in self._offsets.groups():

@@ -111,7 +111,7 @@ class OffsetDecisions:
         return answer(command.token, FetchResult(ErrorCode.NONE, found))
 
     def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision:
-        """Offsets of topics that members read stay; of a group whose members are no consumers that is unknown, so all do."""
+        """Deletes offsets. Offsets of topics that members read stay; if members are no consumers that is unknown, so all stay."""
         group = self._find(command.group_id)
         if group is None:
             return answer(command.token, DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND))

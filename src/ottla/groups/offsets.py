@@ -68,7 +68,7 @@ class CommittedOffsets:
                 yield
 
     def groups(self) -> Iterable[str]:
-        """Groups that have committed something, or are about to."""
+        """Returns groups that have committed something, or are about to."""
         return self._by_group.keys() | set(self.pending.groups())
 
     def fetch(

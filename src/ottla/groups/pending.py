@@ -73,7 +73,7 @@ class PendingOffsets:
         return list(self._of_group.get(group_id, ()))
 
     def groups(self) -> list[str]:
-        """Groups that have something pending."""
+        """Returns groups that have something pending."""
         return list(self._of_group)
 
     def dismantle(self) -> Iterator[None]:

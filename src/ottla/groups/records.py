@@ -38,7 +38,7 @@ _PREFIX: Final = struct.Struct(">h")
 
 
 def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
-    """Key and value; the value None for a tombstone."""
+    """Returns key and value; the value None for a tombstone."""
     assert record.key is not None, "records of a compacted topic have keys"
     key = _PREFIX.pack(DECLARATIONS[type(record.key)].code) + encode(record.key, KEY_VERSION)
     if record.value is None:
@@ -66,7 +66,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 
 def fits_record(text: str | None) -> bool:
-    """Records have strings of at most 32,767 bytes. Flexible requests can bring longer ones."""
+    """True when the text fits a record, whose strings have at most 32,767 bytes. Flexible requests can bring longer ones."""
     return text is None or len(text) <= _STRING_BYTES_MAX // 4 or len(text.encode()) <= _STRING_BYTES_MAX
 
 

@@ -293,7 +293,7 @@ class Judge:
                 self._find("int-poll-skip" if jump.is_internal else "poll-skip", jump.partition, text, jump.event)
 
     def _judge_torn(self) -> None:
-        """Readers of committed records get all of a transaction or nothing, also where no client knows how it has ended."""
+        """Judges that readers of committed records get all of a transaction or nothing, also where no client knows how it has ended."""
         polled: dict[Partition, set[int]] = {}
         for partition, offset, _, operation, _ in self._polled:
             if not operation.read_uncommitted:

@@ -79,7 +79,7 @@ def _problem(operation: Operation) -> str | None:
 
 
 def write_history(operations: Iterable[Operation]) -> Iterator[bytes]:
-    """Lines of a file."""
+    """Yields lines of a file."""
     encoder = msgspec.json.Encoder()
     for operation in operations:
         yield encoder.encode(operation) + b"\n"

@@ -34,7 +34,7 @@ _client_ids: dict[bytes, str] = {}  # decoding the same few ids for every reques
 
 
 def decode_request_header_start(frame: memoryview) -> tuple[int, int, int]:
-    """API key, version and correlation id: all that an answer to an unknown version needs."""
+    """Returns API key, version and correlation id: all that an answer to an unknown version needs."""
     if len(frame) < 8:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
     api_key, api_version, correlation_id = struct.unpack_from(">hhi", frame)

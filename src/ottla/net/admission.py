@@ -76,7 +76,7 @@ class Admission:
         self._listener_rates = {name: RateGate(self._of(name).creation_rate) for name in self._counts}
 
     def set_ip_rates(self, rates: Mapping[str | None, float]) -> None:
-        """Connections a second that addresses may make; under None, what holds for those that are not named."""
+        """Sets how many connections a second addresses may make; under None, the rate for addresses that are not named."""
         self._ip_rates = rates
 
     def ip_pause_ms(self, ip: str, now_ms: int) -> int:
@@ -97,7 +97,7 @@ class Admission:
         return self._counts[listener]
 
     def has_room(self, listener: str) -> bool:
-        """False while new connections to this listener must wait for one to end."""
+        """True when there is room; False while new connections to this listener must wait for one to end."""
         if self._counts[listener] >= self._of(listener).connections:
             return False
         return self._is_protected(listener) or self.count < self._limits.connections

@@ -58,14 +58,14 @@ class Share:
         self._memory.changed(self, added, is_settled=not is_complete and self.allowed_ms >= 0)
 
     def keep(self, count: int) -> None:
-        """Complete frames of so many bytes wait; those that no longer do are negative."""
+        """Counts complete frames of so many bytes that wait; negative when they no longer do."""
         if self.has_ended:
             return
         self.kept += count
         self._memory.changed(self, count)
 
     def begin_work(self, count: int) -> None:
-        """Requests of so many bytes are in work; negative when they no longer are."""
+        """Counts requests of so many bytes in work; negative when they no longer are."""
         if self.has_ended:
             return
         self.work += count

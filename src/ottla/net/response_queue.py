@@ -29,7 +29,7 @@ class ResponseQueue:
         self._places: deque[Place] = deque()
 
     def __len__(self) -> int:
-        """Requests not yet answered."""
+        """Returns how many requests are not yet answered."""
         return len(self._places)
 
     def enter(self) -> Place:

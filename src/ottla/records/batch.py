@@ -113,7 +113,7 @@ class BatchHeader(msgspec.Struct, gc=False):
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
-    """Sequences run from 0 to 2**31 - 1 and then start again at 0."""
+    """Adds to a sequence number: they run from 0 to 2**31 - 1 and then start again at 0."""
     return (sequence + increment) & SEQUENCE_MAX
 
 
@@ -138,7 +138,7 @@ def has_valid_crc(data: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def iterate_batches(data: Buffer, position: int = 0, *, check_crc: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """``(position, header)`` of every complete batch; a batch cut off by the end of the data ends the walk silently.
+    """Yields ``(position, header)`` of every complete batch; a batch cut off by the end of the data ends the walk silently.
 
     DecodeError where bytes are not a batch, and with ``check_crc`` where a checksum is wrong.
     """

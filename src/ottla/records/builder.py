@@ -51,7 +51,7 @@ class BatchBuilder:
         timestamp_ms: int,
         size_max: int,
     ) -> int:
-        """Rows from ``start`` on, at least one, are in the batch; the first one that is not.
+        """Appends rows from ``start`` on, at least one, and returns the first row that is not appended.
 
         They end before row ``end``, or with the row that brings the batch to ``size_max`` bytes, which it does not have yet.
         ``headers`` is None without any.

@@ -62,7 +62,7 @@ _ZSTD_BLOCK_MAX: Final = 128 << 10
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """``data`` as clients of every make read it. ``level`` is the codec's own; None for its usual one, and snappy has none."""
+    """Compresses ``data`` for clients of every make. ``level`` is the codec's own; None for its usual one, and snappy has none."""
     if codec == Codec.GZIP:
         compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
         return compressor.compress(data) + compressor.flush()

@@ -41,7 +41,7 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """``epoch`` starts at ``start_offset``, unless it already has; entries that contradict it are removed. True when changed."""
+        """Starts ``epoch`` at ``start_offset``, unless it already has; entries that contradict it are removed. True when changed."""
         if epoch < 0 or (epoch == self.latest_epoch and start_offset >= self._start_offsets[-1]):
             return False
         while self._epochs and (self._epochs[-1] >= epoch or self._start_offsets[-1] >= start_offset):
@@ -82,7 +82,7 @@ class EpochCache:
         return len(self._epochs) != count
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Offsets below ``start_offset`` are removed: the epoch that spans it now starts there. True when something changed."""
+        """Removes offsets below ``start_offset``: the epoch that spans it now starts there. True when something changed."""
         index = bisect_right(self._start_offsets, start_offset) - 1
         if index < 0 or (index == 0 and self._start_offsets[0] == start_offset):
             return False
@@ -92,13 +92,13 @@ class EpochCache:
         return True
 
     def to_text(self) -> str:
-        """Kafka's ``leader-epoch-checkpoint``: version, number of lines, ``epoch start_offset`` a line."""
+        """Returns Kafka's ``leader-epoch-checkpoint``: version, number of lines, ``epoch start_offset`` a line."""
         lines = [f"{epoch} {start_offset}" for epoch, start_offset in self.entries]
         return "\n".join([str(_VERSION), str(len(lines)), *lines]) + "\n"
 
     @classmethod
     def from_text(cls, text: str) -> EpochCache:
-        """DecodeError when the text is not such a file, complete and in order."""
+        """Parses the file. DecodeError when the text is not such a file, complete and in order."""
         lines = text.split("\n")
         try:
             version, count = int(lines[0]), int(lines[1])

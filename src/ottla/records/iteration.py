@@ -102,6 +102,6 @@ def _some_columns(data: bytes, position: int, count: int, header: BatchHeader, f
 
 
 def check_end(data: bytes, position: int, header: BatchHeader) -> None:
-    """DecodeError when the batch's records, which end at ``position``, are not all of its decompressed bytes."""
+    """Raises DecodeError when the batch's records, which end at ``position``, are not all of its decompressed bytes."""
     if position != len(data):
         raise DecodeError(f"{len(data) - position} bytes follow the {header.count} records of offset {header.base_offset}")

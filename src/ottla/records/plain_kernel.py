@@ -330,7 +330,7 @@ def encode_columns(
     offset_delta: int,
     size_max: int,
 ) -> tuple[bytes, int]:
-    """Rows from ``start`` on as records that all have one time, and the first row that is not among them.
+    """Encodes rows from ``start`` on as records that all have one time; returns them, and the first row that is not among them.
 
     Their offset deltas count from ``offset_delta`` on. They end before row ``end``, or with the row that brings them to ``size_max``
     bytes. ``headers`` is None when no row has any.

@@ -219,7 +219,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
-        """KafkaError with the response's top-level code when the session is not what the client thinks."""
+        """Plans the answer. KafkaError with the response's top-level code when the session is not what the client thinks."""
         if request.session_epoch in (EPOCH_FINAL, EPOCH_INITIAL):
             if request.session_id:
                 self._end(self._sessions.pop(request.session_id, None))
@@ -266,6 +266,6 @@ class FetchSessions:
 
 
 def _partition_count(request: FetchRequest) -> int:
-    """Partitions that the request names, to fetch or to forget."""
+    """Returns how many partitions the request names, to fetch or to forget."""
     forgotten = sum(len(topic.partitions) for topic in request.forgotten_topics_data)
     return forgotten + sum(len(topic.partitions) for topic in request.topics)

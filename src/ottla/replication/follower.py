@@ -40,7 +40,7 @@ class FollowedLog(Protocol):
     def log_end_offset(self) -> int: ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
+        """Returns ``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
         ...
 
 

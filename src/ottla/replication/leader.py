@@ -120,7 +120,7 @@ class Leader:
         kept: Kept = _everything,
         now_ms: int,
     ) -> None:
-        """Elected. ``committed`` is the partition's, as this replica knows it; who is in sync has had everything until now.
+        """Makes an elected leader. ``committed`` is the partition's, as this replica knows it; who is in sync has had everything until now.
 
         What earlier leaders have deleted for good is below ``start_offset``, the log's.
         """
@@ -180,7 +180,7 @@ class Leader:
         return len(self.isr) >= self.effective_min_isr
 
     def check_enough_in_sync(self) -> None:
-        """NOT_ENOUGH_REPLICAS unless acks=all may be promised."""
+        """Raises NOT_ENOUGH_REPLICAS unless acks=all may be promised."""
         if len(self.isr) < self.effective_min_isr:
             text = f"{len(self.isr)} of {len(self.followers) + 1} replicas are in sync, min.insync.replicas={self.min_isr}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
@@ -212,7 +212,7 @@ class Leader:
         return offset != before and self.advance(end_offset, now_ms)
 
     def holders_of(self, offset: int) -> dict[int, int]:
-        """Followers in sync whose log reaches from that offset, or from before it, to it at least; and where it ends."""
+        """Returns followers in sync whose log reaches from that offset, or from before it, to it at least; and where it ends."""
         known = ((node, self.followers[node]) for node in self.isr if node in self.followers)
         return {node: follower.end_offset for node, follower in known if follower.start_offset <= offset <= follower.end_offset}
 
@@ -246,7 +246,7 @@ class Leader:
         return self._committed.raise_to(high_watermark)
 
     def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
-        """Were the high watermark to run ahead of it, it would never reach it."""
+        """True when it is about to join: were the high watermark to run ahead of it, it would never reach it."""
         return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join_now(node, follower.broker_epoch)
 
     def _may_join_now(self, node: int, broker_epoch: int) -> bool:
@@ -269,7 +269,8 @@ class Leader:
         return follower
 
     def low_watermark(self, start_offset: int, is_live: IsLive) -> int:
-        """Below, every live replica has deleted its records, as far as is known; the leader's own start at ``start_offset``.
+        """Returns the offset below which every live replica has deleted its records, as far as is known; the leader starts at
+        ``start_offset``.
 
         -1 while a live replica has not fetched. One whose broker is gone or fenced counts again when it is back.
         """

@@ -52,7 +52,7 @@ class Purgatory:
         return heap[0][0] if heap else None
 
     def expired(self, now_ms: int) -> list[Waiter]:
-        """Waiters whose deadline is not later than ``now_ms``; they are out of the heap."""
+        """Takes the waiters whose deadline is not later than ``now_ms`` out of the heap."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             waiter = heapq.heappop(self._heap)[2]

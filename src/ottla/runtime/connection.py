@@ -52,11 +52,11 @@ class Network(Protocol):
     connections: dict[RealConnection, None]  # those that are open
 
     def renew_receive_buffer(self) -> None:
-        """Views of the present one are still read."""
+        """Renews the buffer: views of the present one are still read."""
         ...
 
     def renew_plain_buffer(self) -> None:
-        """Views of the present one are still read."""
+        """Renews the buffer: views of the present one are still read."""
         ...
 
 

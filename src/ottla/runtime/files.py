@@ -115,7 +115,7 @@ class RealFile:
                     rest[0] = rest[0][written:]
 
     async def pread(self, offset: int, length: int) -> bytes:
-        """Inline when the page cache has it, on a pool thread when the disk must be asked."""
+        """Reads inline when the page cache has it, on a pool thread when the disk must be asked."""
         data = read_if_warm(self.descriptor, offset, length)
         return bytes(data) if data is not None else await self._hop(lambda: os.pread(self.descriptor, length, offset))
 
@@ -276,7 +276,7 @@ def _sync(path: str) -> None:
 
 
 def _sync_file_system(path: str) -> None:
-    """``syncfs``, which Python does not offer; where the system has none, ``sync`` does more than is asked."""
+    """Calls ``syncfs``, which Python does not offer; where the system has none, ``sync`` does more than is asked."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

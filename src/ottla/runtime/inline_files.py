@@ -35,5 +35,5 @@ class InlineDisk(RealDisk):
         return InlineFile(path, os.dup(file.descriptor), file.size, self._pool, self._pace)
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
-        """Done here and now, without pauses."""
+        """Does the job here and now, without pauses."""
         return await job.run(self, request, no_pace)

@@ -80,7 +80,7 @@ def find_java(environ: Mapping[str, str] = os.environ, *, version_min: int = JAV
 
 
 def use_java() -> Path:
-    """JAVA_HOME of this process, and of those that it starts, names a Java that PySpark can use."""
+    """Sets JAVA_HOME of this process, and of its children, to a Java that PySpark can use."""
     home = find_java_home()
     os.environ["JAVA_HOME"] = str(home)
     return home

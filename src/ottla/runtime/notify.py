@@ -7,7 +7,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """``state`` is reported, for example READY=1; nothing happens where no service manager asked for it."""
+    """Reports ``state``, for example READY=1; nothing happens where no service manager asked for it."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

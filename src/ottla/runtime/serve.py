@@ -117,7 +117,7 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
 
     def start(self) -> Self:
-        """Clients are served when this returns; whatever kept the broker from starting is raised."""
+        """Starts, and returns when clients are served; whatever kept the broker from starting is raised."""
         self._thread.start()
         self._started.wait()
         if self._problem is not None:

@@ -239,7 +239,7 @@ class RealNetwork:
 
 
 async def _addresses(host: str, port: int) -> Sequence[tuple[int, int, int, str, Any]]:
-    """OSError for a host that there is not, and for a name that no host can have, which another node may have advertised."""
+    """Resolves the host. OSError for an unknown host, and for a name that no host can have, which another node may have advertised."""
     try:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except ValueError:  # of the codec of names

@@ -25,7 +25,7 @@ _AUTH: Final = {
 
 
 def server_context(tls: TlsServer) -> ssl.SSLContext:
-    """ValueError for what OpenSSL does not take."""
+    """Makes a server's context. ValueError for what OpenSSL does not take."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
     context.num_tickets = 0
     _load_keys(context, tls.keys)
@@ -36,7 +36,7 @@ def server_context(tls: TlsServer) -> ssl.SSLContext:
 
 
 def client_context(tls: TlsClient) -> ssl.SSLContext:
-    """ValueError for what OpenSSL does not take."""
+    """Makes a client's context. ValueError for what OpenSSL does not take."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, tls)
     context.check_hostname = tls.checks_host
     if tls.trusted is None:
@@ -49,7 +49,7 @@ def client_context(tls: TlsClient) -> ssl.SSLContext:
 
 
 def try_handshake(server: TlsServer, client: TlsClient) -> None:
-    """ValueError says why the two would not agree; the server's host is not looked at."""
+    """Raises ValueError with the reason why the two would not agree; the server's host is not looked at."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = (
         client_context(replace(client, checks_host=False)).wrap_bio(to_client, to_server),

@@ -39,7 +39,7 @@ class TlsConnection(RealConnection):
     __slots__ = ("_arrived", "_has_hands", "_incoming", "_on_handshake", "_outgoing", "_plain", "_sealed", "_sealed_bytes", "_ssl")
 
     def __init__(self, network: Network, sock: socket.socket, context: ssl.SSLContext, host: str | None, on_handshake: OnHandshake) -> None:
-        """``host`` is whom a client means; None at a server."""
+        """Makes the connection; ``host`` is the server's name at a client, None at a server."""
         super().__init__(network, sock)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=host)
@@ -307,7 +307,7 @@ class TlsConnection(RealConnection):
             self._end(None)
 
     def _say_goodbye(self) -> None:
-        """close_notify, or an alert, if the socket takes it."""
+        """Sends close_notify, or an alert, if the socket takes it."""
         with contextlib.suppress(OSError):
             if self._has_hands:
                 with contextlib.suppress(ssl.SSLError):

@@ -74,7 +74,7 @@ class Warmer:
         self.warmed_count = 0
 
     def warm(self, descriptor: int, offset: int, length: int, then: Callable[[], None]) -> None:
-        """``then`` is called on the loop when the range was read, also when the disk failed: sending will show it.
+        """Reads the range, then calls ``then`` on the loop, also when the disk failed: sending will show it.
 
         The caller keeps the descriptor open until then.
         """

@@ -48,7 +48,7 @@ class Worker:
         return None if child is None else child.pid
 
     async def work(self, job: Job[Q, R], request: Q, bytes_per_second: float) -> R:
-        """See ``ports.Disk.work``. When the caller is cancelled, so is the job: the child that does it is killed."""
+        """Does the job (``ports.Disk.work``). When the caller is cancelled, so is the job: the child that does it is killed."""
         frame = msgspec.msgpack.encode((job.name, msgspec.msgpack.encode(request), bytes_per_second))
         future: Future[bytes] = Future()
         with self._guard:

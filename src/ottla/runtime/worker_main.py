@@ -49,7 +49,7 @@ def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
 
 
 def _do(frame: bytes) -> tuple[str, int, bytes]:
-    """Outcome, number, payload."""
+    """Does the job of a frame; returns outcome, number and payload."""
     try:
         name, request, bytes_per_second = msgspec.msgpack.decode(frame, type=tuple[str, bytes, float])
         module, _, attribute = name.partition(":")

@@ -15,7 +15,7 @@ from ottla.runtime.zookeeper import ZooKeeper
 
 
 def real_world(*, io_threads: int = 8, network_threads: int = 3) -> World:
-    """Ports of this machine, for the running event loop. The threads (for files; for cold ranges to send) are started when first needed."""
+    """Returns ports of this machine, for the running event loop. Threads (for files; for cold ranges to send) start when first needed."""
     pool = ThreadPoolExecutor(max_workers=io_threads, thread_name_prefix="ottla-io")
     return World(
         clock=SystemClock(),

@@ -238,7 +238,7 @@ class KazooSession:
             await asyncio.shield(self._close_task)
 
     async def _stop(self) -> None:
-        """kazoo waits for its threads: not on the loop."""
+        """Stops kazoo, which waits for its threads: not on the loop."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def stop() -> None:

@@ -118,7 +118,7 @@ class ZooKeeperServer:
         self.wait_until_it_serves()
 
     def wait_until_it_serves(self) -> None:
-        """RuntimeError, with what it wrote, when it has ended or does not serve in time."""
+        """Waits until it serves. RuntimeError, with what it wrote, when it has ended or does not serve in time."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not four_letters("127.0.0.1", self.port, "srvr").startswith("Zookeeper version"):
             has_ended = self._process is None or self._process.poll() is not None
@@ -151,7 +151,7 @@ def four_letters(host: str, port: int, word: str) -> str:
 
 
 def class_path() -> str:
-    """ZooKeeper's jars, and what they need. JavaMissingError when PySpark is not installed."""
+    """Returns ZooKeeper's jars, and what they need. JavaMissingError when PySpark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JavaMissingError("ZooKeeper's jars come with PySpark: pip install 'ottla[spark]'")

@@ -31,7 +31,7 @@ class _Socket(ssl.SSLSocket):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """INVALID_CONFIG, with the file's name, when a file cannot be used."""
+    """Makes the context. INVALID_CONFIG, with the file's name, when a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = _Socket
     context.minimum_version, context.maximum_version = (_VERSIONS[version] for version in tls.versions)

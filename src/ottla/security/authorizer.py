@@ -26,7 +26,7 @@ class Asker(NamedTuple):
 
     @classmethod
     def of(cls, principal: Principal, host: str) -> Asker:
-        """``host`` is the address of the asker's socket."""
+        """Makes an asker; ``host`` is the address of its socket."""
         name, address = str(principal), java_host(host)
         return cls(name, address, ((name, address), (name, WILDCARD), (ANYBODY, address), (ANYBODY, WILDCARD)))
 

@@ -19,7 +19,7 @@ _ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")  # 2.5.29.17
 
 
 def check_change(old: TlsKeys, new: TlsKeys, *, may_change_subject: bool, may_lose_names: bool) -> None:
-    """INVALID_CONFIG, with the key that would allow it, when the new certificate is somebody else's, or for fewer names."""
+    """Raises INVALID_CONFIG, with the key that would allow it, when the new certificate has another subject, or fewer names."""
     if may_change_subject and may_lose_names:
         return
     try:

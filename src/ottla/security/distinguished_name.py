@@ -98,7 +98,7 @@ class Der:
         return self.any()[1]
 
     def any(self) -> tuple[int, bytes, bytes]:
-        """Tag, contents and all bytes of the next value."""
+        """Takes the next value, and returns its tag, its contents and all its bytes."""
         data, begin = self._data, self._position
         if begin + 2 > len(data):
             raise DecodeError("a DER value that is cut")

@@ -121,7 +121,7 @@ class Exchange:
         return TABLE[self.state].get(kind, Verdict.CLOSE)
 
     def on_versions(self, *, is_refused: bool) -> None:
-        """ApiVersions was answered."""
+        """Notes that ApiVersions was answered."""
         asked_once = self.state is State.FIRST
         self.state = State.ASKED_IN_VAIN if is_refused and asked_once else State.ASKED
 

@@ -185,7 +185,7 @@ def _claims(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Claim
 
 
 def _time(claims: Mapping[str, Any], name: str) -> int:
-    """Seconds of a claim, as milliseconds."""
+    """Returns the seconds of a claim, as milliseconds."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 40:
         raise Refusal(f"a token without a time in {name}")

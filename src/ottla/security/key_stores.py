@@ -39,7 +39,7 @@ class OpenedStore:
 
 
 def kind_of(data: bytes) -> str | None:
-    """JKS or PKCS12; None for text, which PEM is."""
+    """Returns JKS or PKCS12; None for text, which PEM is."""
     if data.startswith(_MAGIC_JKS):
         return JKS
     return PKCS12 if data[:1] == b"\x30" else None
@@ -86,7 +86,7 @@ def _of_pkcs12(data: bytes, password: Secret | None) -> OpenedStore:
 
 
 def _iterations(data: bytes, depth: int) -> Iterator[int]:
-    """Numbers that follow a salt, wherever they are: all that PKCS12 has of the kind, as far as it is not encrypted itself."""
+    """Yields numbers that follow a salt, wherever they are: all that PKCS12 has of the kind, as far as it is not encrypted itself."""
     if depth > DEPTH_MAX:
         raise DecodeError("it is nested too deeply")
     values, after_salt = Der(data), False
@@ -151,7 +151,7 @@ class _Jks:
         return _pem("CERTIFICATE", self._take(self._number(4)))
 
     def _key(self, protected: bytes) -> bytes:
-        """Sun's own protection: a stream of SHA-1 over password and salt, and a SHA-1 of the key."""
+        """Removes Sun's own protection: a stream of SHA-1 over password and salt, and a SHA-1 of the key."""
         if self._password is None:
             raise DecodeError("its key needs ssl.keystore.password")
         fields = Der(Der(protected).take(_SEQUENCE))

@@ -60,7 +60,7 @@ class ScramMechanism(Enum):
         return hmac.digest(key, data, self.hash_name)
 
     def salted(self, password: Secret, salt: bytes, iterations: int) -> bytes:
-        """``Hi`` of the RFC: milliseconds of work; OpenSSL's, which lets other threads run."""
+        """Returns ``Hi`` of the RFC: milliseconds of work; OpenSSL's, which lets other threads run."""
         return hashlib.pbkdf2_hmac(self.hash_name, password.reveal().encode(), salt, iterations)
 
 
@@ -275,7 +275,7 @@ def _text_of(token: bytes) -> str:
 
 
 def _attributes(text: str) -> list[tuple[str, str]]:
-    """Name and value of each, in order; none comes twice."""
+    """Returns name and value of each, in order; none comes twice."""
     found = []
     for part in text.split(","):
         name, separator, value = part.partition("=")

@@ -35,7 +35,7 @@ def paths_of(get: Get) -> list[str]:
 
 
 def server_of(get: Get, files: Mapping[str, bytes]) -> TlsServer:
-    """INVALID_CONFIG, with the key's name and a way out, for what does not go together."""
+    """Returns a server's settings. INVALID_CONFIG, with the key's name and a way out, for contradictions."""
     keys = _keys(get, files)
     if keys is None:
         raise _refused("ssl.keystore.location is not set: a listener needs a key and a certificate, there or in ssl.keystore.key")
@@ -49,7 +49,7 @@ def server_of(get: Get, files: Mapping[str, bytes]) -> TlsServer:
 
 
 def client_of(get: Get, files: Mapping[str, bytes]) -> TlsClient:
-    """INVALID_CONFIG, with the key's name and a way out, for what does not go together."""
+    """Returns a client's settings. INVALID_CONFIG, with the key's name and a way out, for contradictions."""
     algorithm = (get("ssl.endpoint.identification.algorithm") or "").strip()
     if algorithm.lower() not in ("", "https"):
         raise _refused(f"ssl.endpoint.identification.algorithm={algorithm}: https, or nothing, is expected")
@@ -134,7 +134,7 @@ def _pem(key: str, path: str, data: bytes) -> str:
 
 
 def _unfolded(secret: Secret | str) -> str:
-    """PEM in one line of a file has spaces, or backslash and n, where lines end."""
+    """Unfolds PEM: in one line of a file it has spaces, or backslash and n, where lines end."""
     text = secret.reveal() if isinstance(secret, Secret) else secret
     text = text.replace("\\n", "\n")
     return re.sub(r"(-----BEGIN [A-Z ]+-----)(.*?)(-----END [A-Z ]+-----)", _lines, text, flags=re.DOTALL)

@@ -92,7 +92,7 @@ class TokenKeys:
 
 
 def end_ms(token: DelegationTokenRecord) -> int:
-    """Wall-clock milliseconds from which on the token is no longer good."""
+    """Returns the wall-clock milliseconds from which on the token is no longer valid."""
     return min(token.expiration_timestamp, token.max_timestamp)
 
 

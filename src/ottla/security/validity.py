@@ -17,7 +17,7 @@ _SECOND: Final = 1000
 
 
 def ends_ms(chain: str) -> int | None:
-    """Wall-clock milliseconds at which the first certificate of a PEM text ends to be valid; None where there is none to be read."""
+    """Returns the wall-clock milliseconds at which the first certificate of a PEM text expires; None where none can be read."""
     found = _PEM.search(chain)
     if found is None:
         return None

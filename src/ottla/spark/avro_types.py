@@ -89,7 +89,7 @@ class _Mapping:
                     self.note_names(inner, namespace)
 
     def of(self, schema: Any, place: str, namespace: str) -> tuple[DataType, Convert | None]:
-        """Spark's type, and what makes its values of Avro's; None where they are the same."""
+        """Returns Spark's type, and what makes its values of Avro's; None where they are the same."""
         from pyspark.sql import types
 
         if isinstance(schema, list):
@@ -175,7 +175,7 @@ def _decimal(scale: int) -> Convert:
 
 
 def schema_of(struct: StructType, name: str) -> tuple[dict[str, Any], Convert]:
-    """Avro's schema of these columns, each of which may be null, and how a row becomes a value of it.
+    """Returns Avro's schema of these columns, each of which may be null, and how a row becomes a value of it.
 
     KafkaError INVALID_CONFIG for a column that Avro has no type for.
     """

@@ -60,7 +60,7 @@ class TopicReader(DataSourceReader):
 
 
 def _followed(start: Offsets, end: Offsets, options: dict[str, str]) -> list[OffsetRanges]:
-    """Tasks by what is there now; each partition is in one, in one piece."""
+    """Divides what is there now into tasks; each partition is in one, in one piece."""
     sizes = [OffsetRange(partition, start[partition], max(end[partition], start[partition])) for partition in sorted(start)]
     count = max(
         1,
@@ -81,6 +81,6 @@ class FilteredTopicReader(TopicReader):
     """A batch read of what the query's filters leave."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Spark applies all of them to the rows besides."""
+        """Takes the filters; Spark also applies all of them to the rows."""
         self._narrowing = narrowing_of(filters)
         return filters

@@ -43,7 +43,7 @@ TIME_MS_MAX: Final = (2**63 - 1) // 1000
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Arrow's form of the schema, as Spark will compare it. KafkaError INVALID_CONFIG for columns that topics do not have."""
+    """Returns Arrow's form of the schema, as Spark will compare it. KafkaError INVALID_CONFIG for columns that topics do not have."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema:
@@ -150,7 +150,7 @@ class Columns:
         return pa.array(np.repeat(np.array([run[index] for run in self._runs], np.int32), counts), field.type)
 
     def _header_array(self, kind: pa.ListType) -> pa.Array:
-        """Records without headers have an empty list, never null: a JVM copies null lists in quadratic time."""
+        """Returns the headers. Records without any have an empty list, never null: a JVM copies null lists in quadratic time."""
         import numpy as np
         import pyarrow as pa
 

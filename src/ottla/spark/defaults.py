@@ -88,7 +88,7 @@ def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | N
 
 
 def settings_for(master: str) -> dict[str, str]:
-    """Spark's settings where this is the master."""
+    """Returns Spark's settings where this is the master."""
     if not is_local(master):
         return dict(_DEFAULTS)
     return _DEFAULTS | _LOCAL_DEFAULTS | {"spark.sql.shuffle.partitions": str(min(cores_of(master), SHUFFLE_PARTITIONS_MAX))}
@@ -104,7 +104,7 @@ def environment_for(master: str, settings: Mapping[str, str], chosen: Mapping[st
 
 @contextlib.contextmanager
 def _stderr_to(log_file: Path | None) -> Iterator[None]:
-    """Processes that are started meanwhile keep the file as their stderr."""
+    """Gives processes that are started meanwhile the file as their stderr."""
     if log_file is None:
         yield
         return

@@ -106,7 +106,7 @@ class Delivery:
             future.cancel()
 
     def _send_largest(self) -> None:
-        """Half of the room for open batches is free, and the smaller ones go on filling."""
+        """Frees half of the room for open batches; the smaller ones go on filling."""
         for target in sorted(self._builders, key=lambda target: self._builders[target].size_bytes, reverse=True):
             if self._open_bytes <= self._open_bytes_max // 2:
                 return

@@ -72,7 +72,7 @@ def write_archive(path: Path, *, only: Sequence[str] = (), pythons: Sequence[str
 
 @contextlib.contextmanager
 def beside_driver(directory: Path) -> Iterator[None]:
-    """Processes that are started meanwhile find the driver's Python as executors find theirs; the JVM has to be one of them.
+    """Lets processes that are started meanwhile find the driver's Python as executors find theirs; the JVM has to be one of them.
 
     Whatever Python was chosen before, it is this one from here on.
     """

@@ -126,7 +126,7 @@ class ExactlyOnce:
         return True
 
     def _check_alone(self, batch: Batch) -> Generator[Ask, Committed | None, None]:
-        """StopError where another driver has written since; the next FENCE would stop that one."""
+        """Raises StopError where another driver has written since; the next FENCE would stop that one."""
         known = yield Step.READ
         assert known is not None, "READ is answered"
         try:

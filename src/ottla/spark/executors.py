@@ -24,7 +24,7 @@ def is_local(master: str) -> bool:
 
 
 def tell_readers() -> None:
-    """Readers of topics know how many tasks run at once."""
+    """Lets readers of topics know how many tasks run at once."""
     for owner in READERS:
         owner.format = telling(owner.format)
 

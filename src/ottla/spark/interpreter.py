@@ -15,7 +15,7 @@ from typing import Any
 
 
 def share_python() -> None:
-    """Spark runs this Python unless another one was chosen; a warning where it cannot any more."""
+    """Makes Spark run this Python unless another one was chosen; warns where it no longer can."""
     if "PYSPARK_PYTHON" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return  # it was chosen, or spark-submit has chosen
     context = sys.modules.get("pyspark.core.context")

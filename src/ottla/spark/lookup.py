@@ -54,7 +54,7 @@ class Lookup:
         return self.link.run(self._ask(make))
 
     def pause(self) -> None:
-        """``fetchOffset.retryIntervalMs`` has passed."""
+        """Waits ``fetchOffset.retryIntervalMs``."""
         self.link.run(asyncio.sleep(self._retry_interval_ms / 1000))
 
     async def _ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -54,7 +54,7 @@ def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
 
 
 def _harmless(names: str, uses: tuple[str, ...], meaning: str) -> list[Option]:
-    """Settings of Kafka's Java clients that a query may carry over as they are."""
+    """Returns settings of Kafka's Java clients that a query may carry over as they are."""
     return [_ignored(f"kafka.{name}", uses, meaning) for name in names.split()]
 
 

@@ -111,7 +111,7 @@ def running(
     order: Sequence[int] = (),
     client: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """Sinks that are made within take names, these brokers, how to reach them, and this kind of checkpoint.
+    """Gives sinks that are made within names, these brokers, how to reach them, and this kind of checkpoint.
 
     ``order`` has the indexes of their names, in the order in which they are made; sinks beyond it take the next ones.
     """

@@ -82,7 +82,7 @@ def task_count_default() -> int:
 def packed(
     ranges: list[OffsetRange], task_count: int, *, rows_max: int | None = None, weights: Weights | None = None
 ) -> list[list[OffsetRange]]:
-    """Groups of nearly equal size, ``task_count`` at most but where ``rows_max`` would be passed: largest first, into the emptiest."""
+    """Packs groups of nearly equal size, ``task_count`` at most unless ``rows_max`` would be passed: largest first, into the emptiest."""
 
     def weight_of(piece: OffsetRange) -> float:
         return piece.size / ROWS_PER_TASK_MIN + piece.size * (weights or {}).get(piece.partition, 0) / BYTES_PER_TASK_MIN

@@ -20,7 +20,7 @@ class Progress:
     """The progress of an application's queries over one cluster. Nothing of it raises, or takes longer than a look at a clock may."""
 
     def __init__(self, settings: Mapping[str, str], now_ms: Callable[[], float] = lambda: time.time() * 1000) -> None:
-        """``settings`` are the options that name the brokers, and how to reach them."""
+        """Makes the progress; ``settings`` are the options that name the brokers, and how to reach them."""
         self._settings = settings
         self._now_ms = now_ms
         self._groups: dict[str, GroupOffsets] = {}

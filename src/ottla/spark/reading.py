@@ -280,7 +280,7 @@ class RangeFetcher:
 
 
 def report_loss(text: str, *, fails: bool) -> None:
-    """DataLossError, or a warning when the query continues."""
+    """Raises DataLossError, or warns when the query continues."""
     if fails:
         raise DataLossError(f"{text}. Set failOnDataLoss=false to continue without the lost records")
     warnings.warn(f"data loss: {text}", stacklevel=2)

@@ -83,7 +83,7 @@ class Registry:
         return known
 
     def newest(self, subject: str) -> Subject:
-        """RegistryError of status 404 where the subject has none."""
+        """Returns the newest schema. RegistryError of status 404 where the subject has none."""
         answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
         return Subject(int(answer["id"]), self._with_references(answer))
 

@@ -45,7 +45,7 @@ class SchemasOf:
         raise NotImplementedError
 
     def subject_of(self, topic: str) -> str:
-        """KafkaError INVALID_CONFIG for several topics, which have a subject each."""
+        """Returns the subject. KafkaError INVALID_CONFIG for several topics, which have a subject each."""
         if self.subject is None and "," in topic:
             raise invalid(f"topics {topic} have a subject each in the registry; name one with subject=")
         return self.subject or f"{topic}-value"
@@ -110,7 +110,7 @@ class Decoder:
         raise NotImplementedError
 
     def column(self, values: list[bytes | None], kind: Any) -> Any:
-        """Arrow's array of the records, and of what is wrong with those that are none."""
+        """Returns Arrow's array of the records, and of what is wrong with those that are none."""
         import pyarrow as pa
 
         rows = [None if value is None else self._row_or_problem(value) for value in values]

@@ -53,7 +53,7 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
 
 
 def _check_is_checkpoint(directory: Path) -> None:
-    """KafkaError INVALID_CONFIG for a directory with files of something else, which would be deleted."""
+    """Raises KafkaError INVALID_CONFIG for a directory with files of something else, which would be deleted."""
     entries = directory.iterdir() if directory.exists() else ()
     others = [entry.name for entry in entries if entry.name not in PARTS and not entry.name.startswith(".")]
     if others:

@@ -46,7 +46,7 @@ class RowsWritten(WriterCommitMessage):
 
 
 def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
-    """KafkaError INVALID_CONFIG when rows of this schema cannot be written with these options."""
+    """Raises KafkaError INVALID_CONFIG when rows of this schema cannot be written with these options."""
     for name in ("kafka.acks", "kafka.enable.idempotence"):
         if options.get(name, "all").lower() not in ("all", "-1", "true"):
             raise invalid(f"{name}={options[name]} is refused: the sink is idempotent, which needs acks=all")
@@ -65,7 +65,7 @@ def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
 
 @functools.cache
 def _warn_of_ignored(names: str) -> None:
-    """Once in a process, not in each batch."""
+    """Warns once in a process, not in each batch."""
     warnings.warn(f"columns {names} are not written: a record has {', '.join(_TYPES)}; put them into value with to_json", stacklevel=3)
 
 
@@ -154,7 +154,7 @@ class RowWriter:
             self._delivery.add(RowSlice(target, keys, values, headers, start, end, int(times[start])))
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        """KafkaError for a header without a key, or a time that no record may have, with its row and column."""
+        """Raises KafkaError for a header without a key, or a time that no record may have, with its row and column."""
         import numpy as np
         import pyarrow.compute as pc
 

@@ -93,7 +93,7 @@ def settings_of(options: Mapping[str, str]) -> SecuritySettings:
 
 
 def check_settings(options: Mapping[str, str]) -> None:
-    """KafkaError INVALID_CONFIG for options that do not go together; their files are read where a connection is made."""
+    """Raises KafkaError INVALID_CONFIG for contradictory options; their files are read where a connection is made."""
     if not any(PREFIX + name in options for name in MEANINGS):
         return
     from ottla.client.security import check_security

@@ -54,7 +54,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lookup
 
     def initialOffset(self) -> dict[str, Any]:
-        """Asked for twice in the first batch: the answer stays the same. After a restart it may not (``offsets``)."""
+        """Returns the same answer to both questions of the first batch. After a restart it may differ (``offsets``)."""
         if self._initial is None:
             bound = starting_bound(self._options, is_stream=True)
             partitions = self._cluster.partitions(must_exist=True)

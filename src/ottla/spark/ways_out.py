@@ -37,7 +37,7 @@ WAYS_OUT: Final = {
 
 
 def add_notes() -> None:
-    """Errors of these methods have the way out as a note, once; methods that this PySpark does not have are passed over."""
+    """Adds the way out to errors of these methods as a note, once; methods that this PySpark lacks are passed over."""
     for owner, name in METHODS:
         method = getattr(owner, name, None)
         if method is not None:

@@ -76,12 +76,12 @@ def dump_log(data: Buffer, *, with_records: bool = False) -> Iterator[BatchDump 
 
 
 def dump_offset_index(data: Buffer, base_offset: int, *, log_size: int) -> list[tuple[int, int]]:
-    """``(offset, position)`` of every entry of an ``.index`` file. DecodeError when it cannot be one."""
+    """Returns ``(offset, position)`` of every entry of an ``.index`` file. DecodeError when it cannot be one."""
     return OffsetIndex.from_bytes(data, base_offset, log_size=log_size).entries
 
 
 def dump_time_index(data: Buffer, base_offset: int) -> list[tuple[int, int]]:
-    """``(timestamp, offset)`` of every entry of a ``.timeindex`` file. DecodeError when it cannot be one."""
+    """Returns ``(timestamp, offset)`` of every entry of a ``.timeindex`` file. DecodeError when it cannot be one."""
     return TimeIndex.from_bytes(data, base_offset).entries
 
 

@@ -28,7 +28,7 @@ class LogHealth:
         self.on_disk_failed: Callable[[], None] = _nothing
 
     def check(self, folder: str) -> None:
-        """StorageError when the log has failed."""
+        """Raises StorageError when the log has failed."""
         if self.is_failed:
             raise StorageError(f"the log in {folder} has failed")
 

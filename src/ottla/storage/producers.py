@@ -172,7 +172,7 @@ class ProducerStates:
         )
 
     def check_is_part(self, producer_id: int, epoch: int, first_sequence: int, *, begins_at_zero: bool) -> None:
-        """NotPermitted unless the producer's transaction is open here under this epoch.
+        """Raises NotPermitted unless the producer's transaction is open here under this epoch.
 
         With ``begins_at_zero`` a producer that is not known here starts with sequence 0, whatever was deleted: its coordinator would not
         have added the partition otherwise. OUT_OF_ORDER_SEQUENCE_NUMBER when it does not.
@@ -193,7 +193,7 @@ class ProducerStates:
         return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0)
 
     def admit_epoch(self, producer_id: int, epoch: int) -> None:
-        """INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
+        """Raises INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
         state = self._staged.get(producer_id) or self._states.get(producer_id)
         if state is not None and epoch < state.epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this batch {epoch}")
@@ -285,7 +285,7 @@ class ProducerStates:
         return bool(self._open) and any(self._states[producer_id].last_used_ms < before_ms for producer_id in self._open)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Producers silent for that long are forgotten, unless a transaction is open or a batch is staged. How many were."""
+        """Forgets producers silent for that long, unless a transaction is open or a batch is staged. Returns how many."""
         expired = [
             producer_id
             for producer_id, state in self._states.items()
@@ -322,7 +322,7 @@ class ProducerStates:
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> ProducerStates:
-        """DecodeError when the snapshot is damaged."""
+        """Reads a snapshot. DecodeError when it is damaged."""
         producers = cls()
         try:
             version, crc = _HEAD.unpack_from(data)

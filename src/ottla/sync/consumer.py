@@ -73,7 +73,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, **callbacks))
 
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
-        """Records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
+        """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
         INVALID_REQUEST where it neither subscribes nor is assigned. When the caller is interrupted, what had come by then comes with
@@ -83,7 +83,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         return self._inner._rest()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """Records for ever, each one consumed as it is handed out."""
+        """Yields records for ever, each one consumed as it is handed out."""
         while True:
             record = self._inner._next_record()
             if record is None:

@@ -53,7 +53,7 @@ class SentRecord(Future[RecordMetadata]):
             self._wake()
 
     def _wake(self) -> None:
-        """Threads that wait, and callbacks."""
+        """Wakes threads that wait, and calls callbacks."""
         with self._condition:
             for waiter in self._waiters:
                 (waiter.add_result if self._exception is None else waiter.add_exception)(self)
@@ -61,7 +61,7 @@ class SentRecord(Future[RecordMetadata]):
         self._invoke_callbacks()
 
     def cancel(self) -> bool:
-        """False: a record that was sent cannot be taken back."""
+        """Returns False: a record that was sent cannot be taken back."""
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:

@@ -45,7 +45,7 @@ class History:
         return stand_in(self, client, name or f"client {next(self._numbers)}")
 
     def allow(self, *kinds: str) -> None:
-        """Anomalies of these kinds pass: ``duplicate``, where a producer may send twice. docs/history.md has all kinds."""
+        """Allows anomalies of these kinds: ``duplicate``, where a producer may send twice. docs/history.md has all kinds."""
         for kind in kinds:
             if kind not in KINDS:
                 raise ValueError(f"{kind!r} is no kind of anomaly; there are {', '.join(KINDS)}")
@@ -105,7 +105,7 @@ class History:
         return judge(self.operations)
 
     def check(self) -> None:
-        """AssertionError that names what is lost, doubled or otherwise wrong."""
+        """Raises AssertionError with what is lost, doubled or otherwise wrong."""
         if not self._operations:
             return
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
@@ -145,7 +145,7 @@ def _read(bootstrap: str, partitions: Sequence[TopicPartition]) -> Iterator[Seen
 
 
 def _with_values(operation: Operation, records: list[Seen], known: dict[tuple[str, int, int], Any]) -> Operation:
-    """Records that a deserializer hid are known by what is at their offsets."""
+    """Fills in records that a deserializer hid by what is at their offsets."""
     full = tuple((seen.topic, seen.partition, seen.offset, seen.value or known.get(seen[:3])) for seen in records)
     return Operation(operation.process, "ok", "poll", records=full, read_uncommitted=operation.read_uncommitted)
 

@@ -36,7 +36,7 @@ class Journal:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Events are kept here, and not printed."""
+        """Keeps events here, without printing them."""
         with self._lock:
             self._users += 1
             loggers.send_to(self._take)

@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, count: int, directory: Path, properties: Mapping[str, str]) -> Layout:
-        """ValueError for a key that each node has a value of its own for."""
+        """Makes a layout. ValueError for a key that each node has a value of its own for."""
         for key in sorted(OWN_KEYS & properties.keys()):
             raise ValueError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
         found = free_ports(2 * count)
@@ -90,7 +90,7 @@ def _replicated(count: int) -> dict[str, str]:
 
 
 def properties_from(keys: Mapping[str, object]) -> dict[str, str]:
-    """Broker keys as keyword arguments have them: ``_`` for ``.``, and true for True."""
+    """Returns broker keys from keyword arguments: ``_`` for ``.``, and true for True."""
     return {key.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value) for key, value in keys.items()}
 
 

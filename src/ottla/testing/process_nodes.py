@@ -50,7 +50,7 @@ class ProcessNodes(Served):
         return ",".join(map(self.bootstrap_of, self._nodes))
 
     def bootstrap_of(self, node_id: int) -> str:
-        """``host:port`` of that node."""
+        """Returns ``host:port`` of that node."""
         return f"{HOST}:{self._layout.ports[node_id][0]}"
 
     @property

@@ -54,7 +54,7 @@ class ThreadNodes(Served):
         return ",".join(self._addresses.values())
 
     def bootstrap_of(self, node_id: int) -> str:
-        """``host:port`` of that node."""
+        """Returns ``host:port`` of that node."""
         return self._addresses[node_id]
 
     @property

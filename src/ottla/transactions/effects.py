@@ -74,7 +74,7 @@ _VERDICTS: Final = {
 
 
 def verdict_of(error_code: int) -> Verdict:
-    """Never that a marker is given up: a transaction that is prepared ends."""
+    """Returns the verdict, never that a marker is given up: a transaction that is prepared ends."""
     return _VERDICTS.get(ErrorCode(error_code), Verdict.UNFORESEEN) if error_code in _CODES else Verdict.UNFORESEEN
 
 

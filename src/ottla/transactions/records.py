@@ -22,7 +22,7 @@ _STATES: Final = frozenset(map(int, TransactionState))
 
 
 def encode_record(record: StoredRecord, *, transaction_version: int) -> tuple[bytes, bytes | None]:
-    """Key and value, for that finalized level; the value None for a tombstone."""
+    """Returns key and value, for that finalized level; the value None for a tombstone."""
     assert isinstance(record.key, TransactionLogKey), "every record has the transactional id as its key"
     key = _PREFIX.pack(0) + encode(record.key, 0)
     if record.value is None:
@@ -50,7 +50,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 
 def fits_record(transactional_id: str) -> bool:
-    """Records of version 0 have strings of at most 32,767 bytes. Flexible requests can bring longer ones."""
+    """True when the id fits a record, whose strings have at most 32,767 bytes. Flexible requests can bring longer ones."""
     return len(transactional_id.encode()) <= _STRING_BYTES_MAX
 
 

@@ -285,7 +285,7 @@ class ActiveController(Part):
         )  # fmt: skip
 
     def random_place(self) -> tuple[int, int]:
-        """Start and shift for ``placement``."""
+        """Returns start and shift for ``placement``."""
         count = max(1, len(self._replica.draft.brokers))
         return self._world.random.randrange(count), self._world.random.randrange(count)
 
@@ -295,7 +295,7 @@ class ActiveController(Part):
 
 
 def _check_factor(records: Sequence[Stored]) -> None:
-    """INVALID_REPLICATION_FACTOR for a new partition of several replicas: no other broker can join a node that is alone."""
+    """Refuses a new partition of several replicas: INVALID_REPLICATION_FACTOR, for no other broker can join a node that is alone."""
     for record in records:
         if type(record) is PartitionRecord and len(record.replicas) > 1:
             text = f"replication factor {len(record.replicas)} needs several brokers; none can join one without controller.listener.names"
@@ -303,7 +303,7 @@ def _check_factor(records: Sequence[Stored]) -> None:
 
 
 def _check_room(added: int, left: int) -> None:
-    """POLICY_VIOLATION when the broker could not open so many partitions: each needs a file."""
+    """Refuses more partitions than the broker could open, each of which needs a file: POLICY_VIOLATION."""
     if added > left:
         text = f"{added} more partitions need as many open files, and this broker may open {max(0, left)} more (ulimit -n)"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)

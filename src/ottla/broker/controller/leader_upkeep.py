@@ -91,7 +91,7 @@ class LeaderUpkeep(Part):
         eager.run(work(), _ended)
 
     async def _balance_once(self) -> None:
-        """Preferred replicas that can lead do, when they have been up for as long as clients may back off from them."""
+        """Lets preferred replicas that can lead do so, once they have been up for as long as clients may back off from them."""
 
         def decision(topic: str, index: int) -> Decision:
             return lambda image: give_back(image, topic, index, rules=self._controller.rules(image), suspected=self._evidence.suspected)
@@ -119,13 +119,13 @@ class LeaderUpkeep(Part):
                 return
 
     def _balance_again(self) -> None:
-        """Brokers that were young no longer are."""
+        """Balances again: brokers that were young no longer are."""
         self._timers.pop("young", None)
         if not self._balance.is_running:
             self._run(self._balance)
 
     async def _elect_uncleanly_once(self) -> None:
-        """Partitions without a leader have one where that is allowed, whatever is lost."""
+        """Gives partitions without a leader one where that is allowed, whatever is lost."""
 
         def decision(topic: str, index: int) -> Decision:
             return lambda image: elect_uncleanly(

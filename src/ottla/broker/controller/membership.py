@@ -348,7 +348,7 @@ class Membership(Part):
         return not channel.is_closed
 
     def on_dead(self, broker_id: int, epoch: int) -> None:
-        """May be called again and again, and by each neighbour that is looked at: one decision at a time is enough."""
+        """Takes the proof of a death. It may come repeatedly, from each neighbour that is looked at: one decision at a time is enough."""
         process = broker_id, epoch
         if not self._is_at_work or process in self._dead:
             return

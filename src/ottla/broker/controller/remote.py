@@ -60,7 +60,7 @@ class RemoteController:
         return made
 
     async def next_producer_ids(self) -> range:
-        """Ids that no producer ever had. NOT_CONTROLLER when no controller answers."""
+        """Returns ids that no producer ever had. NOT_CONTROLLER when no controller answers."""
         request = AllocateProducerIdsRequest(self._broker_id, self._broker_epoch)
         answer = await self._channel.ask_until(request, AllocateProducerIdsResponse, _is_allocated, timeout_ms=WAIT_MS_MAX)
         if answer is None:

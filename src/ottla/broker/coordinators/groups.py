@@ -40,7 +40,7 @@ class GroupShards(CoordinatorRuntime[GroupCoordinator]):
         return "consumer" in self._protocols and self.image.features.get(GROUP_VERSION, 0) >= 1
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Offsets of deleted topics are deleted."""
+        """Deletes the offsets of deleted topics."""
         topics = tuple(topic.name for topic in delta.deleted_topics)
         if topics:
             self.tell_all(DeleteTopicOffsets(0, topics))

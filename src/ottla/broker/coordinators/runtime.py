@@ -199,7 +199,7 @@ class CoordinatorRuntime(Part, Generic[M]):
         return replies
 
     def shard_of(self, key: str) -> Shard[M]:
-        """KafkaError as of ``ask``."""
+        """Returns the shard of the key. KafkaError as of ``ask``."""
         kind = self._kind
         topic = self._controller.image.topics.get(kind.topic)
         index = partition_of(key, len(topic.partitions)) if topic is not None else 0
@@ -213,7 +213,7 @@ class CoordinatorRuntime(Part, Generic[M]):
 
 
 def partition_of(key: str, count: int) -> int:
-    """Java's ``String.hashCode`` without its sign, modulo the partitions."""
+    """Returns the partition: Java's ``String.hashCode`` without its sign, modulo the partitions."""
     return (_known_hash(key) if len(key) <= KEY_KEPT_MAX else _hash(key)) % count
 
 

@@ -254,7 +254,7 @@ class Shard(Generic[M]):
             self._is_deciding = False
 
     async def _carry_out(self, decision: Decision) -> None:
-        """KafkaError with the code that clients get when the log does not take the records; nothing is applied then."""
+        """Appends the decision's records and carries it out. KafkaError, and nothing is applied, when the log does not take them."""
         if decision.records:
             if len(decision.records) > SLICE_RECORDS:
                 self._write_decided()  # others have their turn before this is encoded

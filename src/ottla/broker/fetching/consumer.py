@@ -70,7 +70,7 @@ class ConsumerPolicy:
                 data.aborted_transactions = list(itertools.starmap(AbortedTransaction, aborted))
 
     def check(self, partition: Partition, known_epoch: int) -> None:
-        """KafkaError unless the partition may be read here by one who knows that leader epoch."""
+        """Checks that the partition may be read here under that leader epoch; KafkaError otherwise."""
         partition.check_leads(known_epoch)
 
     def is_absent(self, key: PartitionKey) -> None:

@@ -208,7 +208,7 @@ class FetchPass:
     # -- after the pass
 
     def came_early(self) -> list[tuple[TopicKey, int]]:
-        """Partitions that could not be read, and that this broker may be about to lead."""
+        """Returns the partitions that could not be read, and that this broker may be about to lead."""
         refused = [(topic, data.partition_index) for topic, data in self._results if data.error_code in _NOT_LED]
         return [key for key in refused[:WANTED_MAX] if self.parts.early_requests.hold_ms(*key)]
 

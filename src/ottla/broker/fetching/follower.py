@@ -67,7 +67,7 @@ class FollowerPolicy:
                 watch.asks(self._broker_epoch, self._replication.clock.monotonic_ms())
 
     def end(self) -> Coroutine[Any, Any, None] | None:
-        """Though the pass has failed: those who wait for a commit would wait until something else is committed."""
+        """Answers even after a failed pass: the requests that wait for a commit would wait until something else is committed."""
         self._has_asked = True
         if self._telling is not None:
             self._telling.cancel()

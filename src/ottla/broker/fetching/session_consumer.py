@@ -32,7 +32,7 @@ class SessionConsumerPolicy:
     def __init__(
         self, consumer: ConsumerPolicy, request: FetchRequest, session: FetchSession, connection: Connection, rules: object
     ) -> None:
-        """``consumer`` reads; ``rules`` are those under which the client may read (``Rights.version``).
+        """Makes the policy of a watched session: ``consumer`` reads, under ``rules`` (``Rights.version``).
 
         Under others, what is at rest is looked at again.
         """

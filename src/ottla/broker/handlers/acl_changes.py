@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_enabled(parts: Parts) -> None:
-    """SECURITY_DISABLED on a node without an authorizer: ACLs would protect nothing."""
+    """Raises SECURITY_DISABLED on a node without an authorizer: ACLs would protect nothing."""
     if not parts.authorizer.is_configured:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 

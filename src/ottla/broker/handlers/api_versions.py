@@ -25,7 +25,7 @@ _MINIMUM_ZERO_SINCE = 4
 
 
 def handle(parts: Parts, context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """``request`` is None when its version is not known."""
+    """Answers with the served versions; ``request`` is None when its version is not known."""
     services = parts.home.services[context.connection.role]
     if request is None:
         own = services[ApiKey.API_VERSIONS]

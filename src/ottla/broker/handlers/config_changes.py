@@ -44,7 +44,7 @@ Result = tuple[int, str | None, int, str]
 
 
 def check_right(context: RequestContext, operation: Operation, resource_type: int, name: str) -> None:
-    """KafkaError, with the code of the resource's type, unless the client may do this with the resource's configuration."""
+    """Raises KafkaError, with the code of the resource's type, unless the client may do this with the resource's configuration."""
     asked_for = _ASKED_FOR.get(resource_type, ResourceType.CLUSTER)
     if not context.may(operation, asked_for, CLUSTER if asked_for is ResourceType.CLUSTER else name):
         raise KafkaError(denial(asked_for))

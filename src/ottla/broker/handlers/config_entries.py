@@ -123,5 +123,5 @@ def _entry(
 
 
 def _shown(key: ConfigKey, value: str | None) -> str | None:
-    """Secrets are never returned."""
+    """Returns the value; secrets are never returned."""
     return None if key.is_sensitive else value

@@ -48,7 +48,7 @@ async def handle(parts: Parts, context: RequestContext, request: ConsumerGroupHe
 
 
 async def _check_topics(parts: Parts, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
-    """TOPIC_AUTHORIZATION_FAILED when the member may not know of a topic that it names."""
+    """Raises TOPIC_AUTHORIZATION_FAILED when the member may not know of a topic that it names."""
     async for name in Slices(parts.world.clock).over(request.subscribed_topic_names or ()):
         if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -69,7 +69,7 @@ def _described(token: DelegationTokenRecord, token_hmac: bytes) -> DescribedToke
 
 
 def _divided(text: str) -> tuple[str, str]:
-    """Type and name, whatever another kind of controller has recorded."""
+    """Returns type and name, whatever another kind of controller has recorded."""
     kind, _, name = text.partition(":")
     return kind, name
 

@@ -53,7 +53,7 @@ def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Calla
 
 
 def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    """Version 0 has a place for the code beside each partition alone."""
+    """Returns the refusal; version 0 has a place for the code beside each partition alone."""
     results = [
         ReplicaElectionResult(topic.topic, [PartitionResult(index, code, None) for index in topic.partitions])
         for topic in request.topic_partitions or []

@@ -22,7 +22,7 @@ TOGETHER_MAX: Final = 1000
 
 
 async def handle(parts: Parts, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Members by the thousand leave one thousand after the other."""
+    """Removes members, one thousand after the other."""
     wanted = request.members if context.version >= SEVERAL_SINCE else [MemberIdentity(request.member_id)]
     members: list[MemberResponse] = []
     async for start in Slices(parts.world.clock).over(range(0, len(wanted), TOGETHER_MAX) or (0,)):

@@ -81,7 +81,7 @@ async def _answer(
 
 
 async def _look_up(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int, int]:
-    """Timestamp, offset, leader epoch."""
+    """Returns timestamp, offset and leader epoch."""
     log = partition.log
     if partition.leading is not None and not partition.leading.machine.knows_what_is_committed and timestamp not in _AT_THE_START:
         text = "the leader was elected, and does not yet know again what is committed"

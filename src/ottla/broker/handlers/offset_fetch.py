@@ -160,7 +160,7 @@ async def _fetch(
     require_stable: bool,
     member: tuple[str | None, int] = (None, -1),
 ) -> dict[str, list[CommittedOffset]]:
-    """Offsets by topic, of all topics without those that may not be described; KafkaError with the group's code."""
+    """Returns offsets by topic, of all topics without those that may not be described; KafkaError with the group's code."""
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
         result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable, *member))

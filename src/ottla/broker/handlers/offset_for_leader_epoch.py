@@ -49,7 +49,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
 
 
 def _check_may_be_written(parts: Parts, topic: str, index: int) -> None:
-    """KAFKA_STORAGE_ERROR for a replica that others are to serve: so a controller that keeps its image in ZooKeeper asks for these."""
+    """Raises KAFKA_STORAGE_ERROR for a replica that others are to serve: a controller in ZooKeeper mode finds these so."""
     found = parts.image.topics.get(topic)
     if found is not None and index in found.partitions and must_leave(parts.partitions, topic, index, found.partitions[index]):
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} cannot be written")

@@ -138,7 +138,7 @@ def _key_of(topic: TopicProduceData, staged: StagedProduce) -> str | bytes:
 
 
 async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError | None) -> None:
-    """Batches that a worker examines, those that a coordinator permits, and those that came early, are in their logs.
+    """Appends the batches that a worker examines, that a coordinator permits, or that came early.
 
     The connection's later requests wait: none may overtake them.
     """

@@ -43,7 +43,7 @@ class _Asked:
 
 
 def handle(parts: Parts, context: RequestContext, request: Request) -> Response | None:
-    """Answered when the machine answers: a fetch may wait for records."""
+    """Passes the request to the machine, which answers when it can: a fetch may wait for records."""
     call = from_message(request)
     if call is None:
         return refused(context)

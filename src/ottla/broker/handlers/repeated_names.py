@@ -21,7 +21,7 @@ async def count_names(slices: Slices, names: Iterable[N]) -> Counter[N]:
 
 
 def refused_as_repeated(kind: str, name: str, count: int) -> KafkaError | None:
-    """INVALID_REQUEST for a name that is listed more than once; None for one that is not."""
+    """Returns INVALID_REQUEST for a name that is listed more than once; None for one that is not."""
     if count <= 1:
         return None
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} {name[:NAME_SHOWN_MAX]!r} is listed {count} times in the request")

@@ -37,7 +37,7 @@ def first_hop(refused: Callable[[Any, RequestContext, ErrorCode], Response]) -> 
 
 
 def keys_of(parts: Parts, context: RequestContext) -> TokenKeys:
-    """DELEGATION_TOKEN_AUTH_DISABLED without a secret; DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for who was let in by a token."""
+    """Returns the keys. DELEGATION_TOKEN_AUTH_DISABLED without a secret; DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a token's session."""
     if context.principal.by_token:  # also where another node has passed the request on without a look
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     keys = parts.gate.threshold.token_keys

@@ -77,7 +77,7 @@ class Links(Part):
         return Forwarding(self._deciding, publisher.reached, wait_ms_max=self._config["request.timeout.ms"]).forward
 
     def replicating(self, core: Core, broker_epoch: Callable[[], int]) -> tuple[Part, ...]:
-        """Partitions that others lead are fetched, and leaders here ask for the ISRs that they find."""
+        """Returns the parts that fetch partitions that others lead, and that ask for the ISRs that leaders here find."""
         partitions = core.partitions
         fetchers = ReplicaFetchers(self.to_brokers, self._config, self.listener, broker_epoch, self.failing, partitions)
         isr_requests = IsrRequests(self._world, partitions.replication, self.channel, broker_epoch, partitions.all)

@@ -75,7 +75,7 @@ class LoneHome:
         return None
 
     def membership(self, controller: ActiveController) -> Membership:
-        """Brokers that joined this one when they could, if there are any, have sessions; this one has none."""
+        """Returns the membership: brokers that joined this one when they could, if any, have sessions; this one has none."""
         cluster_id = self.directories.cluster_id
         return Membership(self._basis.world, self._basis.config, controller, cluster_id, self.evidence, is_own_silent=True)
 

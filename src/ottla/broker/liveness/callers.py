@@ -31,7 +31,7 @@ class Callers:
         self._calls[node_id] = [*others[1 - OPEN_MAX :], connection]
 
     def probe(self, node_id: int) -> None:
-        """Connections of a machine that has lost power since are found ended: it said nothing of them."""
+        """Probes the connections: a machine that has lost power since said nothing of them, and they are found ended."""
         for call in self._calls.get(node_id, ()):
             call.probe()
 

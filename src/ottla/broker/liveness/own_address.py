@@ -23,7 +23,7 @@ class OwnAddress:
         self._has_come |= client_id == self._name.client_id
 
     async def leads_here(self, address: Address) -> bool:
-        """False as well where this process cannot reach its own address."""
+        """True when the address leads here; False as well where this process cannot reach its own address."""
         self._has_come = False
         probe = Probe(self._world, address, self._name)
         try:

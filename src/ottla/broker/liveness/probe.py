@@ -44,7 +44,7 @@ class Probe:
         is_heard: Callable[[], bool] = lambda: False,
         on_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """``is_heard`` says whether the process is known to live by other means: then refusals prove nothing.
+        """Makes a probe; ``is_heard`` says whether the process is known to live by other means: then refusals prove nothing.
 
         ``on_ended`` is called at once when ``connection`` has ended.
         """
@@ -90,7 +90,7 @@ class Probe:
         return Proof.NONE
 
     async def _is_answered(self) -> bool:
-        """OSError when no connection could be made; False when it ended before it was answered."""
+        """Returns whether it was answered. OSError when no connection could be made; False when it ended before."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bool] = loop.create_future()
         self.ended = ended = asyncio.Event()

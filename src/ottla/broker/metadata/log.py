@@ -173,7 +173,7 @@ class MetadataLog:
         return election_state.decode(await self._disk.read_file(path)) if await self._disk.exists(path) else None
 
     async def write_election(self, election: ElectionState, voters: tuple[int, ...]) -> None:
-        """Durable when this returns."""
+        """Writes the election, durably."""
         path = f"{self.folder}/{election_state.FILE_NAME}"
         await self._disk.write_file_atomic(path, election_state.encode(election, voters=voters))
 
@@ -237,7 +237,7 @@ class MetadataLog:
         await self._log.truncate_fully_and_start_at(offset)
 
     async def delete_below(self, offset: int) -> None:
-        """Closed segments below ``offset``, which a snapshot covers, are deleted; so are snapshots without a use."""
+        """Deletes closed segments below ``offset``, which a snapshot covers, and snapshots without a use."""
         self._log.advance_log_start_offset(offset)
         await self._log.delete_segments_below(offset)
         await self.snapshots.remove_older()
@@ -245,7 +245,7 @@ class MetadataLog:
     # -- reading
 
     async def read(self, start_offset: int, end_offset: int, max_bytes: int) -> bytes:
-        """Batches from ``start_offset`` on: at least one, none that starts at ``end_offset`` or later."""
+        """Returns batches from ``start_offset`` on: at least one, none that starts at ``end_offset`` or later."""
         part = await self._log.read(start_offset, max_bytes=max_bytes, end_offset=end_offset)
         return b"" if part is None else part.region.read()
 
@@ -288,7 +288,7 @@ class MetadataLog:
 
 
 def shape_of(found: Sequence[SnapshotFile]) -> tuple[tuple[SnapshotId, int], ...]:
-    """Snapshots as the quorum knows them."""
+    """Returns the snapshots as the quorum knows them."""
     return tuple((SnapshotId(snapshot.epoch, snapshot.end_offset), snapshot.size) for snapshot in found)
 
 
@@ -316,7 +316,7 @@ async def encoded_groups(groups: Sequence[Sequence[Stored]], now_ms: int, level:
 
 
 def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:
-    """Groups that one batch has room for: together they are as atomic as each alone."""
+    """Returns groups that fit into one batch, joined: together they are as atomic as each alone."""
     gathered: list[Sequence[Stored]] = []
     for records in groups:
         last = gathered[-1] if gathered else None

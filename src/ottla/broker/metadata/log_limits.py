@@ -35,7 +35,7 @@ class SnapshotDue:
     """A count of what has come since the newest snapshot, which says when the next one is due."""
 
     def __init__(self, limits: LogLimits, appended_bytes: int, written_ms: int) -> None:
-        """``appended_bytes`` are what the log had taken when that was written; less than 0 when it was before the log was opened."""
+        """Starts with ``appended_bytes``, which the log had taken at the last snapshot; below 0 if it was before the log was opened."""
         self._limits = limits
         self.written(appended_bytes, written_ms)
 

@@ -26,7 +26,7 @@ class OpenedLog(NamedTuple):
 async def open_log(
     world: World, folder: str, settings: QuorumSettings, *, clean: bool, limits: LogLimits, room: Room | None = None
 ) -> OpenedLog:
-    """StorageError when something of the log is damaged, INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
+    """Opens the log. StorageError for damage, INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
     log = await MetadataLog.open(world.disk, folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits, room=room)
     shape = await log.shape()
     election = await log.read_election()

@@ -62,7 +62,7 @@ class Snapshots:
         self._arriving: File | None = None
 
     async def all(self) -> list[SnapshotFile]:
-        """Oldest first."""
+        """Returns all snapshots, oldest first."""
         found = []
         for name in await self._disk.list_dir(self._folder):
             offset, _, epoch = name.removesuffix(_SUFFIX).partition("-")
@@ -190,7 +190,7 @@ async def snapshot_bytes(records: Iterable[Stored], epoch: int, now_ms: int) -> 
 async def build_batches(
     records: Iterable[Stored], now_ms: int, *, level: int = NEWEST, batch_records_max: int = BATCH_RECORDS_MAX
 ) -> list[bytearray]:
-    """Batches of all of them, with pauses where they are many, in the versions of ``metadata.version`` at ``level``, or as they say."""
+    """Returns batches of all records, pausing where they are many, in the versions of ``metadata.version`` at ``level``, or as they say."""
     batches: list[bytearray] = []
     values: list[bytes | None] = []
     async for record in sliced(records, _SLICE_RECORDS):

@@ -164,7 +164,7 @@ class _Introducing:
         self._ask(SaslHandshakeRequest(self._mechanism))
 
     async def begin_with_token(self, credentials: OAuthCredentials) -> None:
-        """IntroductionError where there is none. Each connection has the exchange of its own token."""
+        """Starts with a token; IntroductionError where there is none. Each connection has the exchange of its own token."""
         try:
             found = credentials.asks()
             credentials.take(await found if inspect.isawaitable(found) else found)

@@ -55,7 +55,7 @@ class IsrRequests(Part):
         self._timer: TimerHandle | None = None
 
     def begin(self) -> None:
-        """Leaders here may ask from now on."""
+        """Lets leaders here ask from now on."""
         self._replication.on_isr_change = self._on_change
         self._look_later()
 

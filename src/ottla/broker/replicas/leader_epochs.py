@@ -7,7 +7,7 @@ from ottla.types import TopicPartition
 
 
 def check_known_epoch(partition: TopicPartition, own: int, known: int) -> None:
-    """FENCED_LEADER_EPOCH for a client that knows an earlier epoch, UNKNOWN_LEADER_EPOCH for a later one; below 0 it does not say."""
+    """Raises FENCED_LEADER_EPOCH for an earlier epoch of a client, UNKNOWN_LEADER_EPOCH for a later one; below 0 it does not say."""
     if known < 0 or known == own:
         return
     if known < own:

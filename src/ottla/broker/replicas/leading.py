@@ -91,7 +91,7 @@ class Leading:
         return has_moved or len(self._deletions) > 0
 
     def look_for_laggards(self) -> None:
-        """Followers that have not kept up are to leave the ISR; one that is not in it, and kept up until now, is no longer waited for."""
+        """Asks for an ISR without followers that have not kept up; one outside it that kept up until now is no longer waited for."""
         now_ms = self._clock.monotonic_ms()
         self.machine.look_for_laggards(self._end_offset, now_ms)
         if self.machine.advance(self._end_offset, now_ms):
@@ -151,7 +151,7 @@ class Leading:
         self._commits.advance(machine.high_watermark, is_enough=len(machine.maximal_isr) >= machine.effective_min_isr)
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
-        """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
+        """Calls ``waiter.on_commit`` when everything below ``end_offset`` is committed, or never will be here."""
         self._commits.wait(end_offset, waiter, what)
         if self.machine.high_watermark >= end_offset:
             self.committed()
@@ -172,13 +172,13 @@ class Leading:
         return self.machine.low_watermark(self._partition.log.log_start_offset, self._replication.is_live)
 
     def wait_for_deletion(self, deletion: Deletion) -> None:
-        """``on_deleted`` of the waiter is called when the low watermark has reached the offset, or never will here."""
+        """Calls the waiter's ``on_deleted`` when the low watermark has reached the offset, or never will here."""
         self._deletions.wait(deletion)
         self._replication.deleting[self] = None
         self.look_at_deletions()
 
     def look_at_deletions(self) -> None:
-        """Requests that wait for the followers to delete records are answered, if they have."""
+        """Answers requests that wait for the followers to delete records, if they have."""
         if not self.has_ended:
             low_watermark = self.low_watermark
             self.machine.deleted(low_watermark)

@@ -71,7 +71,7 @@ class ReplicaMover(Part):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def moving_to(self, folder: LogDirectory) -> list[tuple[TopicPartition, int, int]]:
-        """Partitions on their way there, with the bytes that are copied and how many offsets are missing."""
+        """Returns partitions on their way there, with the bytes that are copied and how many offsets are missing."""
         found = []
         for key, target in self._moves.items():
             partition = self._find(key)

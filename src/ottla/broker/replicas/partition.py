@@ -130,14 +130,14 @@ class Partition:
             self.leading.set_min_isr(config.min_insync_replicas)
 
     def wait_for_commit(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
-        """``waiter.on_commit`` is called when everything below ``end_offset`` is committed, or never will be here."""
+        """Calls ``waiter.on_commit`` when everything below ``end_offset`` is committed, or never will be here."""
         if self.leading is not None:
             self.leading.wait_for_commit(end_offset, waiter, what)
         else:
             waiter.on_commit(what, None if self.led_epoch >= 0 else self.not_leader())
 
     def tell_followers(self, size_bytes: int = 0) -> None:
-        """Followers have so many bytes more to fetch; 0: their next fetch has something to report; ``AT_ONCE``: it is to be sent now."""
+        """Notifies followers of so many bytes more; 0: their next fetch has something to report; ``AT_ONCE``: it is to be sent now."""
         for waiter in list(self.follower_waiters):
             waiter.on_leader_progress(self, size_bytes)
 
@@ -221,7 +221,7 @@ class Partition:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
 
     async def stand_still(self, work: Callable[[], Awaitable[None]]) -> None:
-        """``work`` is done while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
+        """Does ``work`` while nothing is written to the log, synced, deleted or replaced in it. What is staged waits."""
 
         async def run() -> None:
             async with self.changing:
@@ -334,6 +334,6 @@ class Partition:
         check_known_epoch(self.key, self.leader_epoch, epoch)
 
     def not_leader(self) -> KafkaError:
-        """NOT_LEADER_OR_FOLLOWER, with the reason."""
+        """Returns NOT_LEADER_OR_FOLLOWER, with the reason."""
         text = f"this broker does not lead {self.topic}-{self.index} in leader epoch {self.leader_epoch}"
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)

@@ -80,7 +80,7 @@ class Replica(Led, Protocol):
         ...
 
     def not_leader(self) -> KafkaError:
-        """NOT_LEADER_OR_FOLLOWER, with the reason."""
+        """Returns NOT_LEADER_OR_FOLLOWER, with the reason."""
         ...
 
 
@@ -95,7 +95,7 @@ class ReplicaRole:
     def __init__(
         self, partition: Replica, replication: Replication, after_writes: Callable[[Callable[[], Coroutine[Any, Any, None]]], Any]
     ) -> None:
-        """``after_writes`` runs a coroutine when nothing is being written to the partition's log."""
+        """Makes an idle role; ``after_writes`` runs a coroutine when nothing is being written to the partition's log."""
         self._partition = partition
         self._replication = replication
         self._after_writes = after_writes
@@ -165,7 +165,7 @@ class ReplicaRole:
             self._precede(self.followed)
 
     def go_offline(self, error: KafkaError, *, is_deleted: bool = False) -> None:
-        """Requests that wait for the partition are answered with the error."""
+        """Takes the partition offline: requests that wait for it are answered with the error."""
         self._end_machines(error)
         self._handed_over.fail(self._partition.not_leader())
         if is_deleted:

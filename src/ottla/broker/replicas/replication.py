@@ -39,11 +39,11 @@ class Led(Protocol):
     unread: Unread
 
     def wake(self, size_bytes: int) -> None:
-        """Consumers can read so many bytes more; with 0, their next fetch has something else to report."""
+        """Notifies consumers of so many bytes more; with 0, their next fetch has something else to report."""
         ...
 
     def tell_followers(self, size_bytes: int = 0) -> None:
-        """Followers have so many bytes more to fetch; with 0, their next fetch has something else to report."""
+        """Notifies followers of so many bytes more; with 0, their next fetch has something else to report."""
         ...
 
 
@@ -51,7 +51,7 @@ class Deleting(Protocol):
     """A partition that is led here."""
 
     def look_at_deletions(self) -> None:
-        """Requests that wait for its followers to delete records are answered, if they have."""
+        """Answers requests that wait for its followers to delete records, if they have."""
         ...
 
 
@@ -161,11 +161,11 @@ class Commits:
         return len(self._waiting)
 
     def wait(self, end_offset: int, waiter: CommitWaiter, what: Any) -> None:
-        """``waiter.on_commit(what, ...)`` is called when everything below ``end_offset`` is committed."""
+        """Calls ``waiter.on_commit(what, ...)`` when everything below ``end_offset`` is committed."""
         self._waiting.append((end_offset, waiter, what))
 
     def advance(self, high_watermark: int, *, is_enough: bool) -> None:
-        """NOT_ENOUGH_REPLICAS_AFTER_APPEND for those whose records are committed by too few replicas."""
+        """Answers the waiters below the high watermark; NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few replicas have the records."""
         waiting = self._waiting
         error = None
         if not is_enough:

@@ -85,7 +85,7 @@ class PartitionStore(Part):
             self.fail_folder(folder)
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Open exactly what the newer image gives to this broker, each with the role that it has.
+        """Opens exactly what the newer image gives to this broker, each with its role.
 
         What is made for it survives a power cut. A partition that cannot be opened, or not be deleted, keeps no other one back.
         """
@@ -124,7 +124,7 @@ class PartitionStore(Part):
             self._node.on_offline()  # the controller has them as lost
 
     async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
-        """Open partitions are led, or not, as the newer image says. This comes first: opening others may take long."""
+        """Gives open partitions the roles of the newer image. This comes first: opening others may take long."""
         for topic, numbers in changes:
             partitions = self.by_name.get(topic.name, {})
             for index in numbers:
@@ -156,7 +156,7 @@ class PartitionStore(Part):
         self._configs.broker_changed()
 
     async def set_strays_aside(self) -> None:
-        """Directories that no topic of the image claimed are kept under other names."""
+        """Renames directories that no topic of the image claimed; they are kept."""
         await self._found.set_aside_unclaimed()
         self._must_be_found = False
         await self.remove_departed()

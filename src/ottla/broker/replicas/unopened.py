@@ -49,7 +49,7 @@ class Unopened:
         self._on_offline()
 
     def take_interrupted(self) -> list[Partition]:
-        """Open replicas whose logs are to be opened again, and that nobody has taken yet."""
+        """Returns open replicas whose logs are to be opened again, each once."""
         found, self._interrupted = self._interrupted, []
         return found
 

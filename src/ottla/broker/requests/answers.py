@@ -16,7 +16,7 @@ SHARED_BYTES_MIN: Final = 512
 
 
 def encode_answer(api: Api, version: int, correlation_id: int, response: Response) -> list[Any]:
-    """Length, header and body as buffers; file regions stay what they are. ManyElements when that would take long."""
+    """Returns length, header and body as buffers; file regions stay what they are. ManyElements when that would take long."""
     pieces: list[Any] = [encode_response_header(correlation_id, is_flexible=api.has_flexible_response_header(version))]
     encode_into(response, version, pieces.append, Form.FEW)
     try:

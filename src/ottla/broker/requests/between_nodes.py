@@ -28,7 +28,7 @@ CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
 
 
 async def read_introductions(world: World, config: BrokerConfig, roles: NodeRoles) -> Introductions:
-    """INVALID_CONFIG, before a port is bound, when this node could not make itself known to others."""
+    """Reads how nodes authenticate. INVALID_CONFIG, before a port is bound, when this node could not authenticate to others."""
     if roles.home is HomeKind.LONE:
         if config.static(PROTOCOL) != Protocol.PLAINTEXT:
             _broker_listener(config, roles)

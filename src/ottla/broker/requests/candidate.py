@@ -77,7 +77,7 @@ class Keeper(Protocol):
         ...
 
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
-        """``end`` answers, and ends the connection, when the delay is over."""
+        """Calls ``end``, which answers, and ends the connection, when the delay is over."""
         ...
 
 
@@ -85,7 +85,7 @@ class Candidate:
     """A ``connection.Dispatcher``."""
 
     def __init__(self, threshold: Keeper, connection: BrokerConnection, exchange: Exchange | None) -> None:
-        """``exchange`` is None where TLS alone says who connects."""
+        """Makes a candidate; ``exchange`` is None where TLS alone says who connects."""
         router = threshold.router
         self._threshold = threshold
         self._router = router

@@ -65,7 +65,7 @@ class Dispatcher(Pipeline, Protocol):
         ...
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """``callback`` runs after what the loop has to do now."""
+        """Runs ``callback`` after what the loop has to do now."""
         ...
 
     def end_large(self, connection: BrokerConnection) -> None:
@@ -127,7 +127,7 @@ class BrokerConnection:
         return len(self._responses) > OPEN_REQUESTS_MAX
 
     def limit_frames(self, bytes_max: int) -> None:
-        """Requests are no longer than that, from the next one on."""
+        """Limits the length of requests, from the next one on."""
         self._cutter.limit_bytes = bytes_max
 
     def room(self) -> memoryview | None:

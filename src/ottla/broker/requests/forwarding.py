@@ -77,7 +77,7 @@ def _answered(context: RequestContext, answer: EnvelopeResponse | None, error: B
 
 
 def principal_bytes(principal: Principal) -> bytes:
-    """Kafka's default form of a principal."""
+    """Returns Kafka's default form of a principal."""
     data = DefaultPrincipalData(principal.kind, principal.name, principal.by_token)
     return PRINCIPAL_VERSION.to_bytes(2, "big") + encode(data, PRINCIPAL_VERSION)
 

@@ -44,7 +44,7 @@ class Gate:
         self._parts: Any = None
 
     def begin(self, parts: Any) -> None:
-        """Handlers may touch these (``parts.Parts``): there is everything that serves a request."""
+        """Gives handlers these (``parts.Parts``): there is everything that serves a request."""
         self._parts = parts
 
     def enter(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None = None) -> None:

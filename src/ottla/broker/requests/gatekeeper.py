@@ -155,7 +155,7 @@ class Gatekeeper(Part):
         return self._roles.get(listener) in self._serving
 
     def use_stores(self, listener: str, tls: TlsServer) -> None:
-        """Connections from now on have these keys and certificates."""
+        """Gives connections from now on these keys and certificates."""
         self.servers[listener] = tls
         self._listeners[listener].set_tls(tls)
         self._shut.discard(listener)
@@ -167,11 +167,11 @@ class Gatekeeper(Part):
             self._shut.add(listener)
 
     async def start(self) -> None:
-        """Clients are let in."""
+        """Lets clients in."""
         self.open()
 
     def open(self, *roles: Role, knows_users: bool = True) -> None:
-        """Connections are let in; with ``roles``, on the listeners of those.
+        """Lets connections in; with ``roles``, on the listeners of these roles.
 
         A listener whose users are in the metadata stays closed as long as they are not known: every client would be refused.
         """

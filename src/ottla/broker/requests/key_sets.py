@@ -42,7 +42,7 @@ class KeySet:
         self._asked_ms = -AGAIN_MS
 
     async def begin(self) -> None:
-        """INVALID_CONFIG for a file that is no key set. What is fetched comes later: until then no client is let in."""
+        """Starts to read the keys. INVALID_CONFIG for a file that is no key set. Fetched keys come later; no client is let in before."""
         if self._url.startswith("https:"):
             self._due()
         else:

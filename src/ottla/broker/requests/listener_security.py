@@ -61,7 +61,7 @@ class Protocol(StrEnum):
 
 
 def protocols(config: BrokerConfig) -> dict[str, Protocol]:
-    """Security protocol by listener name. INVALID_CONFIG for one that there is not."""
+    """Returns the security protocol by listener name. INVALID_CONFIG for an unknown protocol."""
     found = {}
     for pair in parse_list(config["listener.security.protocol.map"]):
         name, _, text = (part.strip().upper() for part in pair.partition(":"))
@@ -72,14 +72,14 @@ def protocols(config: BrokerConfig) -> dict[str, Protocol]:
 
 
 def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
-    """INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do."""
+    """Raises INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do."""
     for name, protocol in used.items():
         if protocol.has_sasl:
             _check_sasl(config, name)
 
 
 def check_protections(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
-    """INVALID_CONFIG for what would protect none of the listeners that this node has or connects to."""
+    """Raises INVALID_CONFIG for what would protect none of the listeners that this node has or connects to."""
     guarded = {name.lower() for name, protocol in used.items() if protocol.has_sasl}
     with_tls = {name.lower() for name, protocol in used.items() if protocol.has_tls}
     for key, value in sorted(config.given.items()):
@@ -139,7 +139,7 @@ def oauth_urls(config: BrokerConfig, used: Mapping[str, Protocol]) -> dict[str, 
 
 
 async def check_key_sets(world: World, config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
-    """INVALID_CONFIG for a file of keys that cannot be used."""
+    """Raises INVALID_CONFIG for a file of keys that cannot be used."""
     for url in set(oauth_urls(config, used).values()):
         if url.startswith("file:"):
             await KeySet(world, config, url).read()

@@ -35,7 +35,7 @@ class ListenerAddress:
 
 
 def parse_listener(text: str) -> ListenerAddress:
-    """INVALID_CONFIG when the text is not of the form NAME://host:port."""
+    """Parses NAME://host:port. INVALID_CONFIG for anything else."""
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not name or not port.isdigit() or int(port) > 65535:
@@ -119,7 +119,7 @@ def controller_names(config: BrokerConfig) -> set[str]:
 
 
 def check_early(config: BrokerConfig) -> None:
-    """INVALID_CONFIG for a listener that would open before the users and the rights of the cluster are known.
+    """Raises INVALID_CONFIG for a listener that would open before the users and the rights of the cluster are known.
 
     Controllers' listeners open early, named or not, as in Kafka: what they need is in the file.
     """
@@ -141,7 +141,7 @@ def between_brokers(config: BrokerConfig) -> str:
 
 
 def check_between_nodes(config: BrokerConfig) -> None:
-    """INVALID_CONFIG when brokers in ZooKeeper mode would need users to reach the controller, from whom they learn the users."""
+    """Raises INVALID_CONFIG when brokers in ZooKeeper mode would need users to reach the controller, from whom they learn the users."""
     name = between_brokers(config)
     protocol = protocols(config).get(name)
     if protocol is not None and protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, name))):

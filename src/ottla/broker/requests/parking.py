@@ -18,7 +18,7 @@ class Parking(Part):
         self._sweep: TimerHandle | None = None
 
     def park(self, waiter: Waiter, wait_ms: int) -> None:
-        """``waiter.expire()`` is called after ``wait_ms``, unless it is done by then."""
+        """Calls ``waiter.expire()`` after ``wait_ms``, unless it is done by then."""
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         if self._purgatory.park(waiter, deadline_ms):
             self._schedule_sweep(deadline_ms)

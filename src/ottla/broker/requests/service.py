@@ -110,7 +110,7 @@ def service(
 
 
 def after(first: First, then: Callable[[Any, RequestContext, Any], Awaitable[Response | None]]) -> Handle:
-    """``then`` handles what ``first`` leaves to it."""
+    """Returns a handler: ``then`` handles what ``first`` leaves to it."""
 
     async def handle(parts: Any, context: RequestContext, request: Any) -> Response | None:
         return await first(parts, context, request) or await then(parts, context, request)

@@ -48,7 +48,7 @@ class TlsStores(Part):
         }
 
     async def check(self, changed: Mapping[str, str | None], wanted: Mapping[str, str]) -> None:
-        """INVALID_REQUEST unless this node could use its stores, those that ``changed`` names, when ``wanted`` are its dynamic values."""
+        """Raises INVALID_REQUEST unless this node could use its stores, named by ``changed``, with ``wanted`` as its dynamic values."""
         listeners = sorted({listener for key in changed if (listener := listener_of(key)) is not None})
         if not listeners:
             return
@@ -66,7 +66,7 @@ class TlsStores(Part):
         self._judge(listener, *await self._read(config, listener))
 
     def _judge(self, listener: str, new: TlsServer | None, client: TlsClient | None) -> None:
-        """INVALID_CONFIG for what other nodes, or this one, would not take beside what there is now."""
+        """Raises INVALID_CONFIG for what other nodes, or this one, would not take beside the present stores."""
         old, between = self._gate.servers.get(listener), self._between.get(listener)
         if old is None or new is None:  # the listener is another node's
             return
@@ -146,7 +146,7 @@ def listener_of(key: str) -> str | None:
 
 
 def _touched(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """Listeners with a value that was set or removed: a value that was set again is equal, and another object."""
+    """Yields listeners with a value that was set or removed: a value that was set again is equal, and another object."""
     for key in old.keys() | new.keys():
         listener = listener_of(key)
         if listener is not None and old.get(key) is not new.get(key):

@@ -231,7 +231,7 @@ class Threshold:
             log.info("tls_handshake_failed", listener=connection.listener, peer=address, reason=reason)
 
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
-        """``end`` answers, and ends the connection, when the delay is over."""
+        """Calls ``end``, which answers, and ends the connection, when the delay is over."""
         connection = candidate.connection
         tally = self.tallies[connection.listener]
         if candidate.is_again:

@@ -48,7 +48,7 @@ class Throttling(Part):
         self.times_requests = QuotaKind.REQUEST in self._quotas.active
 
     def run(self, context: RequestContext, handle: Callable[[], None]) -> None:
-        """``handle`` runs, and its time on the loop is the request's."""
+        """Runs ``handle``, and counts its time on the loop as the request's."""
         self._current, self._began_us = context, self._clock.monotonic_us()
         try:
             handle()

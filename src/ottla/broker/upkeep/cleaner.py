@@ -40,7 +40,7 @@ class LogCleaner(Part):
             self._rounds.start(self._backoff_ms())
 
     async def stop(self) -> None:
-        """Cleaning has ended; the next start drops what a worker had started."""
+        """Stops the cleaning; the next start drops what a worker had started."""
         await self._rounds.stop()
 
     def _backoff_ms(self) -> int:

@@ -123,7 +123,7 @@ class Housekeeping(Part):
                 connection.transport.close()
 
     async def _sync_due(self, now_ms: int) -> None:
-        """Closed segments are synced, and logs whose oldest unsynced message is older than flush.ms."""
+        """Syncs closed segments, and logs whose oldest unsynced message is older than flush.ms."""
         for partition in self._partitions.all():
             opened = partition.log
             waited_ms = now_ms - opened.tail.unsynced_since_ms if opened.tail.unsynced_since_ms >= 0 else -1

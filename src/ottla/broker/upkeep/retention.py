@@ -36,7 +36,7 @@ class Retention:
 
 
 async def _apply(partitions: PartitionStore, now_ms: int) -> None:
-    """Closed segments that ``retention.ms``, ``retention.bytes`` and the log's start no longer keep are out of their logs."""
+    """Removes closed segments that ``retention.ms``, ``retention.bytes`` and the log's start no longer keep from their logs."""
     due: list[tuple[Partition, int]] = []
     for partition in partitions.all():
         if partition.log.is_failed:

@@ -15,7 +15,7 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 
 def begin_home(place: Place, cluster: ClusterFile) -> ZooKeeperServer | None:
-    """ZooKeeper can be reached, and has the cluster's id; the server if it is the cluster's own. PlaceError or KafkaError if not."""
+    """Reaches ZooKeeper, which has the cluster's id; returns the server if it is the cluster's own. PlaceError or KafkaError if not."""
     if cluster.zookeeper is None:
         return None
     server = None if cluster.zookeeper_port is None else _start(place, cluster.zookeeper_port)

@@ -72,7 +72,7 @@ def _check_unused(place: Place, log_dirs: list[str]) -> None:
 
 
 def refuse_lone(log_dirs: list[str]) -> None:
-    """PlaceError where a broker alone would not find the data that is there."""
+    """Raises PlaceError where a broker alone would not find the data that is there."""
     for path in log_dirs:
         found = Place(path).read()
         if found is not None:

@@ -48,7 +48,7 @@ class NodePlan:
 
 
 def voters_among(node_ids: list[int]) -> list[int]:
-    """Two nodes are two voters: a change of the metadata needs both, and so it would with a voter alone."""
+    """Returns the voters. Two nodes are two voters: a change of the metadata needs both, and so it would with a voter alone."""
     return node_ids[:VOTERS_MAX]
 
 
@@ -70,7 +70,7 @@ def replication_of(cluster: ClusterFile) -> str:
 
 
 def check_shared(properties: Mapping[str, str]) -> None:
-    """INVALID_CONFIG for a key that nodes cannot share."""
+    """Raises INVALID_CONFIG for a key that nodes cannot share."""
     for key in sorted(OWN_KEYS & properties.keys()):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} differs from node to node: `ottla cluster start` sets it; leave it out")
 
@@ -100,14 +100,14 @@ def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
 
 
 def _plan_in_zookeeper(place: Place, cluster: ClusterFile, node_id: int, zookeeper: str) -> NodePlan:
-    """Any of the nodes may be the controller."""
+    """Plans a node in ZooKeeper mode, where any node may be the controller."""
     port, data = cluster.ports[node_id], place.node_file(node_id, "data")
     own = {"broker.id": str(node_id), "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": data}
     return NodePlan(node_id, ["broker"], own | cluster.properties, [data], [(HOST, port)], None)
 
 
 def check(plans: Iterable[NodePlan]) -> None:
-    """INVALID_CONFIG for what no node could start with, before any of them tries."""
+    """Raises INVALID_CONFIG for what no node could start with, before any of them tries."""
     from ottla.broker.requests.listeners import controller_listeners, listeners
     from ottla.broker.roles import read_roles
     from ottla.config import BrokerConfig
@@ -135,7 +135,7 @@ def choose_ports(count: int, first: int) -> int:
 
 
 def check_free(addresses: Iterable[tuple[str, int]], way_out: str) -> None:
-    """KafkaError that names the first port that is in use."""
+    """Raises KafkaError with the first port that is in use."""
     for host, port in addresses:
         if port and not is_free(host, port):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"port {port} is in use by another program; {way_out}")
@@ -154,5 +154,5 @@ def is_free(host: str, port: int) -> bool:
 
 
 def default_place(data_home: str) -> str:
-    """Beside the data of a lone broker, in the user's data directory."""
+    """Returns a path beside the data of a lone broker, in the user's data directory."""
     return os.path.join(os.path.dirname(data_home), "cluster")

@@ -76,7 +76,7 @@ class SeenCluster:
 
 
 def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
-    """Brokers that serve, voters, and who follows the metadata log. A broker that is fenced is in no answer, unless it follows."""
+    """Returns brokers that serve, voters, and followers of the metadata log. A fenced broker is in no answer, unless it follows."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings(request_timeout_ms=timeout_ms)) as admin:
@@ -103,7 +103,7 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
 
 
 def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
-    """Brokers that have no quorum to describe: any of them may be the controller, and one is."""
+    """Returns brokers that have no quorum to describe: any of them may be the controller, and one is."""
     active = described.controller_id
     rows: list[tuple[object, ...]] = [
         (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None)

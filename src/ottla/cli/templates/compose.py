@@ -10,7 +10,7 @@ NODES_MAX: Final = 9
 
 
 def compose(*, nodes: int, cluster_id: str, image: str = IMAGE) -> dict[str, Any]:
-    """Node N is reached at localhost:(9092 + 10 * (N - 1)) from outside, and as ``ottla-N:9094`` by other containers."""
+    """Returns the file. Node N is at localhost:(9092 + 10 * (N - 1)) from outside, and at ``ottla-N:9094`` for other containers."""
     names = {node: f"ottla-{node}" for node in range(1, nodes + 1)}
     voters = ",".join(f"{node}@{name}:{CONTROLLER}" for node, name in names.items())
     factor = min(3, nodes)

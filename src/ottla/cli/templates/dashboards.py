@@ -22,7 +22,7 @@ class Panel(NamedTuple):
 
 
 def broker_dashboard() -> dict[str, Any]:
-    """Health, traffic, requests and the processes of all brokers that Prometheus scrapes."""
+    """Returns a dashboard: health, traffic, requests and the processes of all brokers that Prometheus scrapes."""
     topics = "kafka_server_brokertopicmetrics_"
     server, requests = "kafka_server_replicamanager_", "kafka_network_requestmetrics_"
     rows = {

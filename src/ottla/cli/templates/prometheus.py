@@ -84,7 +84,7 @@ def alert_rules() -> dict[str, Any]:
 
 
 def scrape_config(targets: list[str]) -> dict[str, Any]:
-    """Jobs for the brokers and, less often, for their partitions and for the lag of groups."""
+    """Returns jobs for the brokers and, less often, for their partitions and for the lag of groups."""
     static = [{"targets": targets}]
     return {
         "scrape_configs": [

@@ -24,7 +24,7 @@ class AdminBase:
         self._cluster = cluster
 
     async def close(self) -> None:
-        """Connections are closed. A second call does nothing."""
+        """Closes the connections. A second call does nothing."""
         await self._cluster.close()
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:

@@ -85,7 +85,7 @@ class BrokerAdmin(AdminBase):
         }
 
     async def describe_quorum(self) -> QuorumDescription:
-        """Leader, voters and observers of the metadata log."""
+        """Returns leader, voters and observers of the metadata log."""
         request = quorum.DescribeQuorumRequest([quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])])
         response = await self._cluster.ask(None, request, quorum.DescribeQuorumResponse)
         raise_for(response.error_code, response.error_message)

@@ -123,7 +123,7 @@ class ConfigAdmin(AdminBase):
     async def alter_client_quotas(
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, Outcome]:
-        """Quotas are set, or removed where the value is None."""
+        """Sets quotas, or removes them where the value is None."""
         entries = [
             quotas.EntryData(
                 [quotas.EntityData(kind, name) for kind, name in entity],

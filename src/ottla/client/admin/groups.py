@@ -68,7 +68,7 @@ class GroupAdmin(AdminBase):
         return groups
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """State "Dead" when the group is not known. A consumer group (KIP-848) has its epochs and targets, too."""
+        """Describes the group: state "Dead" when it is not known. A consumer group (KIP-848) has its epochs and targets, too."""
 
         async def ask() -> DescribedGroup:
             node_id = await self._coordinator(group_id)
@@ -219,7 +219,7 @@ def _places(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
 
 
 def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    """Partitions are in an assignment of consumers; other programs have groups, too (Kafka Connect), with bytes of their own."""
+    """Returns a member. Assignments of consumers have partitions; other programs have groups, too (Kafka Connect), with their own bytes."""
     assignment: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE:
         with contextlib.suppress(DecodeError):  # what a member was assigned is its group's leader's to write

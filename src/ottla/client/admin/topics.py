@@ -74,7 +74,7 @@ class TopicAdmin(AdminBase):
         return await self._cluster.all_topics()
 
     async def describe_topic(self, name: str) -> TopicMetadata:
-        """UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        """Describes the topic. UNKNOWN_TOPIC_OR_PARTITION when there is none."""
         await self._cluster.refresh([name])
         found = self._cluster.topics.get(name)
         if found is None:

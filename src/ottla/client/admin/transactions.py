@@ -124,7 +124,7 @@ class TransactionAdmin(AdminBase):
         return results
 
     async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer | KafkaError]:
-        """Producers that have the ids now can no longer use them, and what they left open is aborted."""
+        """Fences the producers that have these ids now; what they left open is aborted."""
         results: dict[str, FencedProducer | KafkaError] = {}
         for transactional_id in transactional_ids:
 

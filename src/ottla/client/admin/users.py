@@ -38,7 +38,7 @@ class UserChange:
 
 class UserAdmin(AdminBase):
     async def describe_users(self, names: Iterable[str] | None = None) -> dict[str, Mapping[str, int] | KafkaError]:
-        """Mechanisms and their iterations, by user: of all users, or of these."""
+        """Returns mechanisms and their iterations, by user: of all users, or of these."""
         users = None if names is None else [UserName(name) for name in names]
         response = await self._cluster.ask(None, DescribeUserScramCredentialsRequest(users), DescribeUserScramCredentialsResponse)
         raise_for(response.error_code, response.error_message)

@@ -52,7 +52,7 @@ class Values(Protocol):
 
 
 def check(config: Values) -> None:
-    """INVALID_CONFIG for what the operator would believe to protect the node, and what nothing reads."""
+    """Raises INVALID_CONFIG for what the operator would believe to protect the node, and what nothing reads."""
     super_users(config["super.users"])
     chosen = config["authorizer.class.name"]
     if chosen:

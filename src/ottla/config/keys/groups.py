@@ -233,7 +233,7 @@ class Values(Protocol):
 
 
 def check(config: Values) -> None:
-    """INVALID_CONFIG for values of the consumer protocol that do not go together, or name what this broker does not have."""
+    """Raises INVALID_CONFIG for values of the consumer protocol that contradict each other, or name what this broker lacks."""
     protocols = [name.lower() for name in config["group.coordinator.rebalance.protocols"]]
     if "classic" not in protocols:
         _refuse("group.coordinator.rebalance.protocols", ",".join(protocols), "the classic protocol is always served: list it")

@@ -126,7 +126,7 @@ class ClassicGroup:
         return max((name for name, _ in self.members[self.leader_id].protocols if name in common), key=lambda name: votes[name])
 
     def error_of_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE for a member; FENCED_INSTANCE_ID when its instance id now belongs to another; else UNKNOWN_MEMBER_ID."""
+        """Returns NONE for a member; FENCED_INSTANCE_ID when its instance id now belongs to another; else UNKNOWN_MEMBER_ID."""
         if group_instance_id is not None:
             owner = self.static_members.get(group_instance_id)
             if owner is None:
@@ -155,7 +155,7 @@ class ClassicGroup:
         return frozenset(wanted)
 
     def error_of_commit(self, command: CommitOffsets) -> ErrorCode:
-        """Members commit for their own generation; any client may commit for a group that is Empty.
+        """Returns the error: members commit for their own generation; any client may commit for a group that is Empty.
 
         While a rebalance is prepared, members still commit what they have read. Once the next generation has started, a member
         that has no assignment yet has nothing to commit: REBALANCE_IN_PROGRESS.

@@ -105,7 +105,7 @@ def current_generation(draft: Draft, member_id: str) -> JoinResult:
 
 
 def hand_out(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
-    """Members that wait for their assignment get it, or the error; their sessions are renewed, as they could not send heartbeats."""
+    """Gives waiting members their assignment, or the error; their sessions are renewed, as they could not send heartbeats."""
     group = draft.group
     for member in list(group.members.values()):
         if member.sync_token is not None:
@@ -118,7 +118,7 @@ def assignment_of(draft: Draft, member: Member) -> SyncResult:
 
 
 def expire_sync(draft: Draft) -> None:
-    """Members that have not asked for their assignment are removed, and a rebalance starts."""
+    """Removes members that have not asked for their assignment, and starts a rebalance."""
     group = draft.group
     late = [member.member_id for member in group.members.values() if member.is_sync_due]
     if late and group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):

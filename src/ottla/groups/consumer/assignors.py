@@ -70,7 +70,7 @@ def _hand_out(topic: bytes, indexes: list[int], subscribers: list[str], given: _
 
 
 def _even_out(topic: bytes, subscribers: list[str], given: _Given, loads: dict[str, int]) -> bool:
-    """Partitions of the topic move from the member with the most to the one with the fewest, while that helps. True when one moved."""
+    """Moves partitions of the topic from the member with the most to the one with the fewest, while that helps. True when one moved."""
     least = [(loads[member_id], member_id) for member_id in subscribers]
     most = [(-loads[member_id], member_id) for member_id in subscribers if given[member_id].get(topic)]
     heapq.heapify(least)

@@ -195,7 +195,7 @@ def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> Syn
 
 
 def error_of(group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-    """NONE for a classic member in its epoch."""
+    """Returns NONE for a classic member in its epoch."""
     static = group.static_member(instance_id)
     if instance_id is not None and static is None:
         return ErrorCode.UNKNOWN_MEMBER_ID

@@ -104,7 +104,7 @@ class ConsumerGroup:
         return frozenset(topic for member in self.members.values() for topic in self.topics_of(member))
 
     def error_of_commit(self, command: CommitOffsets) -> ErrorCode:
-        """Members commit in their epoch, or an earlier one in which they had the partitions already (KIP-1251).
+        """Returns the error: members commit in their epoch, or an earlier one in which they already had the partitions (KIP-1251).
 
         Any client may commit for a group without members.
         """
@@ -126,7 +126,7 @@ class ConsumerGroup:
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _error_of_epoch(member, command.generation_id, command.offsets)
 
     def error_of_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """NONE for a client that does not say that it is a member; one that does must be one, in its epoch."""
+        """Returns NONE for a client that does not claim to be a member; one that does must be one, in its epoch."""
         if member_id is None and member_epoch <= NO_EPOCH_GIVEN:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")

@@ -109,7 +109,7 @@ class ConsumerGroups:
     # -- heartbeats ---------------------------------------------------------------------------------------------------
 
     def heartbeat(self, command: ConsumerHeartbeat, now_ms: int, base: ConsumerGroup | None = None) -> Decision:
-        """``base`` is a group that the decision is to begin with: its records come first."""
+        """Decides a heartbeat; ``base`` is a group that the decision starts with: its records come first."""
         try:
             self._check(command)
             if command.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
@@ -120,7 +120,7 @@ class ConsumerGroups:
             return Decision(replies=((command.token, result),))
 
     def _check(self, command: ConsumerHeartbeat) -> None:
-        """INVALID_REQUEST and its like, as Kafka has them."""
+        """Raises INVALID_REQUEST and its like, as Kafka has them."""
         if not command.group_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
         if not command.member_id:
@@ -290,7 +290,7 @@ class ConsumerGroups:
         return Decision(records=self._without(context, group, [member]), replies=((command.token, result),))
 
     def leave(self, command: LeaveGroup, group: ConsumerGroup, now_ms: int) -> Decision:
-        """Classic members leave, and an administrator removes static members; others leave by their heartbeats alone."""
+        """Removes classic members that leave, and static members for an administrator; others leave by their heartbeats alone."""
         gone: dict[str, ConsumerMember] = {}
         results: list[tuple[str, str | None, int]] = []
         for one in command.members:

@@ -106,7 +106,7 @@ def _same_places(one: Owned, other: Owned) -> bool:
 
 
 def _may_assign(context: Context, group: ConsumerGroup) -> bool:
-    """Targets follow each other in some distance, so that members that come together make one; after an empty one at once."""
+    """True when a new target may be made. Targets keep a distance, so that members that come together make one; none after an empty one."""
     if not any(group.targets.values()):
         return True
     since_ms = context.now_ms - group.target_timestamp_ms

@@ -46,7 +46,7 @@ class NoSupervisor(OttlaError):
 
 
 async def serve_control(folder: str, carry_out: Carry) -> asyncio.Server:
-    """Orders are carried out until the server is closed. The caller holds the directory's lock: an older socket is a dead one's."""
+    """Carries out orders until the server is closed. The caller holds the directory's lock: an older socket is a dead one's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with _within(folder), contextlib.suppress(FileNotFoundError):
         os.unlink(SOCKET_NAME)

@@ -87,7 +87,7 @@ class NodeProcess:
         return self.state in RUNNING
 
     async def start(self) -> None:
-        """Clients are served. NodeFailed when the process ended before that."""
+        """Starts the process, until it serves clients. NodeFailed when it ended before that."""
         assert not self.is_running, "a node is one process"
         self._served.clear()
         self.has_left = False

@@ -129,7 +129,7 @@ class Supervisor:
         self._on_changed()
 
     def _release(self) -> None:
-        """Nodes that have left may end: at once, or all together when all are stopped."""
+        """Lets nodes that have left end: at once, or all together when all are stopped."""
         running = [node for node in self.nodes.values() if node.is_running]
         if not self._is_stopping or all(node.has_left for node in running):
             for node in running:

@@ -76,7 +76,7 @@ class Engine:
         return f"kill       a Python worker of Spark got SIGKILL, of {len(found)}"
 
     def kill_jvm(self, say: Callable[[str], None]) -> None:
-        """Spark's JVM has ended, by SIGKILL, the checkpoints' directories are gone, and the queries run again."""
+        """Kills Spark's JVM by SIGKILL, removes the checkpoints' directories, and runs the queries again."""
         killed_at = time.monotonic()
         kill_session()
         shutil.rmtree(self.checkpoints)

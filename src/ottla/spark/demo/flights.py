@@ -45,12 +45,12 @@ class Flights:
             yield line.split(b",", self._carrier_index + 1)[self._carrier_index]
 
     def cancelled_count(self) -> int:
-        """Flights without a departure time."""
+        """Returns how many flights have no departure time."""
         index = self._departure_index
         return sum(line.split(b",", index + 1)[index].decode() in MISSING for line in self._lines)
 
     def record(self, index: int) -> tuple[bytes, bytes]:
-        """Key (the carrier) and value (a JSON object of all columns) of one flight."""
+        """Returns key (the carrier) and value (a JSON object of all columns) of one flight."""
         cells = self._lines[index].decode().split(",")
         value = {
             name: None if cell in MISSING else cell if name in TEXT_COLUMNS else int(cell)
@@ -60,6 +60,6 @@ class Flights:
 
 
 def airlines() -> list[tuple[bytes, bytes]]:
-    """Carrier and JSON object of each airline."""
+    """Returns carrier and JSON object of each airline."""
     with AIRLINES_FILE.open(encoding="utf-8", newline="") as file:
         return [(row["carrier"].encode(), msgspec.json.encode(row)) for row in csv.DictReader(file)]

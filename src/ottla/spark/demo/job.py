@@ -125,7 +125,7 @@ def _calmly(manager: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the job as Ctrl-C does; the handlers of before come back afterwards."""
+    """Makes SIGTERM end the job as Ctrl-C does; the earlier handlers return afterwards."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -194,7 +194,7 @@ class _Drained(threading.Thread):
 
 
 def _read_count(query: StreamingQuery) -> int:
-    """Flights up to which the query's finished batches go: offsets begin at 0."""
+    """Returns how many flights the query's finished batches cover: offsets start at 0."""
     progress = query.lastProgress
     end = progress.sources[0].endOffset if progress is not None and progress.sources else None
     return sum(offset for partition, offset in from_json(json.loads(end)).items() if partition.topic == FLIGHTS) if end else 0
@@ -215,7 +215,7 @@ class _Line:
         self._shown = 0.0
 
     def insert(self, texts: Iterable[str]) -> None:
-        """Lines that stay."""
+        """Prints lines that stay."""
         for text in texts:
             if self._is_terminal:
                 sys.stdout.write("\r\x1b[K")

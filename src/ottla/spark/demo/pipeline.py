@@ -58,7 +58,7 @@ def start_query(spark: SparkSession, bootstrap: str, checkpoints: Path, name: st
 
 
 def delays(flights: DataFrame, names: DataFrame) -> DataFrame:
-    """Key and JSON value of each result, from the flights with their records, and the airlines."""
+    """Returns key and JSON value of each result, from the flights with their records, and the airlines."""
     from pyspark.sql import functions as F
 
     flown = flights.where("dep_time is not null and dep_delay is not null")

@@ -82,7 +82,7 @@ def percentile(ordered: list[int], fraction: float) -> int:
 
 
 def table(results: Results) -> Iterator[str]:
-    """Lines: the first rows, the worst days, and a summary by airline and origin."""
+    """Yields lines: the first rows, the worst days, and a summary by airline and origin."""
     rows = sorted(results.latest.values(), key=lambda result: (result.day, result.origin, result.airline))
     yield f"{len(rows):,} rows, the first {min(ROWS_SHOWN, len(rows))}:"
     yield from _rows(rows[:ROWS_SHOWN])
@@ -97,7 +97,7 @@ def table(results: Results) -> Iterator[str]:
 
 
 def of_state(results: Results) -> Iterator[str]:
-    """Lines: the longest delays, and what could not be read."""
+    """Yields lines: the longest delays, and what could not be read."""
     found = sorted(results.longest.items(), key=lambda pair: -pair[1].minutes)[:3]
     if found:
         said = ", ".join(f"{carrier} {delay.flight} from {delay.origin} {delay.minutes:,} min" for carrier, delay in found)

@@ -68,7 +68,7 @@ def end_offsets(bootstrap: str, topic: str) -> list[int]:
 
 
 def missing(keys: Iterable[bytes], stored: list[int]) -> Iterator[int]:
-    """Indexes of the records, of these keys in this order, that partitions with so many records do not have yet."""
+    """Yields indexes of the records, of these keys in this order, that partitions with so many records do not have yet."""
     left = list(stored)
     partitions: dict[bytes, int] = {}
     for index, key in enumerate(keys):
@@ -115,7 +115,7 @@ class FlightSender(threading.Thread):
             self.join()
 
     def watch(self, partitions: Collection[int]) -> None:
-        """``acknowledged_at`` is set with the first acknowledgement of what is sent to these partitions from now on."""
+        """Sets ``acknowledged_at`` with the first acknowledgement of what is sent to these partitions from now on."""
         self.acknowledged_at, self._watched = None, frozenset(partitions)
 
     def run(self) -> None:

@@ -39,7 +39,7 @@ class OffsetMap:
         return self.count >= self._count_max and self._slot_count == self._slots_max
 
     def put(self, key: bytes, offset: int) -> None:
-        """``offset`` is the key's newest; not to be called with a new key when full."""
+        """Puts ``offset`` as the key's newest; not to be called with a new key when full."""
         digest = _digest(key)
         slot = self._find(digest)
         if not self._offsets[slot]:
@@ -52,7 +52,7 @@ class OffsetMap:
         self._offsets[slot] = offset + 1
 
     def get(self, key: bytes) -> int:
-        """-1 for a key that is not known."""
+        """Returns the key's newest offset; -1 for an unknown key."""
         return self._offsets[self._find(_digest(key))] - 1
 
     def _find(self, digest: bytes) -> int:

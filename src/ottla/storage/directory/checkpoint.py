@@ -25,7 +25,7 @@ def to_text(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def from_text(text: str) -> dict[TopicPartition, int]:
-    """DecodeError when the text is not a complete checkpoint."""
+    """Parses a checkpoint. DecodeError when the text is not a complete one."""
     lines = text.split("\n")
     offsets: dict[TopicPartition, int] = {}
     try:

@@ -57,7 +57,7 @@ class FolderIdentity:
 
     @classmethod
     def from_text(cls, text: str, path: str) -> FolderIdentity:
-        """StorageError when the file is not one of ours."""
+        """Parses the file. StorageError when it is not one of ours."""
         pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if _MARK not in pairs:
             raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty directory in log.dirs")
@@ -203,7 +203,7 @@ class LogDirectory:
         return path
 
     async def remove_futures(self) -> list[TopicPartition]:
-        """Partitions whose move to this directory was not completed; what was copied of them is deleted."""
+        """Deletes what was copied of partitions whose move to this directory was not completed. Returns these partitions."""
         found = [(name, match) for name in await self._disk.list_dir(self.path) if (match := _FUTURE.fullmatch(name))]
         for name, _ in found:
             await self._disk.remove_tree(f"{self.path}/{name}")

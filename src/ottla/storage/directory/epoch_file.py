@@ -22,12 +22,12 @@ class EpochFile:
         self.is_changed = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` starts at ``start_offset``, unless it already has."""
+        """Starts ``epoch`` at ``start_offset``, unless it already has."""
         if self.epochs.assign(epoch, start_offset):
             self.is_changed = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Offsets below ``start_offset`` no longer exist."""
+        """Removes offsets below ``start_offset``, which no longer exist."""
         if self.epochs.truncate_from_start(start_offset):
             self.is_changed = True
 

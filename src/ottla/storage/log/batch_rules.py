@@ -170,7 +170,7 @@ def _check_contents(payload: bytes, count: int, *, is_packed: bool) -> tuple[int
 
 
 def _refuse_records(view: memoryview, rules: BatchRules, now_ms: int) -> None:
-    """RecordsRefused, if a record breaks a rule: a time that is not known breaks none."""
+    """Raises RecordsRefused, if a record breaks a rule: a time that is not known breaks none."""
     code, refused = ErrorCode.INVALID_RECORD, list[tuple[int, str]]()
     for index, record in enumerate(walk_records(view, limit=rules.unpacked_bytes_max)):
         text = "" if rules.is_log_append_time else _time_problem(record.timestamp_ms, rules, now_ms)
@@ -196,7 +196,7 @@ def _time_problem(timestamp_ms: int, rules: BatchRules, now_ms: int) -> str:
 
 
 def _check_header_times(base_timestamp: int, max_timestamp: int, rules: BatchRules, now_ms: int) -> None:
-    """INVALID_TIMESTAMP by the first and the largest time, which is all that a closed batch shows."""
+    """Raises INVALID_TIMESTAMP by the first and the largest time, which is all that a closed batch shows."""
     text = _time_problem(max_timestamp, rules, now_ms) or _time_problem(base_timestamp, rules, now_ms)
     if text:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)

@@ -84,7 +84,7 @@ class Compaction:
         )  # fmt: skip
 
     async def _cleanable_to(self, now_ms: int) -> int:
-        """Closed, synced, older than ``min.compaction.lag.ms``, and below the last stable offset.
+        """Returns the end of what is closed, synced, older than ``min.compaction.lag.ms``, and below the last stable offset.
 
         An end marker that is not committed yet may be cut off the log again: what it decides is not decided.
         """

@@ -14,7 +14,7 @@ from ottla.records.batch import BatchHeader, iterate_batches
 def continuing(
     data: memoryview, *, end_offset: int, last_epoch: int, leader_epoch: int, believes_gap: bool
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Batches that a leader sent in ``leader_epoch``, for a log that ends there with a record of ``last_epoch``.
+    """Yields batches that a leader sent in ``leader_epoch``, for a log that ends there with a record of ``last_epoch``.
 
     They end before a last batch that is cut off, and before the first one that
 

@@ -220,13 +220,13 @@ class PartitionLog:
         self.tail.remember_producers()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
+        """Returns ``(epoch, end offset)`` of the largest epoch at or below ``epoch``; ``(-1, -1)`` when it is newer than all known."""
         return self.epochs.end_offset_for(epoch, log_end_offset=self.tail.end_offset)
 
     # -- the start
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Records below ``offset`` are no longer served. The owner checkpoints the offset before it lets segments be deleted."""
+        """Ends serving records below ``offset``. The owner checkpoints the offset before it lets segments be deleted."""
         assert offset <= self.tail.end_offset, "a log does not begin after its end"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
@@ -250,7 +250,7 @@ class PartitionLog:
         return await self._segments.undisturbed(look)
 
     async def delete_segments_below(self, offset: int, *, now_ms: int = 0, one_by_one: bool = False) -> int:
-        """Closed segments all of whose records are below ``offset`` are out of the log; how many there were.
+        """Drops closed segments all of whose records are below ``offset`` from the log. Returns how many.
 
         Their files stay as ``.deleted`` ones for ``file.delete.delay.ms``. ``one_by_one`` is for when no checkpoint says where the
         log starts: each is durably removed before the next, so that no power cut leaves a hole.
@@ -276,7 +276,7 @@ class PartitionLog:
         return self._segments.has_deleted
 
     async def remove_deleted(self, now_ms: int) -> None:
-        """Files deleted longer than ``file.delete.delay.ms`` ago no longer exist."""
+        """Removes files deleted longer than ``file.delete.delay.ms`` ago."""
         await self._segments.remove_deleted(now_ms)
 
     # -- the end
@@ -333,7 +333,7 @@ class PartitionLog:
         remembered.is_held = False
 
     def expire_producers(self, now_ms: int) -> int:
-        """Producers silent for ``producer.id.expiration.ms`` are forgotten; how many were."""
+        """Forgets producers silent for ``producer.id.expiration.ms``. Returns how many."""
         count = self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         self._producers_changed |= count > 0
         return count

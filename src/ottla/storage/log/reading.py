@@ -62,7 +62,7 @@ class Places:
         _keep(self._looked_up, LOOKED_UP_MAX, offset, (segment, position))
 
     def forget(self) -> None:
-        """Offsets may mean other batches from now on."""
+        """Forgets all places: offsets may mean other batches from now on."""
         self.generation += 1
         self._places.clear()
         self._looked_up.clear()
@@ -98,7 +98,7 @@ def segment_index(segments: Sequence[Segment], offset: int) -> int:
 
 
 async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tuple[Segment, int, int] | None:
-    """``(segment, position, base offset)`` of the batch that holds ``offset``, or of the next one there is; None at the end."""
+    """Returns ``(segment, position, base offset)`` of the batch that holds ``offset``, or of the next one; None at the end."""
     place = places.get(offset)
     if place is not None and (place[1] < place[0].size or place[0] is segments[-1]):
         return place[0], place[1], offset
@@ -120,7 +120,7 @@ async def locate(segments: Sequence[Segment], places: Places, offset: int) -> tu
 async def read_slice(
     segments: Sequence[Segment], places: Places, offset: int, *, max_bytes: int, end_offset: int, log_end_offset: int, min_one_message: bool
 ) -> LogSlice | None:
-    """See ``PartitionLog.read``; ``offset < end_offset <= log_end_offset``.
+    """Reads as ``PartitionLog.read``, where ``offset < end_offset <= log_end_offset``.
 
     A look-up may wait for the disk, and the log may grow, roll or be truncated meanwhile: its size and its end are taken
     together, before that, and batches that came later are not seen.

@@ -85,7 +85,7 @@ class ReplicaCopy:
     """The copy of one log in ``folder``, which exists and is empty."""
 
     def __init__(self, disk: Disk, log: PartitionLog, folder: str, *, on_copied: Callable[[int], None] = _ignored) -> None:
-        """``on_copied`` is called with each number of bytes that have been copied."""
+        """Makes a copy; ``on_copied`` is called with each number of bytes that have been copied."""
         self._on_copied = on_copied
         self._disk = disk
         self._log = log
@@ -115,7 +115,7 @@ class ReplicaCopy:
         return self._cuts.get(segment, segment.cut_count) == segment.cut_count
 
     async def catch_up(self, *, bytes_per_second: Callable[[], float], settled: Callable[[], Awaitable[None]]) -> None:
-        """Little is missing. OSError when a disk refuses; KafkaError when the worker died, or the log fails or is deleted meanwhile.
+        """Copies until little is missing. OSError when a disk refuses; KafkaError when the worker died, or the log fails or is deleted.
 
         The rate is asked for again after ``PIECE_SECONDS`` of work: it may be changed while the replica moves.
         ``settled`` returns when no segment is being replaced: one that has just come has the name of another one until then.

@@ -156,7 +156,7 @@ class LogSegments:
             raise
 
     def were_truncated(self) -> None:
-        """Offsets may mean other batches from now on."""
+        """Forgets places: offsets may mean other batches from now on."""
         self.unsynced = [segment for segment in self.unsynced if segment in self.all[:-1]]
         self.places.forget()
 
@@ -189,13 +189,13 @@ class LogSegments:
         self._deleted.append((now_ms + self.config.file_delete_delay_ms, paths))
 
     async def remove_old_snapshots(self) -> None:
-        """Snapshots of producers from before the first segment no longer exist."""
+        """Removes snapshots of producers from before the first segment."""
         for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
             if snapshot < self.all[0].base_offset:
                 await self._disk.remove(self.snapshot_path(snapshot))
 
     async def forget_snapshots_below(self, offset: int) -> None:
-        """Snapshots of producers from before ``offset`` no longer exist, durably."""
+        """Removes snapshots of producers from before ``offset``, durably."""
         older = [snapshot for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX) if snapshot < offset]
         for snapshot in older:
             await self._disk.remove(self.snapshot_path(snapshot))
@@ -215,7 +215,7 @@ class LogSegments:
         return bool(self._deleted)
 
     async def remove_deleted(self, now_ms: int) -> None:
-        """Files deleted longer than ``file.delete.delay.ms`` ago no longer exist."""
+        """Removes files deleted longer than ``file.delete.delay.ms`` ago."""
         while self._deleted and self._deleted[0][0] <= now_ms:
             for path in self._deleted.pop(0)[1]:
                 try:
@@ -237,7 +237,7 @@ class LogSegments:
             segment.let_go()
 
     def replace(self, replaced: Sequence[Segment], fresh: Segment) -> None:
-        """``fresh`` is in the place of segments that follow each other: reads from now on need none of the old files."""
+        """Puts ``fresh`` in the place of segments that follow each other: reads from now on need none of the old files."""
         first = self.all.index(replaced[0])
         self.all[first : first + len(replaced)] = [fresh]
         self.places.forget()

@@ -31,7 +31,7 @@ class FoundTime(msgspec.Struct, frozen=True):
 
 
 async def first_record_at(disk: Disk, batch: bytes, header: BatchHeader, timestamp_ms: int, start_offset: int) -> FoundTime:
-    """DecodeError when the records are not what the header says."""
+    """Returns the first record. DecodeError when the records are not what the header says."""
     return await _find_somewhere(disk, header, TimeRequest(batch, timestamp_ms, start_offset))
 
 

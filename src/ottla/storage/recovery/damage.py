@@ -23,7 +23,7 @@ async def remember_damage(disk: Disk, found_by: ScrubRequest, reason: str) -> No
 
 
 async def check_damage(disk: Disk, folder: str) -> None:
-    """Segments that were damaged are read again. StorageError when one still is; else nothing of it is remembered."""
+    """Reads damaged segments again. StorageError when one still is; else nothing of it is remembered."""
     marked = await offsets_of(disk, folder, DAMAGED_SUFFIX)
     if not marked:
         return

@@ -174,7 +174,7 @@ async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: i
 
 
 async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> set[int]:
-    """Indexes whose log no longer exists are removed: a removal was interrupted. Which segments have a file of aborted transactions."""
+    """Removes indexes without a log, left by an interrupted removal. Returns which segments have a file of aborted transactions."""
     with_aborted = set[int]()
     for suffix in INDEX_SUFFIXES:
         for offset in await offsets_of(disk, folder, suffix):

@@ -56,7 +56,7 @@ class OffsetIndex:
         return self._base_offset + self._offsets[index] + 1 if index < len(self._positions) else None
 
     def truncate(self, size: int) -> None:
-        """Entries at positions from ``size`` on are removed."""
+        """Removes entries at positions from ``size`` on."""
         while self._positions and self._positions[-1] >= size:
             self._positions.pop()
             self._offsets.pop()

@@ -156,7 +156,7 @@ class Segment(Tally):
             await file.close()
 
     async def read_transaction_index(self) -> list[Transaction]:
-        """DecodeError when the file is damaged."""
+        """Reads the aborted transactions. DecodeError when the file is damaged."""
         return from_bytes(await self._disk.read_file(self._path + TRANSACTION_INDEX_SUFFIX)) if self.has_aborted else []
 
     async def sync(self, *, with_indexes: bool) -> None:
@@ -209,7 +209,7 @@ class Segment(Tally):
         self.unload()
 
     async def _read_indexes(self, suffix: str = "") -> tuple[OffsetIndex, TimeIndex]:
-        """DecodeError when they do not fit the log; the newest entries and the maximum are checked against its batches."""
+        """Reads both indexes. DecodeError when they do not fit the log; the newest entries and the maximum are checked against batches."""
         data = await self._disk.read_file(self._path + INDEX_SUFFIX + suffix)
         offset_index = OffsetIndex.from_bytes(data, self.base_offset, log_size=self.size)
         time_index = TimeIndex.from_bytes(await self._disk.read_file(self._path + TIME_INDEX_SUFFIX + suffix), self.base_offset)
@@ -261,7 +261,7 @@ class Segment(Tally):
         return indexes
 
     async def oldest_timestamp(self) -> int:
-        """About the time of the segment's first record: the largest of its first batch; -1 without one."""
+        """Returns about the time of the segment's first record: the largest of its first batch; -1 without one."""
         if self.first_timestamp < 0:
             first = await BatchWalk(await self.opened(), 0, self.size).next()
             self.first_timestamp = first.max_timestamp if first is not None else -1
@@ -270,7 +270,7 @@ class Segment(Tally):
     # -- lookups
 
     async def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch that ends at or after ``offset``; None when the segment ends before it."""
+        """Returns position and header of the first batch that ends at or after ``offset``; None when the segment ends before it."""
         offset_index, _ = await self.load()
         try:
             return await self._walk_to(offset, offset_index)
@@ -295,7 +295,7 @@ class Segment(Tally):
         return otherwise if offset is None else min(offset, otherwise)
 
     async def find_time(self, timestamp: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch with a record at or after ``timestamp``."""
+        """Returns position and header of the first batch with a record at or after ``timestamp``."""
         _, time_index = await self.load()
         start = 0
         entry = time_index.lookup(timestamp)

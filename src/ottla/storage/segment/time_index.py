@@ -53,7 +53,7 @@ class TimeIndex:
         return (self._timestamps[index - 1], self._base_offset + self._offsets[index - 1]) if index else None
 
     def truncate(self, end_offset: int) -> None:
-        """Entries of offsets from ``end_offset`` on are removed."""
+        """Removes entries of offsets from ``end_offset`` on."""
         while self._offsets and self._base_offset + self._offsets[-1] >= end_offset:
             self._offsets.pop()
             self._timestamps.pop()
@@ -63,7 +63,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: Buffer, base_offset: int) -> TimeIndex:
-        """DecodeError when the entries cannot be a time index's."""
+        """Reads the entries. DecodeError when they cannot be a time index's."""
         if len(data) % ENTRY_SIZE:
             raise DecodeError(f"a time index has {len(data)} bytes, not a multiple of {ENTRY_SIZE}")
         index = cls(base_offset)

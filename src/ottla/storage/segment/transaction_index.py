@@ -88,7 +88,7 @@ class TransactionIndex:
         return found
 
     def _looked_at(self, start_offset: int, end_offset: int) -> tuple[slice, Iterable[int]]:
-        """Entries that are looked at one by one, and which of those after them started before the end."""
+        """Returns entries that are looked at one by one, and which later ones started before the end."""
         first_offsets, last_stable_offsets = self._columns[_FIRST], self._columns[_STABLE]
         at = self._at(start_offset)
         end = min(bisect_left(last_stable_offsets, end_offset, at) + 1, len(first_offsets))
@@ -112,7 +112,7 @@ class TransactionIndex:
             self._minima = None
 
     def replace(self, start_offset: int, end_offset: int, entries: Iterable[Transaction]) -> None:
-        """Between the two there are these."""
+        """Replaces the entries between the two."""
         self._replace(slice(self._at(start_offset), self._at(end_offset)), entries)
         self._minima = None
 
@@ -146,7 +146,7 @@ def to_bytes(entries: Iterable[Transaction]) -> bytes:
 
 
 def from_bytes(data: Buffer) -> list[Transaction]:
-    """DecodeError when this cannot be the file of a segment."""
+    """Reads the entries. DecodeError when this cannot be the file of a segment."""
     if len(data) % _ENTRY.size:
         raise DecodeError(f"a transaction index has {len(data)} bytes, not a multiple of {_ENTRY.size}")
     entries: list[Transaction] = []

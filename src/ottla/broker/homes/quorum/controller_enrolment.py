@@ -33,7 +33,7 @@ class ControllerEnrolment(Part):
         self._is_asking = self._is_done = self._is_closed = False
 
     async def on_image(self, delta: ImageDelta) -> None:
-        """Once the cluster has a place for it, this controller registers."""
+        """Registers this controller, once the cluster has a place for it."""
         image = delta.new
         if not (self._is_done or self._is_asking or self._is_closed) and image.features.get(METADATA_VERSION, 0) >= REGISTRATION_SINCE:
             self._is_asking = True

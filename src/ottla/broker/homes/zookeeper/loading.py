@@ -75,7 +75,7 @@ class Loader:
         return paths
 
     async def children(self, path: str) -> list[str]:
-        """Empty where there is no such znode."""
+        """Returns the children; none where there is no such znode."""
         return await self._children_or_none(path) or []
 
     async def _children_or_none(self, path: str) -> list[str] | None:

@@ -72,7 +72,7 @@ class ZookeeperMembership(Membership):
         super().on_active(epoch)
 
     async def register(self, request: BrokerRegistrationRequest, channel: Connection) -> BrokerRegistrationResponse:
-        """Brokers register in ZooKeeper."""
+        """Refuses: brokers register in ZooKeeper."""
         return BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     def _registered_at(self, broker_id: int, epoch: int) -> int:
@@ -171,7 +171,7 @@ class ZookeeperMembership(Membership):
         return self._home.is_active and self._now_ms() - self._began_ms < HELLO_MS
 
     def on_dead(self, broker_id: int, epoch: int) -> None:
-        """May be called again and again."""
+        """Takes the proof of a death, which may come again and again."""
         if broker_id == self._home.leader_id and not self._home.is_active:
             eager.run(self._home.on_controller_dead(broker_id), _noted)
         elif self._is_at_work:

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 
 async def settle_node_id(world: World, config: BrokerConfig) -> None:
-    """``config`` has the id. StorageError or INVALID_CONFIG when the directories and the configuration do not agree on one."""
+    """Gives ``config`` the id. StorageError or INVALID_CONFIG when the directories and the configuration do not agree on one."""
     given = config.node_id if config.has_node_id else None
     generates: bool = config["broker.id.generation.enable"]
     reserved: int = config["reserved.broker.max.id"]

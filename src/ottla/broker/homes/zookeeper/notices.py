@@ -113,7 +113,7 @@ class Notices:
             await changed.wait()
 
     async def follow_reassignments(self, reign: Reign) -> None:
-        """``/admin/reassign_partitions``: each partition starts to move; how far it is, its topic's znode says."""
+        """Follows ``/admin/reassign_partitions``: each partition starts to move; its topic's znode shows the progress."""
 
         def move(image: ClusterImage, *, topic: str, index: int, nodes: Sequence[int]) -> Recorded:
             return reassign(image, topic, index, nodes, keeps_factor=False, rules=self._controller.rules(image))
@@ -125,7 +125,7 @@ class Notices:
         await self._follow_request(reign, znodes.REASSIGN_PARTITIONS, decisions)
 
     async def follow_elections(self, reign: Reign) -> None:
-        """``/admin/preferred_replica_election``: the first replica of each partition leads, where it can."""
+        """Follows ``/admin/preferred_replica_election``: the first replica of each partition leads, where it can."""
 
         def elect(image: ClusterImage, *, topic: str, index: int) -> Recorded:
             return elect_leader(image, topic, index, ElectionType.PREFERRED, rules=self._controller.rules(image))
@@ -166,7 +166,7 @@ class Notices:
 async def settled(
     reign: Reign, controller: ActiveController, path: str, watched: Callable[[], Awaitable[None]] | None = None
 ) -> tuple[bytes, int | None] | None:
-    """Data and version of the znode when all that this controller has decided on it is there; without a version it does not exist.
+    """Returns data and version of the znode when all that this controller has decided on it is there; no version if it does not exist.
 
     ``watched`` sets a watch before each reading. None when the reign has ended.
     """

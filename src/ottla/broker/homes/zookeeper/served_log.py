@@ -92,7 +92,7 @@ class ServedLog:
         self.size_bytes += len(data)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Batches from ``offset`` on, at least one if there is one."""
+        """Returns batches from ``offset`` on, at least one if there is one."""
         found: list[bytes] = []
         size = 0
         for batch in self._batches[self._place(offset) :]:

@@ -57,7 +57,7 @@ class Services:
         }
 
     def _between(self, service: Service) -> Service:
-        """Refused on every other listener, where clients are."""
+        """Returns a service that every other listener refuses, where clients are."""
         return replace(service, handle=partial(self._handle_between, service))
 
     def _handle_between(self, service: Service, parts: Any, context: RequestContext, request: Any) -> Any:
