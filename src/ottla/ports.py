@@ -1,13 +1,13 @@
-"""The outside world on one page: what the broker and the clients may ask of it.
+"""The outside world on one page: everything that the broker and the clients may ask of it.
 
-Two worlds implement these Protocols: ``ottla.runtime`` (real sockets, files and clocks) and ``ottla.sim`` (virtual
-ones, under a seed). Nothing above a port knows which of them it runs in.
+Two worlds implement these Protocols: ``ottla.runtime`` (real sockets, files and clocks) and ``ottla.sim`` (virtual ones, under a seed). No
+code above a port knows in which world it runs.
 
 Time. ``Clock.now_ms`` is the wall clock, for timestamps that people see; ``Clock.monotonic_ms`` only goes forward, for
 timeouts. Random. One seeded ``random.Random`` per world, passed in.
 
-File work comes in three classes (ARCHITECTURE.md). The methods of ``Disk`` and ``File`` are coroutines: the real disk
-completes class a (page-cache appends, warm reads) without suspending; the simulated one may suspend at each.
+File work comes in three classes (ARCHITECTURE.md). The methods of ``Disk`` and ``File`` are coroutines: the real disk completes class a
+(page-cache appends, warm reads) without suspending; the simulated disk may suspend at each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 BACKLOG: Final = 1024
 
 Pace = Callable[[int], Awaitable[None]]
-"""``await pace(size)``: so many more bytes were read or written; it returns when the rate of the job allows to go on."""
+"""``await pace(size)`` reports that ``size`` more bytes were read or written; it returns when the rate of the job allows more."""
 
 
 class Clock(Protocol):
@@ -164,7 +164,7 @@ class Disk(Protocol):
         ...
 
     async def reserve(self, path: str, size_bytes: int) -> None:
-        """Makes a file that takes up so much room, whatever is in it; OSError, and it takes up none, where there is not so much."""
+        """Makes a file that occupies so many bytes, whatever their content; OSError, and it occupies none, without enough room."""
         ...
 
     async def rename(self, source: str, target: str) -> None: ...
@@ -185,9 +185,8 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Returns the id of the time since the machine was switched on: while it is the same, all that was written is there, synced or not.
-
-        Empty where that is not known.
+        """Returns an id of the machine's present boot: while it is the same, all that was written is still there, synced or not. Empty if
+        it is unknown.
         """
         ...
 
@@ -196,7 +195,7 @@ class Disk(Protocol):
         ...
 
     async def sync_file_system(self, path: str) -> None:
-        """Makes all changes of the volume that holds the path, made before the call, survive a power cut."""
+        """Makes all earlier changes on the volume that holds the path survive a power cut."""
         ...
 
     async def file_number(self, path: str) -> int:
@@ -278,7 +277,8 @@ class Connection(Protocol):
 
 
 OnTls = Callable[[Connection, TlsPeer | TlsError], None]
-"""Called once for each accepted connection: its handshake is done, before the first bytes come, or has failed, before it closes."""
+"""A callback, called once for each accepted connection: after its handshake, before the first bytes; or, if that failed, before it closes.
+"""
 
 
 class Listener(Protocol):
@@ -294,7 +294,7 @@ class Listener(Protocol):
     def resume(self) -> None: ...
 
     def set_tls(self, tls: TlsServer) -> None:
-        """Gives connections from now on, to a listener that speaks TLS, these keys and certificates. ValueError as of ``check_tls``."""
+        """Sets the keys and certificates of new connections to a listener that speaks TLS. ValueError as of ``check_tls``."""
         ...
 
     async def close(self) -> None: ...
@@ -315,9 +315,9 @@ class Network(Protocol):
     ) -> Listener:
         """Listens; each accepted connection is handed to ``accept``, whose handler then owns it. OSError when the address is taken.
 
-        ``backlog`` is how many the system holds that are not accepted yet; it may hold fewer. The buffer sizes apply to the sockets of
-        accepted connections; -1 leaves them to the system. With ``tls`` handlers see what was decrypted; ``accept`` comes before the
-        handshake, ``on_tls`` after it.
+        ``backlog`` is how many connections the system holds before they are accepted; it may hold fewer. The buffer sizes apply to the
+        sockets of accepted connections; -1 leaves them to the system. With ``tls`` handlers see decrypted bytes; ``accept`` is called
+        before the handshake, ``on_tls`` after it.
         """
         ...
 
@@ -340,8 +340,8 @@ class Network(Protocol):
     ) -> Connection:
         """Opens a connection. OSError (ConnectionRefusedError and its siblings) when no server answers.
 
-        The buffer is that of its socket; -1 leaves it to the system. With ``tls`` the server has shown its certificate when this returns,
-        and what the handler sent is on its way; TlsError when it was refused, or the server does not speak TLS.
+        The buffer is that of its socket; -1 leaves it to the system. With ``tls`` the server's certificate is verified when this returns,
+        and what the handler sent is on its way. TlsError when the certificate is refused, or the server does not speak TLS.
         """
         ...
 
@@ -366,11 +366,10 @@ class World:
     disk: Disk
     network: Network
     secret_bytes: Callable[[int], bytes]
-    """So many unpredictable bytes: for nonces and salts."""
+    """Returns so many unpredictable bytes, for nonces and salts."""
     coordination: Coordination | None = None
     """For a broker in ZooKeeper mode."""
     fetch: Callable[[Download], Awaitable[bytes]] | None = None
-    """A document over HTTPS, in seconds. OSError when there is none, or it is longer, PermissionError when the server refuses who asks.
-
-    None where nothing can be fetched.
+    """Fetches a document over HTTPS, within seconds. OSError when there is none, or it is too long; PermissionError when the server refuses
+    access. None in a world without HTTPS.
     """

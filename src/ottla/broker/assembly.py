@@ -1,4 +1,4 @@
-"""All parts of a node, made in one place, and listed in the order of their start. A new part is one file and one line of the list."""
+"""All parts of a node, made in one place and listed in the order of their start. A new part is one file and one line in the list."""
 
 from __future__ import annotations
 

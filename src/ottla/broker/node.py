@@ -1,8 +1,8 @@
 """A broker: opened, started, stopped.
 
-Start: its home is opened (log directories, and the metadata), its parts are made, and started in the order of their list, at whose end
-clients are let in. Stop: the parts stop in the opposite order, and the clean-shutdown mark is written. A crash is a stop without all of
-that, and recovery at the next start makes up for it.
+Start: opens the node's home (log directories, metadata), makes the parts, and starts them in the order of their list; the last part lets
+clients in. Stop: stops the parts in the opposite order, and writes the clean-shutdown mark. A crash is a stop without all of that; recovery
+at the next start makes up for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """One node of a cluster, of one at least. A ``neighbours.Follower``: what happens to the metadata happens to its parts."""
+    """One node of a cluster of one or more. It is a ``neighbours.Follower``: it passes events of the metadata to its parts."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.world = world
@@ -156,11 +156,11 @@ class Broker:
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
     async def leave(self) -> None:
-        """Hands over: others have what this broker led, where others can; it is fenced, and still a voter if it was one."""
+        """Hands over: other brokers lead this broker's partitions, where they can. It is fenced then, and still a voter if it was one."""
         await self.made.life.leave()
 
     async def stop(self) -> None:
-        """Stops in order: others have what this broker led, what was accepted is on disk, and the next start trusts the files."""
+        """Stops in order: others lead this broker's partitions, accepted records are on disk, and the next start trusts the files."""
         made = self.made
         await made.life.leave()
         log.info("broker_stopping", node_id=self.node_id)

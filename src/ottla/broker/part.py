@@ -1,7 +1,7 @@
 """What a node is made of: a list of parts, in the order of their start.
 
-A part says what it does at each of these moments; most do something at two or three of them. What happens to the node happens to all of
-its parts, in the order of the list. They stop in the opposite order: a part may rely on those before it until it has stopped.
+A part defines what it does at each of these events; most parts handle two or three of them. Each event of the node reaches all parts, in
+the order of the list. They stop in the opposite order: a part may rely on earlier parts until it has stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ P = TypeVar("P", bound="Part")
 
 
 class Part:
-    """Something that lives as long as its node. Each method does nothing unless the part says otherwise."""
+    """A component that lives as long as its node. Each method does nothing unless the part overrides it."""
 
     async def start(self) -> None:
         """Starts; the earlier parts have started."""
@@ -55,7 +55,7 @@ class Part:
 
 
 class PartList(Part):
-    """The parts of one node. It is made first, so that parts can pass on what happens to all of them."""
+    """The parts of one node. The list is made first, so that parts can pass events on to all of them."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []

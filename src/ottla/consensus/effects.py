@@ -1,4 +1,5 @@
-"""What the machine wants done. The shell carries effects out one after another, in the order in which they were returned.
+"""The effects that the machine wants carried out. The shell carries effects out one after another, in the order in which they were
+returned.
 
 That order is the safety of the protocol, as in etcd-raft's ``Ready``: a vote is durable before it is announced. For each effect:
 
@@ -28,11 +29,11 @@ from ottla.consensus.calls import Answer, FetchAnswer, FetchSnapshotAnswer, Requ
 from ottla.consensus.election_state import ElectionState
 
 Token = Any
-"""Names a request that waits for its answer; the shell's own."""
+"""A name of the shell for a request that waits for its answer."""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Frozen, compared by value. Seen by the collector of garbage: a token may lead back to the owner of the queue."""
+    """An effect: frozen, compared by value. The garbage collector tracks it: a token may lead back to the owner of the queue."""
 
 
 class PersistElection(Effect, frozen=True):
@@ -161,7 +162,9 @@ class LostLeadership(Effect, frozen=True):
 
 
 class Probe(Effect, frozen=True):
-    """Find out whether the peer's process lives by connecting to it (refused twice is dead); ``on_peer_dead`` or ``on_peer_alive``."""
+    """A request to probe whether the peer's process lives, by connecting to it (refused twice is dead); ``on_peer_dead`` or
+    ``on_peer_alive``.
+    """
 
     peer: int
 

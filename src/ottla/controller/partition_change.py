@@ -1,12 +1,14 @@
-"""What becomes of one partition when replicas go or come: its ISR, who is eligible, who leads, and whether a reassignment is complete.
+"""The next state of one partition when replicas leave or come: its ISR, its eligible replicas, its leader, and whether a reassignment is
+complete.
 
-The rules, in this order: replicas that go leave the ISR. A reassignment is complete once all replicas that it adds are in sync, and the
-ones that it removes go then (KIP-455). While the ISR is smaller than min.insync.replicas, those who left it since are eligible to lead
-(KIP-966): they have everything that was committed; one that went down uncleanly is not. Where none is in sync they stay eligible though
-the feature is off: no other can ever lead. The leader stays while it is in the ISR and up; else it is the first replica, in their order,
-that is in the ISR and up; with an empty ISR, the first that is eligible and up; else none, and the last leader is remembered, which may
-lead again when no other can. Where unclean elections are allowed, it is any replica that is up: it is then alone in sync, and recovering
-(KIP-704). Without eligible leader replicas the last member stays in the ISR: it alone has everything.
+The rules, in this order: Replicas that stop serving leave the ISR. A reassignment is complete once all replicas that it adds are in sync;
+then the replicas that it removes are removed (KIP-455). While the ISR is smaller than min.insync.replicas, replicas that have left it since
+are eligible to lead (KIP-966), for they have everything that was committed; a replica that went down uncleanly is not. Where none is in
+sync they stay eligible even if the feature is off: no other replica could ever lead. The leader stays while it is in the ISR and up.
+Otherwise the first replica, in their order, that is in the ISR and up leads. With an empty ISR, the first replica that is eligible and up
+leads. Otherwise no replica leads; the last leader is remembered, and may lead again when no other can. Where unclean elections are allowed,
+any replica that is up may lead: it is then alone in sync, and recovering (KIP-704). Without eligible leader replicas the last member stays
+in the ISR, for only that replica has everything.
 
 Source: KIP-455, KIP-631, KIP-704, KIP-966.
 """
@@ -34,8 +36,8 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 class Rules:
     """The rules that hold for a partition, apart from its own state.
 
-    Of the brokers that are up, one that is ``suspected`` to be dead becomes the leader only when no other can, and one of the ``young``,
-    which have a number each (the highest came last), only when no older one can.
+    Among the brokers that are up, one that is ``suspected`` to be dead becomes the leader only when no other can. A ``young`` broker (each
+    has a number; the highest came last) becomes it only when no older broker can.
     """
 
     is_up: IsUp
@@ -67,7 +69,7 @@ def without_replicas(
 ) -> PartitionChangeRecord | None:
     """Returns the change when these replicas no longer serve, and no new one does; None when nothing changes.
 
-    ``is_clean`` is False for those who may have lost what they had: they are not eligible.
+    ``is_clean`` is False for replicas that may have lost records: they are not eligible.
     """
     isr = [node for node in partition.isr if node not in gone]
     if _only_leave(partition, isr, rules):
@@ -116,7 +118,7 @@ def with_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: R
 
 
 def with_preferred_leader(topic_id: bytes, index: int, partition: PartitionImage, rules: Rules) -> PartitionChangeRecord | None:
-    """Returns the change that gives the partition to the first of its replicas; None where that one cannot lead, or does already."""
+    """Returns the change that gives the partition to the first of its replicas; None where it cannot lead, or already does."""
     preferred = partition.replicas[0]
     if partition.leader == preferred or preferred in rules.suspected:
         return None

@@ -51,10 +51,10 @@ class BatchBuilder:
         timestamp_ms: int,
         size_max: int,
     ) -> int:
-        """Appends rows from ``start`` on, at least one, and returns the first row that is not appended.
+        """Appends rows from ``start`` on, at least one. Returns the index of the first row that is not appended.
 
-        They end before row ``end``, or with the row that brings the batch to ``size_max`` bytes, which it does not have yet.
-        ``headers`` is None without any.
+        Stops before row ``end``, or after the row that brings the batch to ``size_max`` bytes; the batch must be smaller on entry.
+        ``headers`` is None if no row has headers.
         """
         assert start < end, "there is a row"
         assert self.size_bytes < size_max, "there is room for it"

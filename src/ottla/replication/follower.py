@@ -139,8 +139,8 @@ class Followed:
     def has_seen_gap_at(self, offset: int) -> bool:
         """True when the leader is asked there again after it had sent a gap.
 
-        One that stands in its log, from a time in which its topic was compacted, comes again. One that an answer has because the file was
-        cut and written again while it left does not: a leader that cuts its log no longer leads in this epoch, and answers with an error.
+        A real gap, from a time in which the topic was compacted, is sent again. A false gap is not: it appears when the file was cut and
+        rewritten while the answer left, and a leader that cuts its log no longer leads in this epoch, and answers with an error.
         """
         return offset == self._gap_at
 

@@ -1,13 +1,13 @@
-"""The leader of one partition: how far its followers are, who is in sync, and how far it is safe to read.
+"""The leader of one partition: how far its followers are, which replicas are in sync, and how far it is safe to read.
 
-The ISR is what the controller has recorded. A change of it is asked for and takes effect when the controller has answered; until then the
-*maximal* ISR counts: the recorded one, and the replicas that are about to join (KIP-497). The high watermark is the smallest end offset
-among the maximal ISR, and among those who are caught up and may join it soon; under one leader it never goes back. It moves only while the
-ISR has ``min.insync.replicas`` members (KIP-966), or as many as the partition has replicas, if those are fewer.
+The ISR is what the controller has recorded. The leader asks for a change, which takes effect when the controller has answered. Until then
+the *maximal* ISR counts: the recorded one, and the replicas that are about to join (KIP-497). The high watermark is the smallest end offset
+among the maximal ISR and the caught-up replicas that may join it soon; under one leader it never goes back. It moves only while the ISR has
+``min.insync.replicas`` members (KIP-966), or as many as the partition has replicas, if those are fewer.
 
 A follower leaves the ISR when it has not been caught up for ``replica.lag.time.max.ms``, whatever it fetches meanwhile. It joins once it
-has reached the high watermark and the offset at which the leader's epoch started: below that there may be records that are committed, and
-that the follower does not have. It also has to start where records were deleted for good while it was away: it may lead next.
+has reached the high watermark and the offset at which the leader's epoch started: below that there may be committed records that the
+follower lacks. Its log must also start no earlier than the leader's, if records were deleted for good while it was away: it may lead next.
 Source: KIP-101, KIP-107, KIP-497, KIP-841 (fenced and stopping brokers), KIP-903 (broker epochs), KIP-966.
 """
 
@@ -23,10 +23,12 @@ from ottla.replication.high_watermark import HighWatermark
 from ottla.types import NO_OFFSET
 
 MayJoin = Callable[[int, int], bool]
-"""Whether the broker, which fetched under that epoch (-1: it did not say), serves, is not stopping, and still has that epoch."""
+"""True when the broker, which fetched under that epoch (-1: it did not say), serves, is not stopping, and still has that epoch."""
 
 Kept = Callable[[], int]
-"""Up to where the leader itself has kept its log as the topic asks (``flush.messages``): what it may yet lose is not committed."""
+"""The offset up to which the leader has synced its own log as the topic demands (``flush.messages``): records that it may still lose are
+not committed.
+"""
 
 IsLive = Callable[[int], bool]
 """Whether the broker is registered, and not fenced."""
@@ -50,7 +52,7 @@ def _everything() -> int:
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """A change for which the controller is asked. Each member comes with the broker epoch of its last fetch, -1 where that is not known."""
+    """A requested change of the ISR. Each member has the broker epoch of its last fetch, -1 where that is unknown."""
 
     leader_epoch: int
     partition_epoch: int
@@ -60,7 +62,7 @@ class IsrChange:
 
 
 class FetchTimes:
-    """The time of a follower's last fetch in a session of many partitions; it counts for all that are at rest, without a look at them."""
+    """The time of a follower's last fetch in a session of many partitions; it applies to all partitions at rest, without a look at each."""
 
     __slots__ = ("fetched_ms",)
 
@@ -120,7 +122,8 @@ class Leader:
         kept: Kept = _everything,
         now_ms: int,
     ) -> None:
-        """Makes an elected leader. ``committed`` is the partition's, as this replica knows it; who is in sync has had everything until now.
+        """Makes an elected leader. ``committed`` is the partition's high watermark, as this replica knows it; replicas in sync count as
+        caught up until now.
 
         What earlier leaders have deleted for good is below ``start_offset``, the log's.
         """
@@ -138,7 +141,7 @@ class Leader:
         self._lost = image.lost_replicas
         self._proposed: tuple[int, ...] | None = None  # what the controller was asked for, and has not answered
         self.change: IsrChange | None = None
-        """To be sent to the controller, and then taken away (``take_change``)."""
+        """A change to be sent to the controller; ``take_change`` takes it."""
         self._committed = committed
         caught_up_ms = {node: now_ms if node in self.isr else now_ms - 2 * lag_ms_max for node in image.replicas if node != node_id}
         self.followers = {node: Follower(caught_up_ms=caught_up_ms[node]) for node in caught_up_ms}
@@ -155,14 +158,14 @@ class Leader:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The ISR, and who may be in it by now for all that this leader knows."""
+        """The ISR, with all replicas that may be in it by now, as far as this leader knows."""
         if self._proposed is None:
             return self.isr
         return (*self.isr, *(node for node in self._proposed if node not in self.isr))
 
     @property
     def knows_what_is_committed(self) -> bool:
-        """Whether all that earlier leaders committed is below the high watermark again: until then it may be below what they announced."""
+        """Whether the high watermark again covers all that earlier leaders committed: before, it may be lower than they announced."""
         return self.high_watermark >= self.epoch_start_offset
 
     @property
@@ -246,11 +249,11 @@ class Leader:
         return self._committed.raise_to(high_watermark)
 
     def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
-        """True when it is about to join: were the high watermark to run ahead of it, it would never reach it."""
+        """True when the follower is about to join: the high watermark must not run ahead of it, or it would never reach it."""
         return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join_now(node, follower.broker_epoch)
 
     def _may_join_now(self, node: int, broker_epoch: int) -> bool:
-        """True unless its broker has given the replica up: waited for, it would hold everything back."""
+        """True when the replica may join, and its broker has not given it up: a lost replica would hold everything back."""
         return node not in self._lost and self._may_join(node, broker_epoch)
 
     def look_for_laggards(self, end_offset: int, now_ms: int) -> None:
@@ -302,7 +305,8 @@ class Leader:
     def on_refused(self, change: IsrChange, error: ErrorCode) -> bool:
         """Takes a refusal, or the loss of the answer: True when the controller is to be asked again.
 
-        What certainly was not applied is taken back. What may have been applied stays in the maximal ISR, until a newer image says.
+        A change that certainly was not applied is taken back. One that may have been applied stays in the maximal ISR, until a newer image
+        decides.
         """
         if not self._is_pending(change):
             return False

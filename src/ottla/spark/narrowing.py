@@ -1,7 +1,7 @@
 """What a query's filters leave to be read: fewer partitions, and a part of their offsets.
 
-Spark applies the filters to what was read all the same, so this only has to leave out nothing that they admit. A lower bound of the
-timestamp is an offset, for brokers find the first record that is not older; an upper one is none, since producers' times need not
+Spark applies every filter again, so narrowing only has to be safe: it must never drop a row that a filter would keep. A lower bound of the
+timestamp becomes an offset, for brokers find the first record that is not older. An upper bound does not, since producers' times need not
 rise with offsets.
 """
 

@@ -27,8 +27,8 @@ PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources"])
 def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, directory: Path, *, replaces: bool = False) -> int | None:
     """Restores the checkpoint that the application's topic has. Returns how many files, None when there was nothing to do.
 
-    That is: where the directory has a checkpoint already, unless it ``replaces`` one, or where the topic has none.
-    StopError when the topic's checkpoint is not that of the batch that was written last.
+    There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. StopError
+    when the topic's checkpoint is not that of the batch that was written last.
     """
     if not replaces and (directory / "metadata").exists():
         return None

@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, and objects that live on it, driven from outside.
 
 While the caller waits for a coroutine, the coroutine may have functions of the application called in the caller's thread: a callback can
-then use the blocking object, which in the loop's thread would wait for itself.
+therefore use the blocking object; on the loop's own thread that would deadlock.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ class Membership(Part):
     def _has_session(self, known: BrokerImage, wanted: BrokerImage) -> bool:
         """True when the registered process lives, as far as is known.
 
-        One whose connections have all ended does not, when another process has its log directories: their locks say so, too. Nor does one
-        of which this controller, active for a while, has seen no connection, when that other process listens at its address.
+        It is dead if all its connections have ended and another process has its log directories, whose locks prove it. It is also dead if
+        this controller, active for a while, has seen no connection of it, and that other process listens at its address.
         """
         epoch = known.broker_epoch
         if not self._sessions.is_live(known.broker_id, epoch, self._now_ms()):

@@ -1,6 +1,6 @@
-"""Heartbeat, versions 0-4: the member is alive, and the answer says whether a rebalance is in progress. v3 static members.
+"""Heartbeat, versions 0-4: reports that the member is alive; the answer says whether a rebalance is in progress. v3 static members.
 
-While the group is being loaded the answer is "no error", as Kafka's: each member gets a new session when that is done.
+While the group is being loaded the answer is "no error", as in Kafka: each member gets a new session after the load.
 """
 
 from __future__ import annotations

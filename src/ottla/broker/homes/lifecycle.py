@@ -216,7 +216,7 @@ class Lifecycle(Part):
     async def leave(self) -> None:
         """Asks the controller for leave to stop: others lead what they can. Where none knows this broker, or answers, it just stops.
 
-        So it does with ``controlled.shutdown.enable=false``: others lead what it led when it is gone.
+        With ``controlled.shutdown.enable=false`` it just stops, too: others take over its partitions once it has ended.
         """
         if self._task is None:
             return

@@ -27,7 +27,7 @@ ASK_MS_MAX: Final = 1_000
 
 
 class AddressHolders:
-    """The processes that hold the addresses of brokers of certain epochs: one that has ended does not listen again."""
+    """A cache of the process that listens at each broker's address, per broker epoch. A process that has ended never listens again."""
 
     def __init__(self, world: World, name: CallerName) -> None:
         self._world = world

@@ -115,7 +115,7 @@ class Sentinels(Evidence):
 
 
 class Sentinel:
-    """The connection to one broker of one epoch, made again whenever it has ended."""
+    """A connection to one broker in one broker epoch, which reconnects whenever it has ended."""
 
     def __init__(
         self,

@@ -45,9 +45,9 @@ async def append(
 ) -> bool:
     """Appends the leader's batches, which were asked for at that offset; False when they answer for another log.
 
-    That is so when the partition follows another leader by now, while something is being written to the log or cut from it (of an earlier
-    epoch: its end is not known), and when it does not end where it was asked for. Nothing may be awaited between this question and
-    ``stage_replicated``. A gap is believed where the log is compacted, or when the leader sends it twice.
+    They do when the partition follows another leader by now, when the log does not end where the request asked, or while it is being
+    written or cut (in an earlier epoch: its end is not known). Nothing may be awaited between this check and ``stage_replicated``. A gap is
+    believed where the log is compacted, or when the leader sends it twice.
 
     An empty log may have to start earlier: at the base offset of a batch within which the leader's log starts, because the records before
     that were deleted. KafkaError as ``Tail.stage_replicated``, and of ``Partition.flush``.

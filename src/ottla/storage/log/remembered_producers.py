@@ -1,7 +1,7 @@
 """The producers of a log as they were at some offsets, in memory: a truncation need not read again what is before them.
 
-One is kept for each epoch's start, and for each time the checkpoints are written: what is cut is after the high watermark, and that is
-near. Logs of very many producers go without; their snapshots are files, at the start of each segment.
+One state is kept for each epoch's start, and for each time the checkpoints are written: a truncation starts after the high watermark, which
+is near. Logs with very many producers are not cached here: they use the snapshot files at the start of each segment.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class LogSegments:
         """Replaces all segments by an empty one, which starts at ``offset``. StorageError, and all is as it was, when there is no room for
         it.
 
-        It is made before the others are removed: a recovery that finds both keeps the first of them, and what follows on it.
+        The new segment is made before the others are removed. A recovery that finds both keeps the first of them, and what continues it.
         """
         index = next((index for index, segment in enumerate(self.all) if segment.base_offset == offset), len(self.all))
         if index == len(self.all):
@@ -174,7 +174,8 @@ class LogSegments:
     async def remove_durably(self, segment: Segment) -> None:
         """Removes the files of a dropped segment, also against a power cut.
 
-        Until then it may come back, and without the file of its aborted transactions these would count as committed: that goes last.
+        Until then a power cut may bring the segment back. Without the file of its aborted transactions these would count as committed, so
+        that file is removed last.
         """
         await segment.remove_log()
         await self._disk.sync_dir(self.folder)

@@ -4,8 +4,8 @@
 ``flush`` writes all that was staged in one vectored append, starting a new segment first where one is due; only then do the
 batches count: for ``end_offset``, for readers, for indexes, epochs and producers.
 
-What was staged and cannot be written is dropped: nothing of it stays in the file, and ``drop_count`` counts it, so that the
-caller of ``stage`` knows what became of it. Whether the log fails by it is decided in ``health.py``.
+Staged batches that cannot be written are dropped: nothing of them stays in the file, and ``drop_count`` counts the drop, so that the caller
+of ``stage`` knows what became of them. ``health.py`` decides whether the log fails.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ class Tail:
         self._end_markers: dict[int, EndMarker] = {}  # by base offset, of control batches in _pending
         self._staged_timestamp = -1  # the largest in _pending
         self.committed_end: Callable[[], int] | None = None
-        """Up to where the records are committed: nothing above is compacted, or no longer retained. None where all of them are."""
+        """The offset below which records are committed: nothing above it is compacted or deleted. None where all records are."""
         self._is_flushing = self._wants_roll = False
         self._interrupted: dict[int, KafkaError] = {}
-        """Producers of batches that were staged and not written, and the error: what they had sent after it gets the same. Called out of
-        order, librdkafka would take the records for lost, and send under a new epoch what others have stored already."""
+        """Producers of batches that were staged and not written, with the error. Their later batches get the same error: if these were
+        called out of order, librdkafka would take the records for lost, and send them again under a new epoch.
+        """
         self.latest_ms = now_ms  # the newest time that a caller passed
         self.unsynced_since_ms = -1  # when the oldest batch that is not synced was staged
         self.appended_bytes = 0  # since the log was opened; what retention deletes does not lower it
@@ -102,7 +103,7 @@ class Tail:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something is staged that no ``flush`` has finished writing, or one is wanted to close the last segment."""
+        """Whether a batch is staged that no ``flush`` has finished writing, or a ``flush`` is wanted to close the last segment."""
         return self._is_flushing or bool(self._pending) or self._wants_roll
 
     @property

@@ -163,7 +163,7 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
 async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
     """Deletes the segments that are entirely below the start. Returns the bases of the others.
 
-    Their deletion was cut short. A power cut may have kept an older one and not the next, and what has a hole is not a log.
+    A crash interrupted their deletion. A power cut may have kept an older segment and not the next, and a log must not have a hole.
     """
     count = sum(following <= start_offset for following in bases[1:])
     for base in bases[:count]:
