@@ -49,7 +49,7 @@ class Asked:
 
 
 class Unconcerned:
-    """A ``replica.Follower``."""
+    """A ``replica.MetadataFollower``."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: None

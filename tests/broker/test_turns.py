@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 
 
 def test_runs_never_overlap_and_each_caller_sees_a_complete_run() -> None:
@@ -23,7 +23,7 @@ def test_runs_never_overlap_and_each_caller_sees_a_complete_run() -> None:
             await asyncio.sleep(0)
             running -= 1
 
-        turns = Turns(work)
+        turns = SingleFlight(work)
 
         async def call() -> tuple[int, int]:
             before = len(begun)
@@ -47,7 +47,7 @@ def test_a_failed_run_fails_its_caller_and_lets_the_next_one_in() -> None:
             if attempts == 1:
                 raise OSError("first")
 
-        turns = Turns(work)
+        turns = SingleFlight(work)
         first, second = await asyncio.gather(turns(), turns(), return_exceptions=True)
         assert isinstance(first, OSError)
         assert second is None
@@ -60,6 +60,6 @@ def test_an_uncontended_call_does_not_suspend() -> None:
     async def work() -> None:
         return
 
-    coroutine = Turns(work)()
+    coroutine = SingleFlight(work)()
     with pytest.raises(StopIteration):
         coroutine.send(None)

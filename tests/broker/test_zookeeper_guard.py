@@ -17,7 +17,7 @@ from tests.foreign_clients.wire import RawClient
 from ottla.broker.handlers import SERVICES
 from ottla.broker.homes.zookeeper import services
 from ottla.broker.homes.zookeeper.loading import security_paths
-from ottla.broker.homes.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.settings import ZookeeperSettings
 from ottla.broker.requests.gate import is_allowed, refuse
 from ottla.broker.requests.listeners import check_between_nodes
 from ottla.broker.roles import Role
@@ -37,7 +37,7 @@ def test_paths_of_acls_and_tokens_are_made_where_they_are_used_and_guarded() -> 
     def of(**more: str) -> list[str]:
         given = {"zookeeper.connect": "z:1", "zookeeper.set.acl": "true", "ottla.zookeeper.credentials": "a:b"}
         config = BrokerConfig(given | {key.replace("_", "."): value for key, value in more.items()})
-        place = Place.of(config)
+        place = ZookeeperSettings.of(config)
         for path in ("/delegation_token/tokens", "/delegation_token/tokens/id", "/config/users/u"):
             assert not any(access.scheme == "world" for access in place.acl_of(path)), "others may not even read it"
         for path in ("/kafka-acl", PATH, "/kafka-acl-extended/prefixed/Topic/t", NOTICE, "/delegation_token/token_changes"):
@@ -51,7 +51,7 @@ def test_paths_of_acls_and_tokens_are_made_where_they_are_used_and_guarded() -> 
 
 def test_acls_in_another_zookeeper_are_refused() -> None:
     with pytest.raises(KafkaError, match="ACLs are where the cluster is"):
-        Place.of(BrokerConfig({"zookeeper.connect": "z:1", "authorizer.zookeeper.url": "other:1"}))
+        ZookeeperSettings.of(BrokerConfig({"zookeeper.connect": "z:1", "authorizer.zookeeper.url": "other:1"}))
 
 
 def test_brokers_do_not_need_the_users_whom_they_learn_from_each_other() -> None:

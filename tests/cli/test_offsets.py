@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.offsets import Base, OffsetRange, Place, parse_offsets
+from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
 from ottla.errors import KafkaError
 
 NOW = 1_700_000_000_000
@@ -13,26 +13,26 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("start", OffsetRange(Place(Base.START))),
-        ("end", OffsetRange(Place(Base.END))),
-        (":end", OffsetRange(Place(Base.START), Place(Base.END))),
-        ("7", OffsetRange(Place(Base.OFFSET, 7))),
-        ("5:9", OffsetRange(Place(Base.OFFSET, 5), Place(Base.OFFSET, 9))),
-        ("+10", OffsetRange(Place(Base.START, 10))),
-        ("-10", OffsetRange(Place(Base.END, -10))),
-        ("-10:end", OffsetRange(Place(Base.END, -10), Place(Base.END))),
-        (":9", OffsetRange(Place(Base.START), Place(Base.OFFSET, 9))),
-        ("@now", OffsetRange(Place(Base.TIME, NOW))),
-        ("@-1h", OffsetRange(Place(Base.TIME, NOW - 3_600_000))),
-        ("@-30m", OffsetRange(Place(Base.TIME, NOW - 1_800_000))),
-        ("@-30m:now", OffsetRange(Place(Base.TIME, NOW - 1_800_000), Place(Base.TIME, NOW))),
-        ("@1600000000", OffsetRange(Place(Base.TIME, 1_600_000_000_000))),
-        ("@1600000000123", OffsetRange(Place(Base.TIME, 1_600_000_000_123))),
-        ("@1600000000.5", OffsetRange(Place(Base.TIME, 1_600_000_000_500))),
-        ("@2020-09-13", OffsetRange(Place(Base.TIME, 1_599_955_200_000))),
-        ("@2020-09-13T12:26:40", OffsetRange(Place(Base.TIME, 1_600_000_000_000))),
-        ("@2020-09-13T12:26:40+00:00:-1s", OffsetRange(Place(Base.TIME, 1_600_000_000_000), Place(Base.TIME, NOW - 1000))),
-        ("@2020-09-13:2020-09-14", OffsetRange(Place(Base.TIME, 1_599_955_200_000), Place(Base.TIME, 1_600_041_600_000))),
+        ("start", OffsetRange(OffsetPoint(Base.START))),
+        ("end", OffsetRange(OffsetPoint(Base.END))),
+        (":end", OffsetRange(OffsetPoint(Base.START), OffsetPoint(Base.END))),
+        ("7", OffsetRange(OffsetPoint(Base.OFFSET, 7))),
+        ("5:9", OffsetRange(OffsetPoint(Base.OFFSET, 5), OffsetPoint(Base.OFFSET, 9))),
+        ("+10", OffsetRange(OffsetPoint(Base.START, 10))),
+        ("-10", OffsetRange(OffsetPoint(Base.END, -10))),
+        ("-10:end", OffsetRange(OffsetPoint(Base.END, -10), OffsetPoint(Base.END))),
+        (":9", OffsetRange(OffsetPoint(Base.START), OffsetPoint(Base.OFFSET, 9))),
+        ("@now", OffsetRange(OffsetPoint(Base.TIME, NOW))),
+        ("@-1h", OffsetRange(OffsetPoint(Base.TIME, NOW - 3_600_000))),
+        ("@-30m", OffsetRange(OffsetPoint(Base.TIME, NOW - 1_800_000))),
+        ("@-30m:now", OffsetRange(OffsetPoint(Base.TIME, NOW - 1_800_000), OffsetPoint(Base.TIME, NOW))),
+        ("@1600000000", OffsetRange(OffsetPoint(Base.TIME, 1_600_000_000_000))),
+        ("@1600000000123", OffsetRange(OffsetPoint(Base.TIME, 1_600_000_000_123))),
+        ("@1600000000.5", OffsetRange(OffsetPoint(Base.TIME, 1_600_000_000_500))),
+        ("@2020-09-13", OffsetRange(OffsetPoint(Base.TIME, 1_599_955_200_000))),
+        ("@2020-09-13T12:26:40", OffsetRange(OffsetPoint(Base.TIME, 1_600_000_000_000))),
+        ("@2020-09-13T12:26:40+00:00:-1s", OffsetRange(OffsetPoint(Base.TIME, 1_600_000_000_000), OffsetPoint(Base.TIME, NOW - 1000))),
+        ("@2020-09-13:2020-09-14", OffsetRange(OffsetPoint(Base.TIME, 1_599_955_200_000), OffsetPoint(Base.TIME, 1_600_041_600_000))),
     ],
 )
 def test_a_text_means_a_range(text: str, expected: OffsetRange) -> None:

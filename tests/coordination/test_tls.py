@@ -17,7 +17,7 @@ from tests.coordination.certificates import Certificates
 from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually_is
 
-from ottla.broker.homes.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.settings import ZookeeperSettings
 from ottla.broker.homes.zookeeper.tls import tls_of
 from ottla.config import BrokerConfig
 from ottla.coordination import Coordination, NotAuthorizedError, Session, Tls
@@ -257,6 +257,6 @@ def test_a_broker_that_does_not_reach_zookeeper_says_what_is_known_of_the_reason
             pass
 
         with pytest.raises(KafkaError, match=r"within 500 ms .*: TLS with zookeeper:2181: its certificate is refused"):
-            await Place.of(BrokerConfig(keys)).begin(world, nothing)
+            await ZookeeperSettings.of(BrokerConfig(keys)).begin(world, nothing)
 
     run(body())

@@ -19,7 +19,7 @@ from ottla.broker.liveness.callers import Callers
 from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.liveness.failing_brokers import FailingBrokers
 from ottla.broker.log_directories import LogDirectories
-from ottla.broker.metadata.neighbours import Follower, MetadataStore
+from ottla.broker.metadata.neighbours import MetadataFollower, MetadataStore
 from ottla.broker.metadata.publisher import Publisher
 from ottla.broker.part import Part
 from ottla.broker.peers.introduction import UNKNOWN_EVERYWHERE, Introductions
@@ -45,7 +45,7 @@ class Basis:
     world: World
     config: BrokerConfig
     roles: NodeRoles
-    follower: Follower
+    follower: MetadataFollower
     failure: Failure
     introductions: Introductions = UNKNOWN_EVERYWHERE
 

@@ -42,7 +42,7 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """One node of a cluster of one or more. It is a ``neighbours.Follower``: it passes events of the metadata to its parts."""
+    """One node of a cluster of one or more. It is a ``neighbours.MetadataFollower``: it passes events of the metadata to its parts."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.world = world

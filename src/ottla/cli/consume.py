@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.cli.offsets import OffsetRange, Place
+    from ottla.cli.offsets import OffsetPoint, OffsetRange
     from ottla.cli.record_format import Marks, RecordFormat
     from ottla.client.buffer import AnyRecord
     from ottla.client.options import ConsumerOptions
@@ -139,7 +139,7 @@ def _seek(
 
 
 def _resolve(
-    consumer: Consumer[bytes | None, bytes | None], place: Place, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
+    consumer: Consumer[bytes | None, bytes | None], place: OffsetPoint, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     from ottla.cli.offsets import Base
 

@@ -36,7 +36,7 @@ class Base(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetPoint:
     """``value`` is added to the base; for OFFSET it is the offset, for TIME milliseconds."""
 
     base: Base
@@ -47,8 +47,8 @@ class Place:
 class OffsetRange:
     """````stop`` None: never stop."""
 
-    start: Place
-    stop: Place | None = None
+    start: OffsetPoint
+    stop: OffsetPoint | None = None
 
 
 def parse_offsets(text: str, now_ms: int) -> OffsetRange:
@@ -57,28 +57,28 @@ def parse_offsets(text: str, now_ms: int) -> OffsetRange:
     if text.startswith("@"):
         return _times(text[1:], now_ms)
     if text in ("start", "oldest", "earliest"):
-        return OffsetRange(Place(Base.START))
+        return OffsetRange(OffsetPoint(Base.START))
     if text in ("end", "newest", "latest"):
-        return OffsetRange(Place(Base.END))
+        return OffsetRange(OffsetPoint(Base.END))
     if text == ":end":
-        return OffsetRange(Place(Base.START), Place(Base.END))
+        return OffsetRange(OffsetPoint(Base.START), OffsetPoint(Base.END))
     first, colon, second = text.partition(":")
     if not first and not second:
         raise _refuse(text)
-    start = _place(first, text) if first else Place(Base.START)
+    start = _place(first, text) if first else OffsetPoint(Base.START)
     if not colon:
         return OffsetRange(start)
-    stop = Place(Base.END) if second == "end" else _place(second, text)
+    stop = OffsetPoint(Base.END) if second == "end" else _place(second, text)
     return OffsetRange(start, stop)
 
 
-def _place(text: str, whole: str) -> Place:
+def _place(text: str, whole: str) -> OffsetPoint:
     if re.fullmatch(r"\d+", text):
-        return Place(Base.OFFSET, int(text))
+        return OffsetPoint(Base.OFFSET, int(text))
     if re.fullmatch(r"\+\d+", text):
-        return Place(Base.START, int(text))
+        return OffsetPoint(Base.START, int(text))
     if re.fullmatch(r"-\d+", text):
-        return Place(Base.END, int(text))
+        return OffsetPoint(Base.END, int(text))
     raise _refuse(whole)
 
 
@@ -92,7 +92,7 @@ def _times(text: str, now_ms: int) -> OffsetRange:
         start = _time(first, now_ms)
         stop = None if second is None else _time(second, now_ms)
         if start is not None and (second is None or stop is not None):
-            return OffsetRange(Place(Base.TIME, start), None if stop is None else Place(Base.TIME, stop))
+            return OffsetRange(OffsetPoint(Base.TIME, start), None if stop is None else OffsetPoint(Base.TIME, stop))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"time {text!r}: expected milliseconds, seconds, an ISO date, now, or -1h, -30m, -2d")
 
 

@@ -17,7 +17,7 @@ from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from ottla.metadata.record_versions import DIRECTORIES, METADATA_VERSION, NEWEST
 from ottla.types import NO_LEADER
 
-Place = tuple[bytes, int]
+ReplicaKey = tuple[bytes, int]
 """A topic's id and a partition's index."""
 
 
@@ -26,10 +26,10 @@ class Assigned:
     """The records, and the code of each replica that could not be assigned."""
 
     records: tuple[PartitionChangeRecord, ...]
-    refused: Mapping[Place, ErrorCode]
+    refused: Mapping[ReplicaKey, ErrorCode]
 
 
-def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[Place, bytes], *, rules: TopicRules) -> Assigned:
+def assign_directories(image: ClusterImage, broker_id: int, wanted: Mapping[ReplicaKey, bytes], *, rules: TopicRules) -> Assigned:
     """Assigns the broker's replicas to these directories.
 
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where the broker has no replica.
@@ -78,9 +78,9 @@ def _assigned(
     return record
 
 
-def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[Place, bool], *, rules: TopicRules) -> Assigned:
+def lost_replicas(image: ClusterImage, broker_id: int, lost: Mapping[ReplicaKey, bool], *, rules: TopicRules) -> Assigned:
     """Marks the broker's replicas as lost, or, if they were, as back. For a controller that knows nothing else of log directories."""
-    changed: dict[Place, bytes] = {}
+    changed: dict[ReplicaKey, bytes] = {}
     for _, topic_id, index, partition in hosted_by(image, broker_id):
         is_now = lost.get((topic_id, index))
         if is_now is not None and is_now != is_lost(partition, broker_id):

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
-Place = tuple[str, int]
+TopicAndIndex = tuple[str, int]
 """Topic and partition."""
 
 
@@ -19,8 +19,8 @@ class PendingOffsets:
     """The pending offsets of all groups of a coordinator, in order of arrival."""
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, dict[tuple[str, Place], None]] = {}
-        self._of_group: dict[str, dict[Place, dict[int, OffsetCommitValue | None]]] = {}
+        self._of_producer: dict[int, dict[tuple[str, TopicAndIndex], None]] = {}
+        self._of_group: dict[str, dict[TopicAndIndex, dict[int, OffsetCommitValue | None]]] = {}
         """By producer, the newest last; None for what no longer counts, whatever becomes of the transaction."""
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
@@ -30,14 +30,14 @@ class PendingOffsets:
         at_place.pop(producer_id, None)
         at_place[producer_id] = value
 
-    def supersede(self, group_id: str, place: Place) -> None:
+    def supersede(self, group_id: str, place: TopicAndIndex) -> None:
         """Notes that something newer was committed for the partition."""
         at_place = self._of_group.get(group_id, {}).get(place)
         if at_place is not None:
             for producer_id in at_place:
                 at_place[producer_id] = None
 
-    def drop(self, group_id: str, place: Place) -> None:
+    def drop(self, group_id: str, place: TopicAndIndex) -> None:
         """Drops what is pending for the partition, which was deleted."""
         at_place = self._of_group.get(group_id, {}).get(place)
         for producer_id in list(at_place or ()):
@@ -56,7 +56,7 @@ class PendingOffsets:
             self._remove(producer_id, group_id, place)
         return counting
 
-    def _remove(self, producer_id: int, group_id: str, place: Place) -> None:
+    def _remove(self, producer_id: int, group_id: str, place: TopicAndIndex) -> None:
         places = self._of_producer[producer_id]
         del places[group_id, place]
         if not places:
@@ -68,7 +68,7 @@ class PendingOffsets:
         if not of_group:
             del self._of_group[group_id]
 
-    def places(self, group_id: str) -> list[Place]:
+    def places(self, group_id: str) -> list[TopicAndIndex]:
         """Returns where the group has something pending."""
         return list(self._of_group.get(group_id, ()))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ottla.history.operations import Operation
 
 Partition = tuple[str, int]
-Place = tuple[str, Partition]
+GroupPartition = tuple[str, Partition]
 """A group, and a partition."""
 
 
@@ -48,8 +48,8 @@ class Commits:
     """``take`` is called for each commit in order, ``end`` for each end of a transaction, ``found`` for each question."""
 
     def __init__(self) -> None:
-        self._at: dict[Place, _Found] = {}
-        self._of_transaction: dict[str, list[tuple[Place, int]]] = {}
+        self._at: dict[GroupPartition, _Found] = {}
+        self._of_transaction: dict[str, list[tuple[GroupPartition, int]]] = {}
         self._asked: dict[tuple[str | int, str], dict[Partition, int]] = {}  # lower bounds when committed offsets were asked for
 
     def take(self, operation: Operation) -> None:

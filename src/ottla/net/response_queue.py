@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Place:
+class ResponseSlot:
     """One request's turn. ``answer`` is None while it is worked on; an empty one is for requests that get no answer (acks=0)."""
 
     __slots__ = ("answer",)
@@ -26,14 +26,14 @@ class ResponseQueue:
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        self._places: deque[Place] = deque()
+        self._places: deque[ResponseSlot] = deque()
 
     def __len__(self) -> int:
         """Returns how many requests are not yet answered."""
         return len(self._places)
 
-    def enter(self) -> Place:
-        place = Place()
+    def enter(self) -> ResponseSlot:
+        place = ResponseSlot()
         self._places.append(place)
         return place
 

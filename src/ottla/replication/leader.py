@@ -70,7 +70,7 @@ class FetchTimes:
         self.fetched_ms = 0
 
 
-class Follower:
+class FollowerState:
     """The leader's knowledge of one follower. ``end_offset`` is -1 before its first fetch of this epoch.
 
     It is *at rest* while it has everything, and every fetch of its session says so again.
@@ -144,7 +144,7 @@ class Leader:
         """A change to be sent to the controller; ``take_change`` takes it."""
         self._committed = committed
         caught_up_ms = {node: now_ms if node in self.isr else now_ms - 2 * lag_ms_max for node in image.replicas if node != node_id}
-        self.followers = {node: Follower(caught_up_ms=caught_up_ms[node]) for node in caught_up_ms}
+        self.followers = {node: FollowerState(caught_up_ms=caught_up_ms[node]) for node in caught_up_ms}
         assert node_id in self.isr, "the leader is in the ISR"
         self.advance(end_offset, now_ms)
 
@@ -233,7 +233,7 @@ class Leader:
         if follower is not None and follower.rests_with is times:
             follower.stir()
 
-    def _is_in_sync(self, follower: Follower) -> bool:
+    def _is_in_sync(self, follower: FollowerState) -> bool:
         if follower.end_offset < self.high_watermark or follower.end_offset < self.epoch_start_offset:
             return False
         return follower.start_offset >= self._deleted_offset or follower.start_offset == NO_OFFSET
@@ -248,7 +248,7 @@ class Leader:
                 high_watermark = follower.end_offset
         return self._committed.raise_to(high_watermark)
 
-    def _is_about_to_join(self, node: int, follower: Follower, end_offset: int, now_ms: int) -> bool:
+    def _is_about_to_join(self, node: int, follower: FollowerState, end_offset: int, now_ms: int) -> bool:
         """True when the follower is about to join: the high watermark must not run ahead of it, or it would never reach it."""
         return follower.is_caught_up(end_offset, now_ms, self._lag_ms_max) and self._may_join_now(node, follower.broker_epoch)
 
@@ -266,7 +266,7 @@ class Leader:
         if kept != self.isr:
             self._propose(kept)
 
-    def _followed_by(self, node: int) -> Follower:
+    def _followed_by(self, node: int) -> FollowerState:
         follower = self.followers.get(node)
         assert follower is not None, "the ISR is within the replicas"
         return follower
@@ -333,5 +333,5 @@ class Leader:
             self.followers[node].leader_end_offset = NO_OFFSET  # nor does a fetch count that was on its way
         self.partition_epoch, self.isr, self._lost = image.partition_epoch, image.isr, image.lost_replicas
         others = [node for node in image.replicas if node != self._node_id]
-        self.followers = {node: self.followers.get(node) or Follower(caught_up_ms=behind_ms) for node in others}
+        self.followers = {node: self.followers.get(node) or FollowerState(caught_up_ms=behind_ms) for node in others}
         return self.advance(end_offset, now_ms)

@@ -14,7 +14,7 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.part import Part
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.controller.arrivals import YOUNG_MS
@@ -51,10 +51,10 @@ class LeaderUpkeep(Part):
         self._elects_uncleanly = elects_uncleanly
         self._balance_ms = config["leader.imbalance.check.interval.seconds"] * 1000
         self._is_balancing = config["auto.leader.rebalance.enable"]
-        self._balance = Turns(self._balance_once)
+        self._balance = SingleFlight(self._balance_once)
         self._unclean_ms = config["unclean.leader.election.interval.ms"]
         self._may_elect_uncleanly = False
-        self._elect_uncleanly = Turns(self._elect_uncleanly_once)
+        self._elect_uncleanly = SingleFlight(self._elect_uncleanly_once)
         self._timers: dict[str, TimerHandle] = {}
 
     def on_active(self, epoch: int) -> None:
@@ -79,7 +79,7 @@ class LeaderUpkeep(Part):
             timer.cancel()
         self._timers.clear()
 
-    def _again(self, name: str, interval_ms: int, work: Turns) -> None:
+    def _again(self, name: str, interval_ms: int, work: SingleFlight) -> None:
         def due() -> None:
             self._again(name, interval_ms, work)
             if not work.is_running:  # while nothing is committed, one round waits for that, and no others behind it
@@ -87,7 +87,7 @@ class LeaderUpkeep(Part):
 
         self._timers[name] = self._world.timers.call_later_ms(interval_ms, due)
 
-    def _run(self, work: Turns) -> None:
+    def _run(self, work: SingleFlight) -> None:
         eager.run(work(), _ended)
 
     async def _balance_once(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.broker.part import Part
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import follow_replicas
 from ottla.errors import StorageError
@@ -35,7 +35,7 @@ class OfflineReports(Part):
         self._node_id = node_id
         self._is_offline = is_offline
         self._decide = decide
-        self._settle = Turns(self._settle_once)
+        self._settle = SingleFlight(self._settle_once)
         self._is_on = False
         self._is_due = False
 

@@ -10,7 +10,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.wire.schema import Stored
 
 
-class Follower(Protocol):
+class MetadataFollower(Protocol):
     """The receiver of what the metadata log says."""
 
     def on_committed(self) -> None:

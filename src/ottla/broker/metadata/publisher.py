@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 
@@ -18,7 +18,7 @@ class Publisher:
     def __init__(self, newest: Callable[[], ClusterImage], publish: Publish) -> None:
         self._newest = newest
         self._publish = publish
-        self._turn = Turns(self._publish_newest)
+        self._turn = SingleFlight(self._publish_newest)
         self.published = EMPTY_IMAGE
         """What was followed last."""
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []

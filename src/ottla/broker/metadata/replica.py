@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.metadata.answering import DeleteLog, has_fetched, with_piece, with_records
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import MetadataLog, is_framed, shape_of
-from ottla.broker.metadata.neighbours import Follower
+from ottla.broker.metadata.neighbours import MetadataFollower
 from ottla.broker.metadata.opened_log import OpenedLog
 from ottla.broker.metadata.strangers import Strangers
 from ottla.broker.part import Part
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.consensus import effects as wanted
 from ottla.consensus.calls import Answer, Request
 from ottla.consensus.quorum import Quorum
@@ -44,7 +44,7 @@ log = get_logger(__name__)
 class MetadataReplica(Part):
     """A replica of the metadata log, at work after ``begin``. ``voters`` reach the other voters; None for the only one."""
 
-    def __init__(self, world: World, opened: OpenedLog, follower: Follower, voters: Voters | None = None) -> None:
+    def __init__(self, world: World, opened: OpenedLog, follower: MetadataFollower, voters: Voters | None = None) -> None:
         log, quorum, image, self._snapshot_due = opened
         self._world = world
         self._log = log
@@ -59,9 +59,9 @@ class MetadataReplica(Part):
         self._is_active = False
         self._unsynced: tuple[int, int] | None = None  # end offset and log version of what is written and not yet durable
         self._is_sync_due = self._is_apply_due = False
-        self._sync = Turns(self._sync_once)
-        self._apply = Turns(self._apply_once)
-        self._snapshot = Turns(self._snapshot_once)
+        self._sync = SingleFlight(self._sync_once)
+        self._apply = SingleFlight(self._apply_once)
+        self._snapshot = SingleFlight(self._snapshot_once)
         self._timer: TimerHandle | None = None
         self._timer_ms = NEVER
         self.strangers = Strangers(quorum.settings)

@@ -23,7 +23,7 @@ from ottla.broker.replicas.replica_role import ReplicaRole, Role
 from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
 from ottla.broker.replicas.unread import Unread
 from ottla.broker.replicas.waiting import AT_ONCE, AppendWaiter, FollowerWaiter
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.image import PartitionImage
@@ -71,8 +71,8 @@ class Partition:
         self.meters = meters  # shared by the partitions of the topic
         self.waiters: dict[AppendWaiter, None] = {}  # a set that keeps its order
         self.unread = Unread()  # with several replicas
-        self._flush = Turns(self._flush_once)
-        self._sync = Turns(self._sync_once)
+        self._flush = SingleFlight(self._flush_once)
+        self._sync = SingleFlight(self._sync_once)
         self.role = ReplicaRole(self, replication, self._flush)
         self._on_failed = on_failed
         log.health.on_failed = self._log_failed

@@ -25,7 +25,7 @@ from ottla.broker.replicas.placement import Placement
 from ottla.broker.replicas.replica_log import open_replica_log
 from ottla.broker.replicas.replication import Replication
 from ottla.broker.replicas.unopened import Unopened
-from ottla.broker.tasks.single_flight import Turns
+from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.errors import DecodeError, StorageError
@@ -67,7 +67,7 @@ class PartitionStore(Part):
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
-        self._checkpoints = Turns(self._write_checkpoints)
+        self._checkpoints = SingleFlight(self._write_checkpoints)
         self._offsets = Checkpoints(world.disk)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()

@@ -21,7 +21,7 @@ from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.messages.produce import ProduceRequest
 from ottla.net.request_memory import RequestMemory
-from ottla.net.response_queue import Place, ResponseQueue
+from ottla.net.response_queue import ResponseQueue, ResponseSlot
 from ottla.ports import Connection
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame_memory import FrameMemory
@@ -229,10 +229,10 @@ class BrokerConnection:
         elif self.head_misses > MISSES_MAX + UNLOOKED_AT:
             self.head_misses = 0
 
-    def enter(self) -> Place:
+    def enter(self) -> ResponseSlot:
         return self._responses.enter()
 
-    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+    def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
         """Completes the answer, which leaves after the earlier ones."""
         place.answer = answer
         if not self._in_burst:

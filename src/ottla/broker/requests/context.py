@@ -14,7 +14,7 @@ from ottla.loggers import get_logger
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
-from ottla.net.response_queue import Place
+from ottla.net.response_queue import ResponseSlot
 from ottla.ports import Connection
 from ottla.security.principal import Principal
 from ottla.wire.primitives import ManyElements
@@ -73,7 +73,7 @@ class Channel(Protocol):
     @property
     def client_host(self) -> str: ...
 
-    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+    def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
         """Completes the answer, which leaves after the earlier ones."""
         ...
 
@@ -112,7 +112,7 @@ class RequestContext:
     def __init__(
         self,
         connection: Channel,
-        place: Place,
+        place: ResponseSlot,
         api: Api,
         version: int,
         correlation_id: int,

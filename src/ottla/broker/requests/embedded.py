@@ -13,7 +13,7 @@ from ottla.broker.requests.service import Service
 from ottla.broker.roles import Role
 from ottla.messages.headers import RequestHeader
 from ottla.metrics import RequestMeters
-from ottla.net.response_queue import Place
+from ottla.net.response_queue import ResponseSlot
 from ottla.ports import Connection
 from ottla.security.principal import Principal
 from ottla.wire.schema import Response
@@ -36,7 +36,7 @@ class EmbeddedChannel:
         self.pipeline: Pipeline = connection.pipeline
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def complete(self, place: Place, answer: Sequence[Any]) -> None:
+    def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
         """Takes the answer's bytes, without their length before them."""
         if not self.answer.done():
             self.answer.set_result(b"".join(bytes(piece) for piece in answer)[4:])

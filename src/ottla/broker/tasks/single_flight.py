@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-class Turns:
+class SingleFlight:
     """Runs of one coroutine function. A call returns when a complete run that started after the call has ended.
 
     The uncontended call suspends only where the function itself does.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.client.admin.base import AdminBase, error_of, raise_for
+from ottla.errors import KafkaError
 from ottla.messages.acl_codes import WILDCARD, Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse
@@ -39,7 +40,7 @@ class AclFilter:
 
 
 class AclAdmin(AdminBase):
-    async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, Outcome]:
+    async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, KafkaError | None]:
         """Creates the ACLs, which are in force at the broker that answers; an ACL that exists already is no error."""
         wanted = list(dict.fromkeys(acls))
         creations = [

@@ -13,9 +13,6 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 30_000
 NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
-Outcome = KafkaError | None
-"""None for an item that was done, else why not."""
-
 
 class AdminBase:
     """Owns its cluster: ``close`` closes the connections."""
@@ -68,7 +65,7 @@ class AdminBase:
                 attempt += 1
 
 
-def error_of(code: int, message: str | None) -> Outcome:
+def error_of(code: int, message: str | None) -> KafkaError | None:
     return KafkaError(code, message or "") if code else None
 
 

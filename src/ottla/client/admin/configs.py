@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.client.admin.base import AdminBase, error_of, raise_for
 from ottla.client.admin.brokers import METADATA_TOPIC
 from ottla.client.admin.descriptions import QuotaMatch
 from ottla.client.admin.resources import (
@@ -122,7 +122,7 @@ class ConfigAdmin(AdminBase):
 
     async def alter_client_quotas(
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
-    ) -> dict[QuotaEntity, Outcome]:
+    ) -> dict[QuotaEntity, KafkaError | None]:
         """Sets quotas, or removes them where the value is None."""
         entries = [
             quotas.EntryData(

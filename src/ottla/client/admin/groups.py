@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.base import NOT_YET, AdminBase, Outcome, by_topic, error_of, raise_for
+from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.membership import PROTOCOL_TYPE
@@ -188,7 +188,7 @@ class GroupAdmin(AdminBase):
 
         await self._until_loaded(ask)
 
-    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Outcome]:
+    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
         """Deletes the group's committed offsets of the partitions. KafkaError for an error of the group."""
         wanted = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, Outcome, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
 from ottla.client.cluster import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
@@ -107,7 +107,7 @@ class TopicAdmin(AdminBase):
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-    ) -> dict[str, Outcome]:
+    ) -> dict[str, KafkaError | None]:
         """Raises the topics' partition counts to these. ``assignments`` are the replicas of the new partitions, by topic."""
         topics = []
         for name, count in counts.items():
@@ -141,7 +141,7 @@ class TopicAdmin(AdminBase):
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Lets the preferred replicas lead; with ``unclean`` any replica, where a partition has no leader. All partitions when None."""
         wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions).items()]
         request = electing.ElectLeadersRequest(int(unclean), wanted, timeout_ms)
@@ -155,7 +155,7 @@ class TopicAdmin(AdminBase):
 
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Starts to move the partitions to these replicas; None cancels a move."""
         topics = []
         for topic, indexes in by_topic(replicas).items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.admin.base import AdminBase, Outcome, error_of, raise_for
+from ottla.client.admin.base import AdminBase, error_of, raise_for
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -48,7 +48,7 @@ class UserAdmin(AdminBase):
             found[result.user] = error_of(result.error_code, result.error_message) or infos
         return found
 
-    async def alter_users(self, changes: Sequence[UserChange]) -> dict[str, Outcome]:
+    async def alter_users(self, changes: Sequence[UserChange]) -> dict[str, KafkaError | None]:
         """Creates, changes and deletes SCRAM users; one outcome for each. Sends no password, only what PBKDF2 makes of it."""
         mechanisms = [_mechanism(change.mechanism) for change in changes]
         deletions = [

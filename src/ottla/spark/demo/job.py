@@ -41,7 +41,7 @@ PLAIN_LINE_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The outcome of the job."""
 
     sent_count: int  # flights in the topic, earlier runs included
@@ -51,7 +51,7 @@ class Outcome:
 
 def run(
     folder: Path, *, keep: bool, count_max: int, master: str, port: int = 0, is_killing: bool = False, say: Callable[[str], None]
-) -> Outcome:
+) -> JobOutcome:
     """Runs the complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def run(
         engine.stop()
         results = read_results(brokers.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
-        outcome = Outcome(sender.sent_count, read_count, results)
+        outcome = JobOutcome(sender.sent_count, read_count, results)
     say(f"all in     {time.monotonic() - started:.1f} s; brokers and Spark are stopped, the data is in {folder}")
     return outcome
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
-from ottla.storage.directory.predecessors import Place, Predecessors
+from ottla.storage.directory.predecessors import BootMark, Predecessors
 from ottla.storage.directory.room import Room
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
@@ -273,8 +273,8 @@ async def read_identity(disk: Disk, path: str) -> FolderIdentity | None:
     return None
 
 
-async def _place_of(disk: Disk, path: str) -> Place:
-    return Place.of(disk.boot_id(), await disk.file_number(f"{path}/{META_NAME}"))
+async def _place_of(disk: Disk, path: str) -> BootMark:
+    return BootMark.of(disk.boot_id(), await disk.file_number(f"{path}/{META_NAME}"))
 
 
 async def topic_id_in(disk: Disk, partition_path: str) -> str | None:

@@ -15,14 +15,14 @@ _INCARNATIONS_MAX: Final = 16  # that were killed one after the other before the
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BootMark:
     """The place where a process writes: the machine's boot time, and the number of the directory's first file, of fixed width."""
 
     boot_id: str
     file: str
 
     @classmethod
-    def of(cls, boot_id: str, file_number: int) -> Place:
+    def of(cls, boot_id: str, file_number: int) -> BootMark:
         return cls(boot_id, f"{file_number:020d}")
 
 
@@ -36,7 +36,7 @@ class Predecessors:
     """Of those that came after it, and may have been registered: each was killed before it could write down its epoch."""
 
     @classmethod
-    def from_mark(cls, mark: bytes, *, place: Place | None = None) -> Predecessors:
+    def from_mark(cls, mark: bytes, *, place: BootMark | None = None) -> Predecessors:
         """Returns the predecessors that the mark names; none when it says nothing, as before KIP-966, or belongs to another place."""
         try:
             said = json.loads(mark or b"{}")
@@ -46,7 +46,7 @@ class Predecessors:
         except (ValueError, TypeError, AttributeError):
             return cls()
 
-    def to_mark(self, place: Place) -> bytes:
+    def to_mark(self, place: BootMark) -> bytes:
         known = [incarnation.hex() for incarnation in self.incarnations]
         said = {"brokerEpoch": self.broker_epoch, "bootId": place.boot_id, "file": place.file, "incarnations": known}
         return json.dumps(said).encode()

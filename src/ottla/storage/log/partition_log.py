@@ -284,8 +284,7 @@ class PartitionLog:
     def begin_truncation(self, offset: int) -> bool:
         """Prepares a cut at ``offset`` (0: the log starts over). True when the owner must write the checkpoints before it cuts.
 
-        Without that, a later recovery takes the log for damaged. Until ``durability.truncation_ended`` recovery starts in the cut segment,
-        or earlier.
+        Without that a recovery takes the log for damaged. Until ``durability.truncation_ended`` it starts in the cut segment, or earlier.
         """
         return offset < self.tail.end_offset and self.durability.begin_truncation(self._segments.base_of(offset))
 

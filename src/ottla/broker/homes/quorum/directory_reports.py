@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 RETRY_MS: Final = 50
 TOGETHER_MAX: Final = 2000
-Place = tuple[bytes, int]
+ReplicaKey = tuple[bytes, int]
 
 
 class DirectoryReports(Part):
@@ -60,7 +60,7 @@ class DirectoryReports(Part):
         self._partitions = partitions
         self._image = image
         self._broker_epoch = broker_epoch
-        self._told: dict[Place, bytes] = {}  # what the controller has recorded, and the image may not show yet
+        self._told: dict[ReplicaKey, bytes] = {}  # what the controller has recorded, and the image may not show yet
         self._due: set[str] | None = set()  # topics that are to be looked at; None for all
         self._unopened: set[str] = set()  # topics with replicas that the controller has as lost, and that may be opened yet
         self._is_on = self._is_telling = False
@@ -121,9 +121,9 @@ class DirectoryReports(Part):
                     await asyncio.sleep(RETRY_MS / 1000)
                     break
 
-    async def _wanted(self, due: set[str] | None) -> dict[Place, bytes]:
+    async def _wanted(self, due: set[str] | None) -> dict[ReplicaKey, bytes]:
         """Returns where replicas are that the controller has elsewhere, or does not know of."""
-        image, slices, wanted = self._image(), Slices(self._world.clock), dict[Place, bytes]()
+        image, slices, wanted = self._image(), Slices(self._world.clock), dict[ReplicaKey, bytes]()
         has_many = len(self._partitions.folders) > 1
         for name in list(image.topics) if due is None else due & set(image.topics):
             topic = image.topics[name]
@@ -150,7 +150,7 @@ class DirectoryReports(Part):
         partition = self._partitions.find(topic, index)
         return None if partition is None else uuid_bytes(self._partitions.folder_of[partition].identity.directory_id)
 
-    async def _tell(self, wanted: dict[Place, bytes]) -> bool:
+    async def _tell(self, wanted: dict[ReplicaKey, bytes]) -> bool:
         """Returns whether the controller has recorded it, as far as it can be."""
         directories: dict[bytes, dict[bytes, list[PartitionData]]] = {}
         for (topic_id, index), directory in wanted.items():

@@ -33,7 +33,7 @@ from ottla.wire.schema import Response
 
 log = get_logger(__name__)
 
-Place = tuple[bytes, int]
+ReplicaKey = tuple[bytes, int]
 _SAYS_NOTHING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -129,7 +129,7 @@ class LostReplicas:
             log.warning("replicas_lost", broker_id=broker_id, lost_count=lost, changed_count=len(result.records))
         return True
 
-    def _judged(self, image: ClusterImage, *, broker: BrokerImage, codes: Mapping[Place, ErrorCode]) -> Assigned:
+    def _judged(self, image: ClusterImage, *, broker: BrokerImage, codes: Mapping[ReplicaKey, ErrorCode]) -> Assigned:
         lost = {place: code == ErrorCode.KAFKA_STORAGE_ERROR for place, code in codes.items() if code not in _SAYS_NOTHING}
         return lost_replicas(image, broker.broker_id, lost, rules=self._controller.rules(image))
 

@@ -19,14 +19,14 @@ from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
 from ottla.broker.homes.zookeeper.following import Following
 from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent, security_paths
 from ottla.broker.homes.zookeeper.notices import report_problems
-from ottla.broker.homes.zookeeper.place import Place
 from ottla.broker.homes.zookeeper.registration import Registration
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
 from ottla.broker.homes.zookeeper.serving import OnAnswer, Serving
+from ottla.broker.homes.zookeeper.settings import ZookeeperSettings
 from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for, while_controller
 from ottla.broker.metadata.applied import AppliedImages, not_controller
-from ottla.broker.metadata.neighbours import Follower
+from ottla.broker.metadata.neighbours import MetadataFollower
 from ottla.broker.part import Part
 from ottla.broker.peers.peers import Address, Peers
 from ottla.config import BrokerConfig
@@ -54,14 +54,14 @@ WhileActive = Callable[[Reign], Coroutine[Any, Any, None]]
 class FoundCluster(NamedTuple):
     """A session in a cluster that has an id."""
 
-    place: Place
+    place: ZookeeperSettings
     session: Session
     cluster_id: str
 
 
 async def find_cluster(world: World, config: BrokerConfig, new_cluster_id: str) -> FoundCluster:
     """Finds the cluster, and gives it the new id where it had none. KafkaError when ZooKeeper cannot be reached, or has another cluster."""
-    place = Place.of(config)
+    place = ZookeeperSettings.of(config)
 
     async def prepare(session: Session) -> str:
         await make_persistent(session, place.acl_of, security_paths(config))
@@ -78,7 +78,7 @@ async def find_cluster(world: World, config: BrokerConfig, new_cluster_id: str) 
 class ZookeeperMetadata(Part):
     """A ``neighbours.MetadataStore``: at work after ``begin``."""
 
-    def __init__(self, world: World, config: BrokerConfig, found: FoundCluster, peers: Peers, follower: Follower) -> None:
+    def __init__(self, world: World, config: BrokerConfig, found: FoundCluster, peers: Peers, follower: MetadataFollower) -> None:
         place, session, cluster_id = found
         self._world = world
         self._place = place

@@ -8,7 +8,7 @@ the broker ended before, is not given again. Source: Kafka 3.9 (broker.id.genera
 from __future__ import annotations
 
 from ottla.broker.homes.zookeeper.loading import make_persistent
-from ottla.broker.homes.zookeeper.place import Place
+from ottla.broker.homes.zookeeper.settings import ZookeeperSettings
 from ottla.config import BrokerConfig
 from ottla.coordination import ANY_VERSION, Session
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -44,7 +44,7 @@ async def next_sequence(session: Session) -> int:
 
 
 async def _generated(world: World, config: BrokerConfig, reserved: int) -> int:
-    place = Place.of(config)
+    place = ZookeeperSettings.of(config)
 
     async def prepare(session: Session) -> int:
         await make_persistent(session, place.acl_of)

@@ -36,7 +36,7 @@ _READ: Final = (*_OWN, Access("world", "anyone", "r"))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ZookeeperSettings:
     """``servers`` may end in a chroot, under which everything of the cluster is."""
 
     servers: str
@@ -49,7 +49,7 @@ class Place:
     tls: Tls | None
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> Place:
+    def of(cls, config: BrokerConfig) -> ZookeeperSettings:
         tls = tls_of(config)
         elsewhere = config["authorizer.zookeeper.url"]
         if elsewhere:
