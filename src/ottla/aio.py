@@ -70,8 +70,8 @@ from ottla.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
+from ottla.client.group_membership import MembershipSettings
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
-from ottla.client.membership import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions

@@ -10,9 +10,9 @@ import pytest
 from tests.broker.test_membership import Neighbourhood, Undecided
 from tests.controller.test_brokers import Cluster
 
-from ottla.broker.homes.zookeeper import membership
+from ottla.broker.homes.zookeeper import znode_membership as membership
 from ottla.broker.homes.zookeeper.lost_replicas import LostReplicas
-from ottla.broker.homes.zookeeper.membership import ZookeeperMembership
+from ottla.broker.homes.zookeeper.znode_membership import ZookeeperMembership
 from ottla.config import BrokerConfig
 from ottla.controller.sweeps import Sweep
 from ottla.errors import KafkaError

@@ -17,7 +17,7 @@ import pytest
 from ottla import aio, sync
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.membership import MembershipSettings
+from ottla.client.group_membership import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.settings import checks_of

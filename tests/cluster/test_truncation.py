@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.replicas.following import Cut, append, truncate, truncate_each
+from ottla.broker.replicas.follower_log import Cut, append, truncate, truncate_each
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster

@@ -64,7 +64,7 @@ def consume(
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetcher import FetchSettings
-    from ottla.client.membership import MembershipSettings
+    from ottla.client.group_membership import MembershipSettings
     from ottla.sync import Consumer
 
     with wrong_call():

@@ -12,8 +12,8 @@ from typing import Any
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
+from ottla.client.group_membership import GroupMembership
 from ottla.client.handout import Handout
-from ottla.client.membership import GroupMembership
 from ottla.client.meters import ConsumerMeters
 from ottla.client.positions import ByPartition, Positions, partition_of
 from ottla.errors import ErrorCode, KafkaError

@@ -18,9 +18,9 @@ from ottla.client.commits import Commits, Committable
 from ottla.client.consumer_settings import ConsumerSettings, Rebalanced, call_rebalanced
 from ottla.client.coordinator import GroupCoordinator
 from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher
+from ottla.client.group_membership import GroupMembership
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
-from ottla.client.membership import GroupMembership
 from ottla.client.meters import ConsumerMetrics
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, partition_of

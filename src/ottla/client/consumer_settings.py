@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ottla.client.buffer import Deserializer
 from ottla.client.fetcher import FetchSettings
-from ottla.client.membership import MembershipSettings
+from ottla.client.group_membership import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
 from ottla.types import TopicPartition
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.client.cluster import Cluster
-from ottla.client.membership import GroupMembership
+from ottla.client.group_membership import GroupMembership
 from ottla.errors import ErrorCode, KafkaError
 
 PATTERN_REFRESH_MS: Final = 30_000

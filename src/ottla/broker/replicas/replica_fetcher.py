@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.peers import Address, Peers
-from ottla.broker.replicas.following import Cut, append, settle, take_progress, truncate_each
+from ottla.broker.replicas.follower_log import Cut, append, settle, take_progress, truncate_each
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.replicas.unkept_starts import UnkeptStarts

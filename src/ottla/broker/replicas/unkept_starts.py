@@ -5,7 +5,7 @@ On a disk without room for the checkpoint it is tried again, not more often than
 
 from __future__ import annotations
 
-from ottla.broker.replicas.following import Checkpointing
+from ottla.broker.replicas.follower_log import Checkpointing
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import StorageError
 from ottla.loggers import get_logger

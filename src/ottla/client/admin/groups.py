@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
-from ottla.client.membership import PROTOCOL_TYPE
+from ottla.client.group_membership import PROTOCOL_TYPE
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -19,12 +19,12 @@ from ottla.broker.homes.zookeeper.brokers import incarnation
 from ottla.broker.homes.zookeeper.directory_events import DirectoryEvents
 from ottla.broker.homes.zookeeper.group_registry import GroupRegistry, keep
 from ottla.broker.homes.zookeeper.lost_replicas import LostReplicas
-from ottla.broker.homes.zookeeper.membership import ZookeeperMembership
 from ottla.broker.homes.zookeeper.metadata import FoundCluster, WhileActive, ZookeeperMetadata, find_cluster
 from ottla.broker.homes.zookeeper.node_id import settle_node_id
 from ottla.broker.homes.zookeeper.notices import Notices
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.services import Services
+from ottla.broker.homes.zookeeper.znode_membership import ZookeeperMembership
 from ottla.broker.liveness.own_address import OwnAddress
 from ottla.broker.log_directories import LogDirectories
 from ottla.broker.metadata.publisher import Publisher

@@ -1,9 +1,9 @@
 """The metadata in ZooKeeper: this node's session, its broker's znode, and the controller, which it is or follows.
 
 The broker that creates ``/controller``, an ephemeral znode, and raises ``/controller_epoch`` in the same request, is the controller. It
-reads the znodes into an image and decides from there on (``reign.py``); the others fetch from it (``following.py``). When its reign ends
-for whatever reason but its own stop, it deletes ``/controller``, and the next one, which may be the same node, reads the znodes again. A
-session that has expired is replaced by another one, in which everything starts over.
+reads the znodes into an image and decides from there on (``reign.py``); the others fetch from it (``controller_following.py``). When its
+reign ends for whatever reason but its own stop, it deletes ``/controller``, and the next one, which may be the same node, reads the znodes
+again. A session that has expired is replaced by another one, in which everything starts over.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
+from ottla.broker.homes.zookeeper.controller_following import Following
 from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
-from ottla.broker.homes.zookeeper.following import Following
 from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent, security_paths
 from ottla.broker.homes.zookeeper.notices import report_problems
 from ottla.broker.homes.zookeeper.registration import Registration
