@@ -92,7 +92,7 @@ def test_a_pause_brings_the_average_back_to_the_quota() -> None:
     assert made.record(PRODUCE, "u", "c", 0, NOW_MS + 15_000) == 0
 
 
-def test_what_would_be_above_the_quota_does_not_count_and_is_waited_for() -> None:
+def test_an_answer_above_the_quota_is_delayed_and_not_counted() -> None:
     made = quotas({((USER, "u"),): 100.0}, FETCH)
     assert made.record_unless_above(FETCH, "u", "c", 900, NOW_MS) == (0, True)
     assert made.record_unless_above(FETCH, "u", "c", 500, NOW_MS) == (4000, False)
@@ -100,7 +100,7 @@ def test_what_would_be_above_the_quota_does_not_count_and_is_waited_for() -> Non
     assert made.record_unless_above(FETCH, "v", "c", 500, NOW_MS) == (0, True), "a client without a quota"
 
 
-def test_what_can_never_fit_is_given_to_a_client_that_had_nothing_and_paid_for_afterwards() -> None:
+def test_an_answer_above_the_whole_quota_is_given_to_an_idle_client_and_delays_its_next_one() -> None:
     made = quotas({((USER, "u"),): 100.0}, FETCH)
     assert made.record_unless_above(FETCH, "u", "c", 1, NOW_MS) == (0, True)
     assert made.record_unless_above(FETCH, "u", "c", 1_000_000, NOW_MS) == (11_000, False), "no longer than until it is given"

@@ -68,7 +68,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     assert "secret" not in made.broker.log().replace("client.credentials.client.secret", "").replace("delegation.token.secret.key", "")
 
 
-def test_who_shows_nothing_sees_whether_the_broker_lives_and_is_ready_and_no_more(pages: Pages) -> None:
+def test_only_health_and_readiness_are_served_without_credentials(pages: Pages) -> None:
     for path in ("/metrics", "/metrics/partitions", "/version", "/no-page"):
         status, body, challenge = pages.get(path)
         assert (status, challenge) == (401, 'Basic realm="ottla", charset="UTF-8"')
@@ -110,7 +110,7 @@ def test_a_certificate_is_a_name_too(pages: Pages) -> None:
     assert pages.get("/metrics", "guest:guest-secret", certificate="monitor")[0] == 403  # a password counts before it
 
 
-def test_who_speaks_no_tls_or_nothing_at_all_keeps_nobody_out(pages: Pages) -> None:
+def test_silent_and_plain_connections_keep_no_client_out(pages: Pages) -> None:
     silent = [socket.create_connection(("127.0.0.1", pages.port)) for _ in range(70)]
     with contextlib.ExitStack() as stack:
         for sock in silent:

@@ -16,7 +16,7 @@ from ottla.sim.cluster import SimBroker
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_that_a_topic_exists_is_answered_once_it_will_exist_after_a_power_cut(validate_only: bool) -> None:
+def test_a_topic_is_reported_to_exist_once_it_would_survive_a_power_cut(validate_only: bool) -> None:
     """Kafka's controller, too, defers what was read of its uncommitted state (QuorumController)."""
 
     async def body(broker: SimBroker) -> None:

@@ -107,7 +107,7 @@ def test_a_session_of_partitions_at_rest_loses_what_is_revoked(monkeypatch: pyte
     with_secured(body)
 
 
-def test_who_says_to_be_a_follower_needs_cluster_action() -> None:
+def test_a_fetch_as_a_follower_needs_cluster_action() -> None:
     async def body(broker: SimBroker, admin: Cluster) -> None:
         mallory, request = broker.client("mallory"), a_fetch()
         await allow(admin, "mallory", Operation.READ, ResourceType.TOPIC, "t")
@@ -137,7 +137,7 @@ def test_a_producer_that_repeats_itself_loses_the_right_to_write() -> None:
     with_secured(body)
 
 
-def test_a_topic_is_made_by_who_may_make_it() -> None:
+def test_only_a_user_allowed_to_create_a_topic_creates_it() -> None:
     async def body(broker: SimBroker, admin: Cluster) -> None:
         alice = Admin(broker.client("alice"))
         refused = await alice.create_topics([NewTopic("a-1", 1)])
@@ -176,7 +176,7 @@ def test_everyone_may_do_what_no_acl_is_about_if_the_operator_says_so() -> None:
     with_secured(body, allow_everyone_if_no_acl_found="true")
 
 
-def test_who_may_write_to_any_topic_gets_a_producer_id() -> None:
+def test_a_user_that_may_write_to_any_topic_gets_a_producer_id() -> None:
     async def body(broker: SimBroker, admin: Cluster) -> None:
         async def code_of(user: str) -> int:
             answer = await (await connected(broker.client(user))).ask(

@@ -42,7 +42,7 @@ def test_a_node_is_heard_while_one_of_its_connections_is_open() -> None:
 
 
 @pytest.mark.parametrize("is_expected", [False, True])
-def test_who_has_yet_to_call_is_heard_if_it_is_expected_to(is_expected: bool) -> None:
+def test_a_node_that_has_not_called_yet_counts_as_heard_if_its_call_is_expected(is_expected: bool) -> None:
     callers = Callers(lambda node_id: is_expected)
     assert callers.hears(2) is is_expected
     noted(callers, 2).is_closed = True

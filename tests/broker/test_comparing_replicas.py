@@ -19,7 +19,7 @@ async def compare(broker: SimBroker, *, offset: int = 0, epoch: int = -1) -> Par
     return fetched(answer)
 
 
-def test_a_follower_is_read_by_who_compares_replicas_and_by_nobody_else() -> None:
+def test_a_follower_is_read_for_the_comparison_of_replicas_only() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")
         await add_other(broker)

@@ -165,7 +165,7 @@ async def slowed(broker: SimBroker, index: int, monkeypatch: pytest.MonkeyPatch)
     return slow
 
 
-def test_what_happens_to_a_partition_while_others_are_read_is_told_by_the_next_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_fails_during_a_read_is_reported_by_the_next_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partition 3 is looked at, and there is nothing; a read of partition 5 waits for the disk; then the log of partition 3 fails."""
 
     async def act(broker: SimBroker) -> None:
@@ -181,7 +181,7 @@ def test_what_happens_to_a_partition_while_others_are_read_is_told_by_the_next_f
     play(act)
 
 
-def test_what_comes_to_a_partition_at_rest_while_others_are_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_arrive_at_a_partition_at_rest_during_a_read_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(broker: SimBroker) -> None:
         consumer = await Watched.begin(broker)
         slow = await slowed(broker, 5, monkeypatch)
@@ -231,7 +231,7 @@ def test_a_partition_that_leaves_the_session_while_others_are_read_is_not_watche
     play(act)
 
 
-def test_what_a_throttled_answer_left_out_is_told_by_a_later_one() -> None:
+def test_partitions_left_out_of_a_throttled_answer_are_in_a_later_one() -> None:
     async def act(broker: SimBroker) -> None:
         consumer = await Watched.begin(broker)
         await send(broker, "t", [(None, b"x")], partition=3)

@@ -31,7 +31,7 @@ class LostConnection:
             raise ConnectionLostError
 
 
-def test_what_may_have_been_told_as_lost_is_told_again_once_it_is_there() -> None:
+def test_replicas_possibly_reported_as_lost_are_reported_again_once_they_are_back() -> None:
     """The controller may have read the notice of which the broker has not heard: it has to ask again."""
 
     async def body() -> int:

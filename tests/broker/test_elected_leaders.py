@@ -29,7 +29,7 @@ async def led_by(broker: SimBroker, leader: int, topic: str = "t") -> None:
     await broker.broker.controller.decide([lambda image: Recorded((record,))])
 
 
-def test_where_the_log_ends_is_not_told_before_the_elected_leader_knows_what_is_committed() -> None:
+def test_an_elected_leader_answers_with_the_log_end_once_it_knows_what_is_committed() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, "t")
         await add_other(broker)

@@ -95,7 +95,7 @@ def test_an_answer_waits_until_the_broker_has_answered() -> None:
     watched(body)
 
 
-def test_no_answer_waits_for_long_and_nobody_waits_for_a_doubt_that_is_old() -> None:
+def test_an_answer_waits_briefly_for_a_new_doubt_and_never_for_an_old_one() -> None:
     async def body(watched: Watched) -> None:
         watched.failing.doubt(2)
         await asyncio.sleep(0.1)
@@ -127,7 +127,7 @@ def test_no_more_than_so_many_answers_wait_and_those_are_no_work_and_go_on_by_an
     watched(body)
 
 
-def test_who_has_died_is_listed_though_it_is_not_registered_any_more() -> None:
+def test_a_dead_broker_is_listed_after_its_registration_is_gone() -> None:
     """Its znode is deleted in ZooKeeper mode."""
 
     async def body(watched: Watched) -> None:
@@ -143,7 +143,7 @@ def test_who_has_died_is_listed_though_it_is_not_registered_any_more() -> None:
     watched(body)
 
 
-def test_who_was_unregistered_stopped_in_order_or_is_back_is_not_listed_as_failing() -> None:
+def test_unregistered_stopped_and_recovered_brokers_are_not_listed_as_failing() -> None:
     async def body(watched: Watched) -> None:
         await watched.follow(image_of(1, 3))
         assert watched.listed == []
@@ -160,7 +160,7 @@ def test_who_was_unregistered_stopped_in_order_or_is_back_is_not_listed_as_faili
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whoever_asks_right_after_a_leader_has_died_is_told_of_the_new_one_at_once(seed: int) -> None:
+def test_a_request_right_after_a_leaders_death_is_answered_with_the_new_leader(seed: int) -> None:
     simulation = Simulation(seed)
 
     async def main() -> None:

@@ -150,7 +150,7 @@ def test_without_acks_a_failure_among_many_batches_ends_the_connection(tmp_path:
         assert sum(end_offsets(other, "t", PARTITIONS)) == sum(at % (PARTITIONS + 1) < PARTITIONS for at in range(MANY))
 
 
-def test_few_of_those_that_pause_go_on_in_each_turn_of_the_loop() -> None:
+def test_few_paused_tasks_go_on_in_each_turn_of_the_loop() -> None:
     order: list[int] = []
 
     async def work(number: int) -> None:
@@ -238,7 +238,7 @@ def test_a_group_that_is_listed_often_is_described_as_often_and_deleted_once(cli
     assert [(group.group_id, group.error_code) for group in deleted] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
 
 
-def test_what_no_honest_client_sends_so_many_of_is_refused(client: RawClient) -> None:
+def test_lists_longer_than_any_honest_client_sends_are_refused(client: RawClient) -> None:
     """These are decided in one go: protocols of a member, configs of a resource, parts of a quota's entity, features."""
     protocols = [JoinGroupRequestProtocol(f"p{number}", b"") for number in range(1001)]
     joined = client.ask(JoinGroupRequest("h", 10_000, 10_000, protocol_type="consumer", protocols=protocols), 5)

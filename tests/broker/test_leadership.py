@@ -398,7 +398,7 @@ def test_a_leader_that_changes_while_a_fetch_is_still_reading_does_not_leave_it_
     play(act)
 
 
-def test_of_a_partition_that_is_listed_again_the_producers_are_described_once() -> None:
+def test_producers_are_described_once_for_a_partition_listed_twice() -> None:
     """A partition may know very many producers, and a request may name it very often."""
 
     async def act(broker: SimBroker) -> None:

@@ -77,7 +77,7 @@ def test_a_follower_that_was_about_to_join_and_falls_silent_holds_nothing_back_f
     assert partition.committed.offset == 6
 
 
-def test_whom_the_controller_does_not_take_into_the_isr_is_waited_for_no_more() -> None:
+def test_writes_do_not_wait_for_a_follower_that_the_controller_keeps_out_of_the_isr() -> None:
     """Its disk is full. All others had everything, and rested: writes stood for half of replica.lag.time.max.ms."""
     partition = Given(5, 5)
     replication = replication_of()
@@ -114,7 +114,7 @@ def test_a_fetch_that_was_on_its_way_when_its_replica_was_given_up_holds_nothing
     assert (partition.committed.offset, asked) == (6, [])
 
 
-def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_have_it() -> None:
+def test_records_that_the_leader_has_not_synced_are_not_committed_though_its_followers_have_them() -> None:
     """With flush.messages: it may lead again after a power cut of all, and a consumer had read what it lacks."""
     partition = Given(5, 5)
     replication = replication_of()
@@ -129,7 +129,7 @@ def test_what_the_leader_has_yet_to_sync_is_not_committed_though_its_followers_h
     assert partition.committed.offset == 6
 
 
-def test_what_a_follower_had_in_an_earlier_epoch_counts_for_nothing_in_the_next() -> None:
+def test_offsets_a_follower_reached_in_an_earlier_epoch_do_not_count_in_the_next() -> None:
     """Others may have led in between, and the follower may have been cut. Those who wait for its acknowledgement wait on."""
     partition = Given(10, 5)
     replication = replication_of(may_join=lambda: False)

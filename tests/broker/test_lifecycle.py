@@ -66,7 +66,7 @@ def registered(epoch: int) -> BrokerRegistrationResponse:
     return BrokerRegistrationResponse(broker_epoch=epoch)
 
 
-def test_it_asks_until_a_controller_takes_it_and_waits_until_it_may_serve() -> None:
+def test_a_broker_asks_until_it_is_registered_and_waits_until_it_may_serve() -> None:
     async def body() -> None:
         refusal = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         fenced = BrokerHeartbeatResponse(is_fenced=True)
@@ -79,7 +79,7 @@ def test_it_asks_until_a_controller_takes_it_and_waits_until_it_may_serve() -> N
     in_world(body)
 
 
-def test_a_controller_that_does_not_know_it_any_more_is_told_again() -> None:
+def test_a_broker_registers_again_with_a_controller_that_forgot_it() -> None:
     async def body() -> None:
         stale = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         again = asyncio.Event()
@@ -112,7 +112,7 @@ def test_a_refusal_for_good_ends_the_broker_and_not_its_heartbeats_alone(has_joi
 
 
 @pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-def test_it_leaves_when_it_may_or_when_nobody_is_left_to_ask_that_knows_it(error: ErrorCode) -> None:
+def test_a_broker_leaves_when_it_may_or_when_no_controller_knows_it(error: ErrorCode) -> None:
     """A broker in ZooKeeper mode whose session ended while it stopped went on to ask for five minutes (seed 2, with disks that fail)."""
 
     async def body() -> None:
@@ -144,7 +144,7 @@ def test_a_new_controller_need_not_wait_for_the_next_heartbeat() -> None:
     in_world(body)
 
 
-def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_one() -> None:
+def test_requests_to_a_silent_controller_are_given_up_once_another_is_elected() -> None:
     async def body() -> None:
         class Silent:
             def send(self, address: Address, request: Any, on_answer: Callable[[Any], None]) -> None:
@@ -172,7 +172,7 @@ def test_what_a_silent_controller_was_asked_is_given_up_once_there_is_another_on
     in_world(body)
 
 
-def test_without_controlled_shutdown_it_asks_nobody_and_beats_no_more() -> None:
+def test_without_controlled_shutdown_a_leaving_broker_sends_nothing() -> None:
     async def body() -> None:
         controller = Controller([registered(5)], [UNFENCED])
         joined = lifecycle(controller, {"controlled.shutdown.enable": "false"})

@@ -109,7 +109,7 @@ def test_a_broker_whose_fencing_failed_is_fenced_at_the_next_sign() -> None:
     run(body())
 
 
-def test_a_node_that_stops_acts_on_no_sign_any_more() -> None:
+def test_a_stopping_node_acts_on_no_sign() -> None:
     async def body() -> None:
         made, controller, evidence = membership()
         made.on_inactive()

@@ -262,7 +262,7 @@ async def asked(log: LoneReplica, request: Request) -> Answer:
     return answers[0]
 
 
-def test_what_cannot_be_read_for_another_replica_is_its_answer_and_not_this_ones_end(tmp_path: Path) -> None:
+def test_a_failed_read_for_another_replica_is_answered_with_an_error_and_does_not_end_this_one(tmp_path: Path) -> None:
     async def body() -> None:
         log = await LoneReplica.open(tmp_path)
         await log.record(topic(1))

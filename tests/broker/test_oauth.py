@@ -97,14 +97,14 @@ def test_a_client_is_its_tokens_subject(broker: BrokerThread, is_awaited: bool) 
         (lambda: 1 // 0, "sasl_oauth_token has failed: ZeroDivisionError"),
     ],
 )
-def test_a_client_without_a_good_token_is_told_and_tries_once(broker: BrokerThread, asks: Callable[[], object], says: str) -> None:
+def test_a_client_without_a_good_token_gets_an_error_and_tries_once(broker: BrokerThread, asks: Callable[[], object], says: str) -> None:
     with Admin(address(broker), **settings(asks)) as admin, pytest.raises(KafkaError, match=says) as caught:
         admin.list_topics()
     assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert not caught.value.is_transient
 
 
-def test_everybody_who_fails_gets_the_same_text_and_nothing_is_logged(broker: BrokerThread, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_failed_authentication_gets_the_same_text_and_logs_no_token(broker: BrokerThread, capfd: pytest.CaptureFixture[str]) -> None:
     texts = set()
     for text in (signed(claims(sub="mallory", iss="x")), signed(claims(sub="mallory"), {"alg": "RS256", "kid": "mallory"}), "mallory"):
         client, answer = shown(broker, text)
@@ -176,7 +176,7 @@ def test_a_key_that_is_new_is_looked_for_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_would_let_anybody_in_is_refused_at_the_start(tmp_path: Path, more: dict[str, str], says: str) -> None:
+def test_settings_that_would_let_anybody_in_are_refused_at_the_start(tmp_path: Path, more: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaError) as caught:
         BrokerThread(given(tmp_path, more)).start()
     assert caught.value.code == ErrorCode.INVALID_CONFIG

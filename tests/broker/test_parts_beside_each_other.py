@@ -183,7 +183,7 @@ def test_a_log_whose_segments_could_not_be_replaced_for_want_of_room_is_opened_a
 
 
 @pytest.mark.parametrize("held", [".index", ".timeindex"])
-def test_indexes_that_are_rebuilt_while_compaction_replaces_their_segment_are_not_those_of_the_new_one(held: str) -> None:
+def test_indexes_rebuilt_during_compaction_are_not_taken_for_the_new_segments(held: str) -> None:
     """The first of several segments has an earlier newest time than what replaces them all: retention would believe it."""
 
     async def act(broker: SimBroker) -> None:
@@ -300,7 +300,7 @@ def test_a_partition_that_found_no_room_is_opened_once_there_is_some() -> None:
     play(act)
 
 
-def test_a_partition_that_is_opened_late_is_the_one_that_was_closed() -> None:
+def test_a_partition_opened_late_is_as_it_was_when_closed() -> None:
     """It lies where it lay, begins where it began, and lacks what compaction took: nothing of it is cut or created again."""
 
     async def main() -> None:
@@ -843,7 +843,7 @@ def test_a_log_that_is_cut_while_it_is_scrubbed_is_not_damaged(is_being_read: bo
     play(act, log_retention_check_interval_ms="3600000")
 
 
-def test_what_a_follower_cuts_while_it_is_compacted_does_not_come_back() -> None:
+def test_records_cut_from_a_follower_during_compaction_do_not_come_back() -> None:
     """Though what it has instead fills segments of the same sizes."""
 
     async def act(broker: SimBroker) -> None:

@@ -64,7 +64,7 @@ async def lead_again(producer: TransactionalProducer, partition: Partition) -> N
 
 @pytest.mark.parametrize("has_written", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("between", [end, lead_again], ids=["marker", "leader epoch"])
-def test_what_was_permitted_is_not_when_something_came_between(between: Between, has_written: bool) -> None:
+def test_a_permission_is_void_after_a_marker_or_a_new_leader_epoch(between: Between, has_written: bool) -> None:
     """A marker after which the log says nothing new is not written, and ends the transaction all the same."""
 
     async def body(broker: SimBroker) -> None:

@@ -157,7 +157,7 @@ def test_a_crash_at_any_disk_operation_of_a_move_loses_nothing_and_leaves_one_re
     assert step > 30, "a move has many steps"
 
 
-def test_what_a_move_leaves_is_removed_before_long() -> None:
+def test_directories_left_by_a_move_are_removed_soon() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS)
         await broker.start()
@@ -336,7 +336,7 @@ def test_a_target_that_refuses_leaves_the_replica_where_it_was_until_the_next_tr
     run(main())
 
 
-def test_what_cannot_be_moved_is_answered_for_itself() -> None:
+def test_each_replica_that_cannot_be_moved_has_its_own_error() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), FOLDERS)
         await broker.start()

@@ -28,7 +28,7 @@ def test_a_broker_without_others_is_its_own_controller(given: dict[str, str]) ->
 
 
 @pytest.mark.parametrize(("roles", "node"), [("broker,controller", 2), ("controller", 3), ("broker", 4)])
-def test_a_node_of_several_plays_what_it_is_told(roles: str, node: int) -> None:
+def test_a_node_of_a_cluster_plays_its_configured_roles(roles: str, node: int) -> None:
     given = {"process.roles": roles, "node.id": str(node), "controller.quorum.voters": QUORUM, "controller.listener.names": "C"}
     found = read_roles(BrokerConfig(given))
     assert found.home is HomeKind.QUORUM

@@ -91,7 +91,7 @@ def test_a_process_that_takes_connections_and_answers_nothing_is_not_taken_for_o
     assert dead == [], "it may have been another one that listened there"
 
 
-def test_who_is_looked_at_is_asked_on_the_connections_that_it_has_made_too() -> None:
+def test_a_sentinel_also_probes_the_connections_that_the_node_has_made() -> None:
     """Of a machine that has lost power since these would be open for ever, and a sign of life of its next process."""
     asked: list[int] = []
 

@@ -110,7 +110,7 @@ def test_connections_from_then_on_have_the_new_store_and_open_ones_stay(changing
     assert changing.presented() == before, "the file that the broker was started with"
 
 
-def test_who_is_trusted_changes_with_the_trust_store(changing: Changing, tmp_path: Path) -> None:
+def test_a_changed_trust_store_changes_the_trusted_clients(changing: Changing, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     stranger, known = other.issue("stranger"), changing.authority.issue("known")
 
@@ -211,7 +211,7 @@ def test_a_broker_starts_with_what_was_set_or_does_not_start(tmp_path: Path) -> 
         raise AssertionError("it has started with the store of before")
 
 
-def test_who_may_not_change_it_learns_nothing_of_a_file(tmp_path: Path) -> None:
+def test_a_user_without_permission_learns_nothing_of_a_file(tmp_path: Path) -> None:
     more = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:admin"}
     with BrokerThread(Changing(tmp_path, **more).properties) as broker, RawClient(broker.addresses["PLAINTEXT"][1]) as client:
         for path in ("/nowhere.pem", "/etc/passwd"):

@@ -77,7 +77,7 @@ def begin_again(client: RawClient, mechanism: str = "PLAIN") -> Any:
 
 @pytest.mark.parametrize("versions_first", [False, True])
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_who_has_the_password_is_served(broker: BrokerThread, versions_first: bool, version: int) -> None:
+def test_a_client_with_the_right_password_is_served(broker: BrokerThread, versions_first: bool, version: int) -> None:
     with RawClient(port_of(broker)) as client:
         if versions_first:
             assert {17, 36} <= {key.api_key for key in client.ask(ApiVersionsRequest("raw", "1"), 4).api_keys}
@@ -113,7 +113,7 @@ def test_scram_users_are_those_of_the_metadata(broker: BrokerThread, mechanism: 
             assert client.is_closed_by_broker()
 
 
-def test_everybody_who_fails_gets_the_same_text_after_the_delay(broker: BrokerThread) -> None:
+def test_every_failed_authentication_gets_the_same_text_after_the_delay(broker: BrokerThread) -> None:
     texts = set()
     for data in (WRONG, plain_token("mallory", Secret("x")), b"", b"\0" * 9, b"bob\0alice\0alice-secret"):
         with RawClient(port_of(broker)) as client:
@@ -142,7 +142,7 @@ def test_nothing_else_is_served_before(broker: BrokerThread) -> None:
             assert client.is_closed_by_broker()
 
 
-def test_who_has_not_authenticated_is_not_believed_to_be_a_node(broker: BrokerThread) -> None:
+def test_an_unauthenticated_connection_is_not_believed_to_be_a_node(broker: BrokerThread) -> None:
     assert broker._broker is not None
     callers = broker._broker.parts.home.callers
     with RawClient(port_of(broker)) as client:
@@ -181,7 +181,7 @@ def test_another_request_where_a_token_is_due_is_answered_and_ends_the_connectio
         assert client.is_closed_by_broker()
 
 
-def test_what_was_sent_with_a_wrong_token_is_not_begun(broker: BrokerThread) -> None:
+def test_requests_sent_with_a_wrong_token_are_not_handled(broker: BrokerThread) -> None:
     with RawClient(port_of(broker)) as client:
         handshake(client)
         with sent_together(client):
@@ -201,7 +201,7 @@ def test_what_was_sent_with_the_right_token_is_answered_after_it(broker: BrokerT
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", LISTENER])
-def test_who_needs_no_handshake_gets_an_error_for_one(broker: BrokerThread, listener: str) -> None:
+def test_a_needless_handshake_is_answered_with_an_error(broker: BrokerThread, listener: str) -> None:
     with RawClient(port_of(broker, listener)) as client:
         if listener == LISTENER:
             authenticate(client)
@@ -248,7 +248,7 @@ def test_there_is_a_time_for_it_whatever_is_sent_meanwhile(tmp_path: Path, trick
         assert is_served(served), "who has authenticated stays"
 
 
-def test_above_their_number_the_one_that_has_waited_longest_is_closed(tmp_path: Path) -> None:
+def test_above_the_limit_the_longest_waiting_unauthenticated_connection_is_closed(tmp_path: Path) -> None:
     with started(tmp_path, ottla_unauthenticated_connections_max="3") as broker, RawClient(port_of(broker)) as served:
         authenticate(served)
         waiting = [RawClient(port_of(broker)) for _ in range(5)]
@@ -366,7 +366,7 @@ def test_a_session_that_expires_on_the_doorstep_is_not_let_in(tmp_path: Path) ->
         assert client.is_closed_by_broker()
 
 
-def test_who_has_not_authenticated_displaces_no_client_of_another_listener(tmp_path: Path) -> None:
+def test_unauthenticated_connections_displace_no_client_of_another_listener(tmp_path: Path) -> None:
     limits = {"max_connections": "2", "inter_broker_listener_name": LISTENER}
     with started(tmp_path, **limits) as broker, RawClient(port_of(broker, "PLAINTEXT")) as served:
         assert is_served(served)

@@ -78,7 +78,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     ("listener", "shows", "principal"),
     [("SSL", False, "User:ANONYMOUS"), ("SSL", True, "User:ANONYMOUS"), ("MUTUAL", True, "User:CLIENT"), ("SASL_SSL", True, "User:alice")],
 )
-def test_each_client_gets_in_as_whom_it_has_shown(secured: Secured, listener: str, shows: bool, principal: str) -> None:
+def test_each_client_is_served_under_the_principal_it_has_proved(secured: Secured, listener: str, shows: bool, principal: str) -> None:
     topic, settings = f"{listener}-{shows}", secured.settings(listener, shows=shows)
     values = [bytes([number]) * size for number, size in enumerate((1, 1000, 16_384, 65_536, 700_000))]
     with Producer(secured.address(listener), **settings) as producer:
@@ -128,7 +128,7 @@ def test_plain_text_to_a_port_that_speaks_tls_is_closed(secured: Secured) -> Non
         admin.list_topics()
 
 
-def test_who_does_not_finish_a_handshake_is_closed_in_time(tmp_path: Path) -> None:
+def test_a_connection_that_does_not_finish_its_handshake_is_closed_in_time(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     given = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(authority.issue("broker").store)}
     given |= {"ottla.authentication.timeout.ms": "300"}

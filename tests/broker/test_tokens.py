@@ -124,7 +124,7 @@ def test_a_token_lets_its_owner_in_until_it_ends(broker: BrokerThread, mechanism
         assert ("User:alice", True) in principals(broker)
 
 
-def test_who_has_no_name_and_who_has_a_token_get_none(broker: BrokerThread) -> None:
+def test_neither_an_anonymous_client_nor_one_with_a_token_gets_a_token(broker: BrokerThread) -> None:
     with connected_as(broker, "alice") as client:
         made = create(client)
     with RawClient(port_of(broker, "PLAINTEXT")) as plain, shown(broker, made) as by_token:
@@ -211,7 +211,7 @@ def principals_by_token(broker: BrokerThread) -> list[str]:
     return [str(one.principal) for one in list(router.connections) if one.principal.by_token and one.pipeline is router]
 
 
-def test_tokens_are_seen_by_whom_they_concern(broker: BrokerThread) -> None:
+def test_tokens_are_shown_to_owners_renewers_and_users_allowed_to_describe_them(broker: BrokerThread) -> None:
     def seen(client: RawClient, *owners: str, everybody: bool = False) -> list[str]:
         asked = None if everybody else [DescribedOwner("User", owner) for owner in owners]
         return [found.token_id for found in client.ask(DescribeDelegationTokenRequest(asked), 3).tokens]
@@ -273,7 +273,7 @@ def test_without_the_secret_there_are_none(tmp_path: Path) -> None:
             assert show(stranger, "x", bytes(64), ScramMechanism.SHA_256).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_who_makes_many_leaves_others_room() -> None:
+def test_an_owner_of_many_tokens_leaves_room_for_others() -> None:
     image = replay(EMPTY_IMAGE, [DelegationTokenRecord("User:a", "User:a", [], 0, 9, 9, f"{number}") for number in range(1000)])
     make = partial(create_token, image, renewers=[], now_ms=0, max_ms=9, renew_ms=9)
     with pytest.raises(KafkaError) as caught:

@@ -172,7 +172,7 @@ async def waits(answer: asyncio.Future[int]) -> bool:
 
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("isolation_level", [0, READ_COMMITTED])
-def test_each_step_of_the_high_watermark_is_told(isolation_level: int, is_watched: bool) -> None:
+def test_each_step_of_the_high_watermark_reaches_waiting_fetches(isolation_level: int, is_watched: bool) -> None:
     """The follower has the first of two records, and a little later the other one: who has read the first waits for that."""
 
     async def act(broker: SimBroker) -> None:
@@ -192,7 +192,7 @@ def test_each_step_of_the_high_watermark_is_told(isolation_level: int, is_watche
 
 
 @pytest.mark.parametrize("is_watched", [False, True])
-def test_the_end_of_a_transaction_is_told_and_what_it_writes_is_not(is_watched: bool) -> None:
+def test_the_end_of_a_transaction_wakes_a_committed_reader_and_its_open_records_do_not(is_watched: bool) -> None:
     async def act(broker: SimBroker) -> None:
         consumer = await Consumer.begin(broker, 3, is_watched=is_watched)
         reading = await consumer.ask(READ_COMMITTED)

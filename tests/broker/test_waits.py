@@ -11,7 +11,7 @@ from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 
 
-def test_it_is_said_after_two_seconds_and_every_ten() -> None:
+def test_a_wait_is_logged_after_two_seconds_and_every_ten() -> None:
     async def body() -> None:
         world = Simulation(1).machine("node").boot()
         waits = Waits(world, lambda: "a majority")

@@ -54,7 +54,7 @@ def test_acls_in_another_zookeeper_are_refused() -> None:
         ZookeeperSettings.of(BrokerConfig({"zookeeper.connect": "z:1", "authorizer.zookeeper.url": "other:1"}))
 
 
-def test_brokers_do_not_need_the_users_whom_they_learn_from_each_other() -> None:
+def test_a_listener_between_brokers_may_not_offer_scram() -> None:
     given = {
         "zookeeper.connect": "127.0.0.1:2181",
         "listeners": "INTERNAL://127.0.0.1:0,CLIENTS://127.0.0.1:0",

@@ -128,7 +128,7 @@ async def test_nothing_of_an_earlier_controller_gets_through(service: Service) -
 
 
 @on_service
-async def test_what_became_of_a_write_is_not_known_and_it_is_not_repeated(service: Service) -> None:
+async def test_a_write_with_unknown_outcome_is_not_repeated(service: Service) -> None:
     session = await service.session("a")
     reign = await service.reign(session, 1)
     reign.append(TOPIC)
@@ -295,7 +295,7 @@ def test_an_active_controller_counts_from_its_own_epoch_before_it_is_known_who_l
     assert home.base_offset == 4 * EPOCH_SPAN
 
 
-def test_numbers_that_cannot_be_are_refused_by_who_serves_the_metadata() -> None:
+def test_the_server_of_the_metadata_refuses_impossible_numbers() -> None:
     async def body() -> None:
         world: World = Simulation(3).machine("node").boot()
         served = ServedLog()

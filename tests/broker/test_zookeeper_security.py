@@ -208,7 +208,7 @@ async def test_a_controller_that_was_deposed_gives_and_takes_no_rights(service: 
 
 
 @on_service
-async def test_of_two_that_write_the_same_resource_neither_is_overwritten(service: Service) -> None:
+async def test_two_writers_of_one_resource_do_not_overwrite_each_other(service: Service) -> None:
     """The controller's write fails, and the next reign starts from what is there."""
     session, tool = await service.session("a"), await service.session("tool")
     reign = await service.reign(session, 1)

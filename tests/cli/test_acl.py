@@ -29,7 +29,7 @@ def known(bootstrap: str) -> list[Acl]:
         return admin.describe_acls()
 
 
-def test_what_a_producer_and_a_consumer_need_is_a_word(bootstrap: str) -> None:
+def test_one_option_allows_all_that_a_producer_or_a_consumer_needs(bootstrap: str) -> None:
     planned = ottla(bootstrap, "acl", "allow", "User:a", "--producer", "--topic", "t", "--format", "json")
     assert (planned.returncode, len(json.loads(planned.stdout)["items"]), known(bootstrap)) == (1, 3, [])
     assert "add --yes to apply it" in planned.stderr

@@ -70,7 +70,7 @@ def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_written_below_the_place_is_there_to_be_read(cluster: ClusterCommand) -> None:
+def test_the_directory_of_a_cluster_has_readable_state_settings_and_logs(cluster: ClusterCommand) -> None:
     state = json.loads((cluster.place / "state.json").read_text())
     assert state["supervisor_pid"] == cluster.supervisor.pid
     assert {node["node_id"]: node["pid"] for node in state["nodes"]} == cluster.pids

@@ -36,7 +36,7 @@ def column(found: list[dict[str, str]], key: str) -> list[str | None]:
     return [properties.get(key) for properties in found]
 
 
-def test_what_brokers_cannot_share_counts_up_and_the_rest_is_the_same() -> None:
+def test_unshareable_settings_of_several_brokers_count_up_and_all_others_are_equal() -> None:
     given = {"node.id": "7", "listeners": "PLAINTEXT://h:9092", "num.partitions": "5", "ottla.admin.listener": "0.0.0.0:9644"}
     found = plans(4, given, 7)
     assert column(found, "node.id") == ["7", "8", "9", "10"]

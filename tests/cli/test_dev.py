@@ -67,7 +67,7 @@ def test_a_temporary_one_leaves_neither_data_nor_password(tmp_path: Path) -> Non
     assert not Path(told["command_config"]).exists()
 
 
-def test_data_of_a_broker_that_asked_nobody_is_refused_as_it_is(tmp_path: Path) -> None:
+def test_secure_dev_refuses_the_data_of_an_open_broker_and_leaves_it_unchanged(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text("version=1\n")
     command = [sys.executable, "-m", "ottla", "dev", "--secure", "--port", "0", "--data", str(tmp_path / "data")]

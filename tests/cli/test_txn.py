@@ -43,7 +43,7 @@ def test_where_there_are_no_transactions_none_are_shown(bootstrap: str, argument
         assert len(done.stdout.splitlines()) == 1, "the heads of the columns"
 
 
-def test_what_changes_something_needs_a_yes(bootstrap: str) -> None:
+def test_a_changing_command_needs_yes(bootstrap: str) -> None:
     done = txn(bootstrap, "fence", "x", "y")
     assert done.returncode == 1
     assert "would fence the producers of x, y; add --yes" in done.stderr

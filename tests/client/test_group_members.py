@@ -171,7 +171,7 @@ def test_what_was_handed_out_is_committed_before_a_rebalance() -> None:
     with_broker(body)
 
 
-def test_a_consumer_that_is_no_member_any_more_commits_nothing() -> None:
+def test_a_consumer_that_has_lost_its_membership_commits_nothing() -> None:
     """It stalls, its successor commits and leaves; the group is empty then, and would take a commit without a member."""
 
     async def body(broker: SimBroker) -> None:

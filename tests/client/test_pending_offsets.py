@@ -87,7 +87,7 @@ def test_a_poll_returns_in_its_time_though_the_transaction_is_open() -> None:
     with_broker(body)
 
 
-def test_who_asks_for_what_is_committed_waits_for_as_long_as_a_request_may_take() -> None:
+def test_reading_committed_offsets_waits_for_a_pending_one_until_the_request_timeout() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         await commit(broker, {KEY: 3})

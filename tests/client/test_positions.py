@@ -101,7 +101,7 @@ async def iterate(consumer: Any, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("enable_auto_commit", [True, False])
-def test_what_an_iteration_has_not_come_to_is_not_committed(enable_auto_commit: bool) -> None:
+def test_records_that_the_iteration_has_not_reached_are_not_committed(enable_auto_commit: bool) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         await fill(broker, 600)

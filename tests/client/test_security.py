@@ -85,7 +85,7 @@ def test_what_the_broker_offers_is_said(broker: BrokerThread) -> None:
         admin.list_topics()
 
 
-def test_a_connection_is_made_anew_before_its_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_connection_is_replaced_before_its_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
     more = {**GUARDED, "connections.max.reauth.ms": "400"}
     with BrokerThread(properties(tmp_path_factory.mktemp("short"), **more)) as broker:
         assert broker._broker is not None

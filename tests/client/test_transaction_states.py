@@ -114,7 +114,9 @@ def test_every_state_is_reached_and_left() -> None:
         (ErrorCode.INVALID_TRANSACTION_TIMEOUT, TransactionFatalError, TransactionFatalError, TransactionFatalError),
     ],
 )
-def test_what_a_code_leaves_to_do(code: ErrorCode, of_produce: type, of_addition: type, of_decision: type) -> None:
+def test_each_judge_of_errors_turns_a_code_into_its_kind_of_error(
+    code: ErrorCode, of_produce: type, of_addition: type, of_decision: type
+) -> None:
     problem = KafkaError(code, "text")
     for judge, kind in (("of_produce", of_produce), ("of_addition", of_addition), ("of_decision", of_decision)):
         found = getattr(transaction_errors, judge)(problem)

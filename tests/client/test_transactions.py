@@ -503,7 +503,7 @@ def test_an_abort_of_what_never_came_to_the_coordinator_is_no_failure(level: int
 
 @LEVELS
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_TRANSACTION_TIMEOUT])
-def test_what_init_is_refused_for_good_is_fatal(level: int, code: ErrorCode) -> None:
+def test_a_final_refusal_of_init_is_fatal(level: int, code: ErrorCode) -> None:
     async def main(broker: SimBroker) -> None:
         world = World(broker, level)
         world.model.fail(InitProducerIdRequest, ErrorCode.CONCURRENT_TRANSACTIONS, code)

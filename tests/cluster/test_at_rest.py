@@ -63,7 +63,7 @@ def test_a_record_costs_as_many_looks_among_many_partitions_as_among_few() -> No
     assert few <= 8 * SENT, "twice two followers, and what they then report"
 
 
-def test_what_happens_to_a_partition_at_rest_is_told_to_its_followers() -> None:
+def test_changes_of_a_partition_at_rest_reach_its_followers() -> None:
     """Its start moves by retention; its records come, and are committed; its leader is another one."""
 
     async def body(nodes: SimNodes) -> None:

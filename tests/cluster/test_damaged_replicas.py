@@ -153,7 +153,7 @@ def test_the_only_replica_in_sync_is_kept_whatever_is_wrong_with_it(tmp_path: Pa
     asyncio.run(body())
 
 
-def test_what_its_disk_does_not_let_go_is_neither_served_nor_deleted_and_is_tried_again() -> None:
+def test_a_damaged_replica_that_the_disk_cannot_rename_is_not_served_not_deleted_and_tried_again() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
         await nodes.send("t", b"before")

@@ -119,7 +119,7 @@ def test_a_broker_that_is_fenced_meanwhile_is_not_waited_for() -> None:
     play(body)
 
 
-def test_nor_is_one_that_had_left_the_isr_before() -> None:
+def test_deleting_records_does_not_wait_for_a_dead_follower_outside_the_isr() -> None:
     """While its session lives it is waited for: it may be catching up. Here no other follower's fetch lets the leader look again."""
 
     async def body(nodes: SimNodes) -> None:

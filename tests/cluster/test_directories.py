@@ -34,7 +34,7 @@ async def opened(cluster: LoopCluster, count: int, node: int = 1) -> None:
     await eventually_is(is_open, True)
 
 
-def test_what_lay_in_a_directory_that_failed_is_led_by_others_and_the_rest_stays(tmp_path: Path) -> None:
+def test_replicas_of_a_failed_directory_get_other_leaders_and_the_rest_stay(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path, directory_count=2) as cluster:
             async with asking(cluster, 2) as admin:

@@ -134,7 +134,7 @@ def test_nobody_is_held_for_ever(is_own: bool) -> None:
     play(body)
 
 
-def test_who_led_until_just_now_says_so_at_once() -> None:
+def test_a_leader_that_was_just_replaced_refuses_requests_at_once() -> None:
     """Its clients are behind, not it."""
 
     async def body(nodes: SimNodes) -> None:
@@ -162,7 +162,7 @@ def test_who_led_until_just_now_says_so_at_once() -> None:
     play(body)
 
 
-def test_what_comes_early_is_not_taken_for_written_with_the_rest_of_its_burst() -> None:
+def test_an_early_request_does_not_count_as_written_with_the_rest_of_its_burst() -> None:
     """An earlier request of the burst waits for its disk; when that has written, all that was staged by then counted as in the log.
 
     acks=all was answered for records that no other replica had (seed 1091 in ZooKeeper mode).

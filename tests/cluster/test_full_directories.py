@@ -115,7 +115,7 @@ def test_mechanism_30_one_full_disk_of_three_keeps_no_write_waiting_and_doubles_
     play(body, replica_lag_time_max_ms="30000")
 
 
-def test_what_nobody_else_has_stays_and_can_be_read() -> None:
+def test_the_only_replica_in_a_full_directory_stays_and_can_be_read() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [2])
         await nodes.send("t", b"a")

@@ -152,7 +152,7 @@ async def _lead(nodes: SimNodes, replicas: list[int]) -> None:
     await nodes.until(lambda: nodes.partition(replicas[0], "t").led_epoch >= 0)
 
 
-def test_the_next_leader_is_told_no_start_that_a_follower_could_not_keep_under_the_one_before() -> None:
+def test_a_start_offset_that_a_follower_cannot_keep_does_not_reach_the_next_leader() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3])
         await nodes.send("t", *VALUES)

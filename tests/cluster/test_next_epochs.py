@@ -48,7 +48,7 @@ def test_an_acknowledgement_waits_on_when_replicas_change_and_the_leader_stays(m
     play(body)
 
 
-def test_they_are_answered_when_another_one_leads() -> None:
+def test_waiting_requests_are_answered_when_another_broker_leads() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
         partition = nodes.partition(1, "t")

@@ -11,7 +11,7 @@ from ottla.types import NO_LEADER
 
 
 @pytest.mark.parametrize("is_older", [True, False])
-def test_who_has_an_older_copy_does_not_lead_and_who_was_killed_does(is_older: bool) -> None:
+def test_a_broker_with_an_older_copy_does_not_lead_and_a_killed_broker_does(is_older: bool) -> None:
     async def body(nodes: SimNodes) -> None:
         def image() -> PartitionImage:
             broker = nodes.broker(1)

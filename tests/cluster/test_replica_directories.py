@@ -206,7 +206,7 @@ def test_a_replica_that_was_made_halfway_is_made_in_the_same_log_directory() -> 
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["runs", "is killed meanwhile"])
-def test_of_a_replica_that_was_made_halfway_nothing_stays_when_its_topic_goes(ends: bool) -> None:
+def test_a_half_made_replica_leaves_nothing_behind_when_its_topic_is_deleted(ends: bool) -> None:
     async def body(nodes: SimNodes) -> None:
         node = nodes.nodes[3]
         await made_halfway(nodes)
@@ -240,7 +240,7 @@ def test_a_replica_that_is_set_aside_at_the_start_while_it_comes_back_is_made_ag
     play(body)
 
 
-def test_a_stray_that_a_full_disk_keeps_where_it_is_stops_no_start_and_is_in_nobodys_way() -> None:
+def test_a_stray_replica_that_a_full_disk_cannot_rename_hinders_neither_start_nor_creation() -> None:
     async def body(nodes: SimNodes) -> None:
         node = nodes.nodes[3]
         await leave_behind(nodes, node)

@@ -335,7 +335,7 @@ CONTROLLERS: Final = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONT
         ({"listener.security.protocol.map": "INTERNAL:SSL,CONTROLLER:PLAINTEXT"}, "ssl.keystore.location is not set"),
     ],
 )
-def test_what_nodes_could_not_do_is_refused(tmp_path: Path, given: dict[str, str], says: str) -> None:
+def test_a_start_is_refused_where_nodes_could_not_authenticate_to_each_other(tmp_path: Path, given: dict[str, str], says: str) -> None:
     async def start() -> None:
         with pytest.raises(KafkaError) as caught:
             await Broker(real_world(), BrokerConfig({**BETWEEN, "log.dirs": str(tmp_path / "data"), **given})).start()

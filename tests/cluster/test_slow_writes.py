@@ -219,7 +219,7 @@ def test_an_answer_that_leaves_late_has_batches_of_an_epoch_that_its_receiver_ha
     play_soundly(body, broker_ids=(4, 5, 6))
 
 
-def test_a_gap_that_compaction_has_left_is_taken_though_the_topic_is_compacted_no_more() -> None:
+def test_a_gap_left_by_compaction_is_accepted_in_a_topic_without_compaction() -> None:
     """The leader sends it twice: it stands in its log."""
 
     async def body(nodes: SimNodes) -> None:

@@ -231,7 +231,7 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
     play(body)
 
 
-def test_who_waits_for_a_log_that_is_opened_again_is_not_answered_that_its_topic_was_deleted() -> None:
+def test_waiting_requests_get_a_storage_error_when_a_log_is_opened_again() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2])
         await nodes.send("t", b"a")

@@ -358,7 +358,7 @@ def create_topic(bootstrap: str, name: str) -> int | None:
 
 
 @pytest.mark.slow
-def test_what_has_no_place_in_zookeeper_is_refused_in_words(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_changes_that_zookeeper_cannot_hold_are_refused_with_a_message(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with ZookeeperCluster(tmp_path, zookeeper, 1) as cluster, Admin(cluster.bootstrap) as admin:
         for change in (
             lambda: admin.alter_configs({Group("g"): {"consumer.session.timeout.ms": 50_000}}),

@@ -29,7 +29,7 @@ async def events(session: Session) -> list[str]:
     return await session.children(znodes.LOG_DIR_EVENTS)
 
 
-def test_what_lay_in_a_directory_that_failed_is_led_by_others_under_each_controller(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_replicas_of_a_failed_directory_get_other_leaders_under_each_controller(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     """The broker writes a notice, the controller asks it and deletes that; the next controller learns it again."""
     address = f"{zookeeper.address}/{tmp_path.name}"
 

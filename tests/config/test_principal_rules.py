@@ -35,7 +35,7 @@ def test_the_first_rule_that_matches_counts(rules: str, subject: str, name: str 
         "DEFAULT,,DEFAULT",
      "RULE:\\Qa\\E/b/", "DEFAULT RULE:a/b/"],
 )  # fmt: skip
-def test_what_is_no_rule_or_only_one_in_java_is_refused(rules: str) -> None:
+def test_malformed_rules_and_rules_of_javas_regex_dialect_are_refused(rules: str) -> None:
     with pytest.raises(KafkaError) as caught:
         PrincipalRules.parse(rules)
     assert caught.value.code == ErrorCode.INVALID_CONFIG

@@ -114,7 +114,7 @@ def test_a_map_of_protocols_may_have_listeners_that_are_not_used() -> None:
     assert change_configs(image, resource_type=RESOURCE_BROKER, name="1", changes=[change], config=BrokerConfig({})).records
 
 
-def test_what_another_broker_took_is_passed_over() -> None:
+def test_settings_that_another_broker_accepted_are_passed_over() -> None:
     """As an Apache Kafka broker of the same cluster may: a value in the metadata log ends no node."""
     config = BrokerConfig({})
     assert config.set_dynamic(own={"sasl.login.class": "com.example.Login", "log.retention.ms": "7"}, default={})

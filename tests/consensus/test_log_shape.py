@@ -122,7 +122,7 @@ def test_a_voter_whose_disk_is_slow_does_not_suspect_the_leader() -> None:
     assert isinstance(quorum.role, Prospective)
 
 
-def test_a_voter_whose_disk_is_slow_says_that_it_lives_and_no_more_than_is_on_its_disk() -> None:
+def test_a_voter_with_a_slow_disk_shows_that_it_lives_and_claims_only_what_is_on_disk() -> None:
     quorum, now_ms = with_a_slow_disk(1), 1
     for _ in range(20):
         now_ms = quorum.next_deadline_ms()
@@ -219,7 +219,7 @@ def test_an_fsync_from_before_a_snapshot_was_installed_makes_nothing_after_it_du
     assert quorum.log.flushed_offset == 105
 
 
-def test_snapshots_that_were_found_before_another_one_was_installed_count_no_more() -> None:
+def test_a_list_of_snapshots_made_before_an_installation_is_ignored() -> None:
     quorum, asked = downloading()
     quorum.on_answer(2, asked, FetchSnapshotAnswer(0, 4, 2, SnapshotId(4, 100), 60, 0, b"x" * 60), 2)
     quorum.on_snapshots(((SnapshotId(1, 4), 10),), 4, 3)

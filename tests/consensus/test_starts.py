@@ -159,7 +159,7 @@ def test_what_a_snapshot_has_is_committed_and_older_ones_may_be_deleted_at_once(
     assert (quorum.log.start_offset, quorum.log.snapshots) == (8, (newest,))
 
 
-def test_a_candidate_that_stops_is_not_elected_any_more() -> None:
+def test_a_candidate_that_stops_is_not_elected() -> None:
     quorum = started(QuorumSettings(1, STATIC), ElectionState(4))
     quorum.on_tick(quorum.next_deadline_ms() + 3000)
     quorum.on_answer(2, Vote(4, 1, 0, 0, is_pre=True), VoteAnswer(0, 4, -1, is_granted=True), 3001)

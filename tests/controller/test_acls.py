@@ -56,7 +56,7 @@ def test_what_is_no_acl_is_refused(changed: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("changed", [{}, {"resource_type": 4, "resource_name": "kafka-cluster"}, {"operation": 2}, {"resource_name": "*"}])
-def test_what_is_one_is_taken(changed: dict[str, Any]) -> None:
+def test_valid_acls_are_accepted(changed: dict[str, Any]) -> None:
     check_acl(acl(**changed))
 
 

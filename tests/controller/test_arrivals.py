@@ -34,14 +34,14 @@ def image() -> ClusterImage:
     return replay(image, create(image, NewTopic("t", assignments={0: [1, 2, 3]})).records)
 
 
-def test_of_equals_in_sync_the_one_leads_that_has_been_up_longest(image: ClusterImage) -> None:
+def test_among_replicas_in_sync_the_broker_that_is_up_longest_leads(image: ClusterImage) -> None:
     assert led(image, 1, {}) == 2, "who has been up for long is elected in the order of the replicas"
     assert led(image, 1, {2: 70}) == 3
     assert led(image, 1, {2: 70, 3: 50}) == 3, "a lower epoch has been up longer"
     assert led(image, 1, {2: 40, 3: 50}) == 2
 
 
-def test_a_young_one_leads_what_nobody_else_can(image: ClusterImage) -> None:
+def test_a_broker_that_has_just_started_leads_where_no_other_can(image: ClusterImage) -> None:
     image = replay(image, fence_broker(image, 3, rules=TopicRules(image)).records)
     assert led(image, 1, {2: 70}) == 2
 

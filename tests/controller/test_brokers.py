@@ -152,7 +152,7 @@ def test_a_fenced_leader_is_followed_by_the_first_in_sync_and_leaves_every_isr()
 
 
 @pytest.mark.parametrize(("suspected", "leaders"), [({2}, [3, 2]), ({2, 3}, [2, 2]), (set(), [2, 2])])
-def test_who_is_suspected_to_be_dead_leads_only_what_no_other_broker_can(suspected: set[int], leaders: list[int]) -> None:
+def test_a_suspected_broker_leads_only_where_no_other_broker_can(suspected: set[int], leaders: list[int]) -> None:
     cluster = Cluster(has_elr=True)
     for broker in (1, 2, 3):
         cluster.serve(broker)
@@ -179,7 +179,7 @@ def test_the_last_replica_leads_again_when_it_is_back(has_elr: bool) -> None:
     assert (found.leader, found.isr, found.elr, found.last_known_elr, found.leader_epoch) == (1, (1,), (), (), 2)
 
 
-def test_who_left_below_min_isr_is_eligible_unless_it_went_down_uncleanly() -> None:
+def test_a_replica_that_left_below_min_isr_is_eligible_unless_its_broker_went_down_uncleanly() -> None:
     cluster = Cluster(has_elr=True, min_isr=2)
     epochs = {broker: cluster.serve(broker) for broker in (1, 2, 3)}
     cluster.create([1, 2, 3])
@@ -199,7 +199,7 @@ def test_who_left_below_min_isr_is_eligible_unless_it_went_down_uncleanly() -> N
     assert (cluster.partition().leader, cluster.partition().isr, cluster.partition().elr) == (2, (2,), ())
 
 
-def test_who_was_killed_before_it_knew_its_epoch_stays_eligible() -> None:
+def test_a_broker_killed_before_it_knew_its_epoch_stays_eligible() -> None:
     cluster = Cluster(has_elr=True, min_isr=2)
     epochs = {broker: cluster.serve(broker) for broker in (1, 2)}
     cluster.create([1, 2])
@@ -213,7 +213,7 @@ def test_who_was_killed_before_it_knew_its_epoch_stays_eligible() -> None:
     assert cluster.partition().elr == (), "of the third nothing is known"
 
 
-def test_an_orderly_stop_hands_over_first_and_is_not_told_to_end_before_the_others_know() -> None:
+def test_an_orderly_stop_hands_over_first_and_ends_only_when_the_others_know() -> None:
     cluster = Cluster(has_elr=True)
     for broker in (1, 2):
         cluster.serve(broker)
@@ -303,7 +303,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
 
 
 @given(histories(), st.booleans(), st.integers(1, 3), st.integers(1, 3))
-def test_whatever_happens_a_leader_serves_and_who_has_everything_is_known(
+def test_in_any_sequence_of_events_the_leader_serves_and_the_complete_replicas_are_known(
     steps: list[tuple[str, int]], has_elr: bool, min_isr: int, width: int
 ) -> None:
     cluster = Cluster(has_elr=has_elr, min_isr=min_isr)

@@ -86,7 +86,7 @@ def test_replacing_takes_away_what_is_not_named(image: ClusterImage) -> None:
     assert replay(image, records).topic_configs("t") == {"segment.bytes": "2097152", "retention.ms": "5"}
 
 
-def test_what_is_so_already_is_not_recorded_again(image: ClusterImage) -> None:
+def test_a_change_to_the_present_value_is_not_recorded(image: ClusterImage) -> None:
     same = [ConfigChange("retention.ms", SET, "5"), ConfigChange("flush.ms", DELETE, None)]
     assert change_configs(image, RESOURCE_TOPIC, "t", same, config=CONFIG).records == ()
     assert replace_configs(image, RESOURCE_TOPIC, "t", image.topic_configs("t"), config=CONFIG).records == ()

@@ -122,7 +122,7 @@ def test_an_eligible_replica_that_leads_after_the_last_one_in_sync_is_no_unclean
     assert (cluster.partition().leader, cluster.partition().elr, cluster.partition().is_recovering) == (2, (1,), False)
 
 
-def test_where_it_is_allowed_no_partition_waits_for_it() -> None:
+def test_where_unclean_election_is_allowed_no_partition_stays_without_a_leader() -> None:
     """The election happens when the last in sync is fenced, when a replica is back, and when it is asked for."""
     cluster = three([1, 2], [1, 3])
     cluster.is_unclean = True

@@ -56,7 +56,7 @@ def return_of(cluster: Cluster, broker: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["set", "removed", "replaced", "for all brokers"])
-def test_a_change_of_min_isr_ends_who_is_eligible(how: str) -> None:
+def test_a_change_of_min_isr_ends_eligibility(how: str) -> None:
     """From then on the leader commits alone: who is eligible lacks that, and led after it (acks=all lost, and no word of it)."""
     cluster = below_min_isr(own_value=how == "removed")
     if how == "replaced":
@@ -81,7 +81,7 @@ def test_another_value_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "t"])
-def test_where_nobody_is_in_sync_those_who_are_eligible_stay_so(topic: str) -> None:
+def test_without_a_replica_in_sync_the_eligible_replicas_stay_eligible(topic: str) -> None:
     """Nothing is committed there, and nobody else can ever lead. The first that leads ends it for the others, if it may commit alone."""
     cluster = below_min_isr()
     cluster.fence(1)
@@ -104,7 +104,7 @@ def test_no_partition_is_stranded_when_the_feature_is_switched_off() -> None:
     assert not cluster.partition().is_recovering
 
 
-def test_who_was_eligible_before_the_feature_was_off_is_not_when_it_is_on_again() -> None:
+def test_turning_the_feature_off_and_on_leaves_no_replica_eligible() -> None:
     cluster = below_min_isr()
     set_elr(cluster, 0)
     set_elr(cluster, 1)
@@ -148,7 +148,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30), st.integers(1, 3))
-def test_whatever_is_set_who_leads_has_everything_that_was_committed(steps: list[tuple[str, int]], min_isr: int) -> None:
+def test_under_any_settings_the_leader_has_every_committed_record(steps: list[tuple[str, int]], min_isr: int) -> None:
     cluster = Cluster(has_elr=True, min_isr=min_isr)
     incarnations = dict.fromkeys((1, 2, 3), 1)
     for broker in incarnations:

@@ -37,7 +37,7 @@ def test_the_short_way_is_the_long_one(partition: PartitionImage, gone: set[int]
     assert without_replicas(TOPIC_ID, 0, partition, gone, rules) == expected
 
 
-def test_a_leader_that_is_not_up_any_more_is_followed_by_another_where_a_follower_leaves() -> None:
+def test_a_leader_that_is_down_is_replaced_when_a_follower_leaves_the_isr() -> None:
     partition = PartitionImage((1, 2, 3), (1, 2, 3), 1, 3, 5)
     record = without_replicas(TOPIC_ID, 0, partition, {3}, Rules(is_up=lambda node: node != 1, min_isr=1, has_elr=True))
     assert record is not None

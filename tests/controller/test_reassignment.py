@@ -33,7 +33,7 @@ def cancel(cluster: Cluster) -> None:
     cluster.carry_out(reassign(cluster.image, "t", 0, None, keeps_factor=False, rules=cluster.rules))
 
 
-def test_who_is_added_joins_before_anybody_goes_and_the_leader_goes_with_its_replica() -> None:
+def test_new_replicas_join_before_old_ones_leave_and_a_removed_leader_hands_over() -> None:
     cluster = four(1, 2)
     move(cluster, 3, 4)
     moving = cluster.partition()

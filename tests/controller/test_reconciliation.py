@@ -24,13 +24,13 @@ def cluster(*brokers: BrokerImage, isr: list[int], leader: int) -> ClusterImage:
     return replay(EMPTY_IMAGE, [*map(broker_record, brokers), TopicRecord("t", ID), partition])
 
 
-def test_who_is_not_registered_leaves_every_isr_and_leads_nothing() -> None:
+def test_an_unregistered_broker_leaves_every_isr_and_leads_nothing() -> None:
     image = cluster(broker(2, 20), broker(3, 30), isr=[1, 2, 3], leader=1)
     after = replay(image, in_one(WithoutTheAbsent(TopicRules), image).records).topics["t"].partitions[0]
     assert (after.isr, after.leader, after.leader_epoch) == ((2, 3), 2, 5)
 
 
-def test_where_nobody_of_an_isr_is_registered_it_stays_and_nobody_leads() -> None:
+def test_an_isr_of_unregistered_brokers_stays_and_has_no_leader() -> None:
     image = cluster(isr=[1, 2], leader=1)
     after = replay(image, in_one(WithoutTheAbsent(TopicRules), image).records).topics["t"].partitions[0]
     assert (after.isr, after.leader, after.leader_epoch) == ((1, 2), NO_LEADER, 5)

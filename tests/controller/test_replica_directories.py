@@ -96,14 +96,14 @@ def test_a_broker_goes_on_without_a_directory_that_failed_and_others_lead_what_w
     assert directories_failed(changed, changed.brokers[1], [SECOND], rules=TopicRules(changed, 2)).records == (), "said again"
 
 
-def test_what_lies_elsewhere_stays_and_the_last_directory_is_the_brokers_end_and_no_news() -> None:
+def test_replicas_in_other_directories_stay_and_the_loss_of_the_last_directory_records_nothing() -> None:
     found = image(replace(LED, directories=(FIRST, UNASSIGNED, UNASSIGNED)))
     recorded = directories_failed(found, found.brokers[1], [SECOND], rules=TopicRules(found, 2))
     assert after(found, recorded.records) == found.topics["t"].partitions[0]
     assert directories_failed(found, found.brokers[1], [FIRST, SECOND], rules=TopicRules(found, 2)).records == ()
 
 
-def test_of_a_broker_that_says_what_it_has_lost_only_what_is_new_is_recorded() -> None:
+def test_only_new_losses_reported_by_a_broker_are_recorded() -> None:
     found = image(has_elr=False)
 
     def said(by: ClusterImage, lost: dict[tuple[bytes, int], bool]) -> Assigned:

@@ -68,7 +68,9 @@ def test_credentials_are_replaced_and_deleted() -> None:
         ([], [Deletion("alice", -1)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_user_of_whom_one_change_is_refused_has_none(upsertions: list[Upsertion], deletions: list[Deletion], code: ErrorCode) -> None:
+def test_a_refused_change_of_a_user_refuses_all_changes_of_that_user(
+    upsertions: list[Upsertion], deletions: list[Deletion], code: ErrorCode
+) -> None:
     image = altered(EMPTY_IMAGE, upsertion())
     user = next(change.name for changes in (upsertions, deletions) for change in changes)
     with pytest.raises(KafkaError) as caught:

@@ -72,7 +72,7 @@ def test_a_fence_comes_in_slices_and_its_record_with_the_last_one() -> None:
     assert max(found.partition_epoch for found in partitions(made)) == 1, "no partition was decided on twice"
 
 
-def test_what_the_broker_leads_has_other_leaders_first() -> None:
+def test_partitions_that_the_fenced_broker_leads_are_swept_first() -> None:
     made = cluster()
     sweep = fence(made)
     led = sum(found.leader == 1 for found in partitions(made))

@@ -98,7 +98,7 @@ def test_an_assignment_is_taken_as_it_is() -> None:
     assert image.topics["t"].partitions[0].leader == 3
 
 
-def test_a_replica_that_is_fenced_or_stops_does_not_begin_in_sync_and_somebody_has_to() -> None:
+def test_fenced_and_stopping_replicas_do_not_begin_in_sync_and_one_replica_must() -> None:
     """An automatic placement passes over them; it is Kafka's code for an assignment that nobody could lead."""
     image = replay(
         cluster(1, 2, 3),

@@ -117,7 +117,7 @@ def test_what_is_decrypted_already_is_ready_to_be_read(secure: Secure) -> None:
         end.close()
 
 
-def test_who_is_not_who_it_should_be_is_refused_with_the_reason(secure: Secure, tmp_path: Path) -> None:
+def test_a_server_with_the_wrong_certificate_is_refused_with_the_reason(secure: Secure, tmp_path: Path) -> None:
     foreign = Certificates(tmp_path, "foreign")
 
     async def problem(address: str, tls: Tls) -> str:

@@ -56,7 +56,7 @@ def _varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
-def test_a_batch_that_lies_gets_kafkas_code(client: RawClient, lie: Lie) -> None:
+def test_a_batch_with_false_fields_gets_kafkas_code(client: RawClient, lie: Lie) -> None:
     before = end_offsets(client, "lies", 1)
     assert ErrorCode(produced(client, "lies", lie.batch).error_code) == lie.expected
     assert end_offsets(client, "lies", 1) == before
@@ -82,7 +82,7 @@ def test_librdkafka_reports_the_refused_batch_as_it_does_beside_kafka(broker: Br
     assert results == ["INVALID_RECORD"] * 3
 
 
-def test_a_largest_time_that_lies_is_set_right(client: RawClient, broker: BrokerProcess) -> None:
+def test_a_false_largest_timestamp_is_corrected(client: RawClient, broker: BrokerProcess) -> None:
     answer = produced(client, "lies", batch(b"a", b"b", max_timestamp=2**62))
     assert answer.error_code == 0
     [stored] = [
@@ -123,7 +123,7 @@ def test_a_batch_that_is_too_much_for_the_loop_is_stored_in_its_turn(client: Raw
     ],
     ids=["bomb", "cut", "one short", "one byte more"],
 )
-def test_a_heavy_batch_that_lies_is_refused(client: RawClient, payload: bytes, code: ErrorCode) -> None:
+def test_a_heavy_batch_with_false_fields_is_refused(client: RawClient, payload: bytes, code: ErrorCode) -> None:
     heavy = batch(payload=payload, attributes=GZIP, count=300_000, last_offset_delta=299_999)
     assert ErrorCode(produced(client, "packed", heavy).error_code) == code
     assert produced(client, "packed", batch_of(b"honest")).error_code == 0

@@ -217,7 +217,7 @@ def test_t10_an_offset_inside_a_batch_returns_the_complete_batch(client: RawClie
         assert (data.error_code, bases) == (ErrorCode.NONE, [3]), version
 
 
-def test_what_was_sent_before_on_a_connection_is_there_for_what_comes_after(client: RawClient, topic: str) -> None:
+def test_a_request_sees_what_an_earlier_request_of_its_connection_wrote(client: RawClient, topic: str) -> None:
     """Also when both came in one receive, and no client waited for the acknowledgement."""
     produced = request(produce_request(topic, batch_of(b"x"), acks=0), 9)
     asked = request(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=-1)])]), 1)

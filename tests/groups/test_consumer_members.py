@@ -429,7 +429,7 @@ def test_an_expression_counts_when_it_was_matched_and_topics_that_come_later_are
     assert topic_id("others") in (runner.beat("a", result.member_epoch).assignment or {})
 
 
-def test_an_expression_that_no_member_has_any_more_is_forgotten() -> None:
+def test_an_expression_without_a_member_is_forgotten() -> None:
     runner = ConsumerRunner()
     epoch = runner.enter("a", topics=None, regex="o").member_epoch
     resolve(runner, o=frozenset({"orders"}))

@@ -147,7 +147,7 @@ def test_offsets_of_consumers_outside_any_group_are_kept_for_the_retention_after
     assert runner.state() == "Dead"
 
 
-def test_a_stable_group_loses_old_offsets_of_topics_that_it_does_not_read_any_more() -> None:
+def test_a_stable_group_loses_old_offsets_of_topics_it_has_stopped_reading() -> None:
     runner = Runner(GroupSettings(offsets_retention_ms=DAY_MS, session_timeout_ms_max=10 * DAY_MS))
     runner.commit({P0: 1, ("payments", 0): 1})
     runner.stable("a", session_ms=5 * DAY_MS, protocols=(("range", subscription("orders")),))

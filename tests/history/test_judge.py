@@ -95,7 +95,7 @@ def test_a_history_without_an_anomaly_is_valid() -> None:
     assert (verdict.counts["send"], verdict.record_count) == (3, 3)
 
 
-def test_what_has_no_known_end_may_be_there_or_not() -> None:
+def test_an_operation_of_unknown_end_may_have_taken_effect_or_not() -> None:
     lost = [event("p", "send", "invoke", topic="t", value="d"), event("p", "send", "info", topic="t", value="d")]
     assert kinds(*THREE, *lost, poll("c", *ALL), DRAINED) == []
     assert kinds(*THREE, *lost, poll("c", *ALL, (3, "d")), DRAINED) == []

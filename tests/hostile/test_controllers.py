@@ -123,7 +123,7 @@ def test_one_hostile_value_in_each_request_between_brokers(judge: ClusterJudge) 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_forged_words_of_the_quorum_end_nobody_and_the_cluster_starts_again(judge: ClusterJudge) -> None:
+def test_forged_quorum_requests_end_no_node_and_the_cluster_restarts(judge: ClusterJudge) -> None:
     first = judge.cluster.quorum(judge.asked)
     leader = judge.controller()
     others = tuple(node for node in (1, 2, 3) if node != leader)

@@ -80,7 +80,7 @@ def check_after(guarded: Guarded, port: int, *, tls: bool) -> None:
 
 
 @pytest.mark.parametrize("case", THRESHOLD, ids=[case.name for case in THRESHOLD])
-def test_before_it_is_somebody(guarded: Guarded, case: Case) -> None:
+def test_hostile_bytes_before_authentication_harm_nobody(guarded: Guarded, case: Case) -> None:
     with contextlib.closing(socket.create_connection(("127.0.0.1", guarded.plain), ANSWER_SECONDS_MAX)) as raw:
         with contextlib.suppress(ConnectionError):
             raw.sendall(case.bytes_to_send())
@@ -89,7 +89,7 @@ def test_before_it_is_somebody(guarded: Guarded, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", THRESHOLD[::2], ids=[case.name for case in THRESHOLD[::2]])
-def test_before_it_is_somebody_inside_tls(guarded: Guarded, case: Case) -> None:
+def test_hostile_bytes_inside_tls_before_authentication_harm_nobody(guarded: Guarded, case: Case) -> None:
     raw = socket.create_connection(("127.0.0.1", guarded.tls), ANSWER_SECONDS_MAX)
     with guarded.context.wrap_socket(raw, server_hostname="localhost") as inside:
         with contextlib.suppress(ConnectionError, ssl.SSLError):
@@ -99,7 +99,7 @@ def test_before_it_is_somebody_inside_tls(guarded: Guarded, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", NO_TLS, ids=[case.name for case in NO_TLS])
-def test_what_is_no_tls(guarded: Guarded, case: Case) -> None:
+def test_plain_bytes_sent_to_a_tls_listener_harm_nobody(guarded: Guarded, case: Case) -> None:
     with contextlib.closing(socket.create_connection(("127.0.0.1", guarded.tls), ANSWER_SECONDS_MAX)) as raw:
         with contextlib.suppress(ConnectionError):
             raw.sendall(case.bytes_to_send())
@@ -108,7 +108,7 @@ def test_what_is_no_tls(guarded: Guarded, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", AFTER, ids=[case.name for case in AFTER])
-def test_after_it_is_somebody_inside_tls(guarded: Guarded, case: Case) -> None:
+def test_hostile_bytes_inside_tls_after_authentication_harm_nobody(guarded: Guarded, case: Case) -> None:
     with RawClient(guarded.tls) as client:
         client.socket = inside = guarded.context.wrap_socket(client.socket, server_hostname="localhost")
         assert authenticate(client).error_code == 0

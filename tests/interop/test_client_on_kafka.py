@@ -154,7 +154,7 @@ def test_a_slow_member_does_not_make_the_group_rebalance_for_ever(bootstrap: str
     run(body())
 
 
-def test_a_consumer_that_is_no_member_any_more_commits_nothing(bootstrap: str) -> None:
+def test_a_consumer_that_has_lost_its_membership_commits_nothing(bootstrap: str) -> None:
     async def body() -> None:
         topic = await create(bootstrap)
         here = TopicPartition(topic, 0)

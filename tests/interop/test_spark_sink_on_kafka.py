@@ -17,7 +17,7 @@ from tests.spark.test_driver_sink import (
     test_a_record_that_the_broker_refuses_aborts_its_batch,
     test_all_of_a_batch_is_in_one_transaction_with_the_offsets_and_its_marker,
     test_many_rows_over_many_partitions_keep_their_order_in_each,
-    test_of_two_copies_the_earlier_one_stops_and_stays_stopped,
+    test_the_earlier_of_two_running_copies_of_a_query_stops_for_good,
 )
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "test_a_record_that_the_broker_refuses_aborts_its_batch",
     "test_all_of_a_batch_is_in_one_transaction_with_the_offsets_and_its_marker",
     "test_many_rows_over_many_partitions_keep_their_order_in_each",
-    "test_of_two_copies_the_earlier_one_stops_and_stays_stopped",
+    "test_the_earlier_of_two_running_copies_of_a_query_stops_for_good",
 ]
 
 

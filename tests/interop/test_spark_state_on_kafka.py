@@ -17,10 +17,10 @@ from tests.spark.test_checkpoint_topic import (
     test_a_copy_that_goes_on_from_the_topic_stops_the_one_that_runs,
     test_a_file_that_was_deleted_while_its_query_runs_is_not_deleted_in_the_topic,
     test_a_record_of_another_writer_leads_nowhere,
-    test_neither_a_topic_of_another_kind_nor_a_directory_of_something_else_is_used,
+    test_lost_files_are_restored_as_of_the_last_committed_batch,
     test_pieces_are_below_what_the_topic_takes_and_shrink_with_their_file,
     test_the_topic_is_made_with_its_settings_once,
-    test_what_was_lost_is_as_it_was_when_the_last_batch_was_committed,
+    test_topics_that_are_not_compacted_and_foreign_directories_are_refused,
 )
 from tests.spark.test_lost_checkpoints import test_state_goes_on_over_a_lost_directory_also_of_a_batch_that_spark_has_not_noted
 
@@ -32,12 +32,12 @@ __all__ = [
     "test_a_copy_that_goes_on_from_the_topic_stops_the_one_that_runs",
     "test_a_file_that_was_deleted_while_its_query_runs_is_not_deleted_in_the_topic",
     "test_a_record_of_another_writer_leads_nowhere",
-    "test_neither_a_topic_of_another_kind_nor_a_directory_of_something_else_is_used",
+    "test_lost_files_are_restored_as_of_the_last_committed_batch",
     "test_pieces_are_below_what_the_topic_takes_and_shrink_with_their_file",
     "test_state_goes_on_over_a_lost_directory_also_of_a_batch_that_spark_has_not_noted",
     "test_the_state_of_a_processor_is_in_compacted_topics_as_it_is_in_spark",
     "test_the_topic_is_made_with_its_settings_once",
-    "test_what_was_lost_is_as_it_was_when_the_last_batch_was_committed",
+    "test_topics_that_are_not_compacted_and_foreign_directories_are_refused",
 ]
 
 

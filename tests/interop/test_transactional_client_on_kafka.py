@@ -323,7 +323,7 @@ def test_records_and_the_offsets_of_what_they_were_made_from_go_together(peer: P
     run(body())
 
 
-def test_offsets_of_a_member_that_is_none_any_more_are_refused(peer: Peer) -> None:
+def test_offsets_of_a_former_member_are_refused(peer: Peer) -> None:
     async def body() -> None:
         topic = await create(peer)
         key = TopicPartition(topic, 0)

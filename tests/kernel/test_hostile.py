@@ -69,7 +69,7 @@ def test_both_forms_say_the_same_of_batches_that_were_changed(compiled: ModuleTy
     assert INPUTS // 20 < good < INPUTS  # some stay good
 
 
-def test_numbers_of_any_size_are_those_of_the_plain_form(compiled: ModuleType) -> None:
+def test_both_kernels_encode_numbers_of_any_size_alike(compiled: ModuleType) -> None:
     for number in (2**63, -(2**63) - 1, 2**70):
         assert outcome(lambda: compiled.varint(number)) == outcome(lambda: plain_kernel.varint(number))  # noqa: B023 - called at once
         record = (number, 0, b"k", None, (("h", b""),))

@@ -47,7 +47,7 @@ def test_all_of_a_topic_that_was_made_anew_is_looked_at() -> None:
 
 
 @given(histories(), st.integers(0, 60), st.integers(0, 4))
-def test_it_is_what_a_look_at_all_partitions_finds(records: list[Stored], split: int, broker_id: int) -> None:
+def test_the_delta_of_a_broker_equals_a_search_of_all_partitions(records: list[Stored], split: int, broker_id: int) -> None:
     old = replay(EMPTY_IMAGE, records[:split])
     new = replay(old, records[split:])
     expected = []

@@ -47,7 +47,7 @@ def expected(image: ClusterImage) -> Any:
 
 
 @given(histories(), st.lists(st.integers(0, 60), max_size=4))
-def test_it_says_what_the_partitions_say_whenever_it_is_sealed(records: list[Stored], sealed_at: list[int]) -> None:
+def test_the_sealed_index_equals_one_built_from_the_partitions(records: list[Stored], sealed_at: list[int]) -> None:
     builder = ImageBuilder(EMPTY_IMAGE)
     given_away: list[tuple[ClusterImage, Any]] = []
     for number, record in enumerate(records):
@@ -89,7 +89,7 @@ def test_replicas_leaders_and_those_that_are_eligible_come_and_go() -> None:
     assert plain(made.seal().index) == ({2: {"other": [0]}, 3: {"other": [0]}}, {2: 1}, {2: 1}, {}, {}, {}, {})
 
 
-def test_what_is_dropped_was_never_in_it() -> None:
+def test_uncommitted_records_leave_no_trace_in_the_index_once_dropped() -> None:
     made = history()
     committed = made.commit(made.seal().end_offset)
     append(made, PartitionChangeRecord(0, ID, isr=[2], leader=2))

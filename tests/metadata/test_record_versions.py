@@ -57,7 +57,7 @@ def batches_of(groups: list[list[Stored]], level: int) -> list[list[bytes]]:
     return [[record.value or b"" for record in iterate_records(batch, 0)] for batch in data for _ in iterate_batches(batch)]
 
 
-def test_what_follows_another_level_is_written_at_that_one() -> None:
+def test_records_after_a_change_of_level_are_written_at_the_new_level() -> None:
     partition = PartitionRecord(0, bytes(16), directories=[b"d" * 16])
     groups: list[list[Stored]] = [[partition], [FeatureLevelRecord(METADATA_VERSION, 17), partition], [partition]]
     [values] = batches_of(groups, 7)

@@ -66,7 +66,7 @@ def test_credentials_of_anything_but_a_user_are_none(path: str) -> None:
     assert not home.writer.known.problems
 
 
-def test_what_is_damaged_of_a_user_is_none_and_stays() -> None:
+def test_damaged_values_of_a_user_count_as_none_and_stay_in_the_tree() -> None:
     """The other values hold, and another controller is not kept from reading the rest."""
     values = {"SCRAM-SHA-256": "salt=x", "SCRAM-SHA-512": SCRAM_256, "consumer_byte_rate": "fast", "producer_byte_rate": "3"}
     home = begun_with("/config/users/u", znodes.encode_config(values))

@@ -45,7 +45,7 @@ def new_partition(number: int, index: int) -> PartitionRecord:
     return PartitionRecord(index, topic_id(number), [1, 2, 3], [1, 2], leader=1, leader_epoch=0, partition_epoch=0)
 
 
-def test_what_a_group_of_records_makes_of_the_tree() -> None:
+def test_a_group_of_records_is_written_into_the_znode_tree() -> None:
     home = Home()
     home.write(creation(1, 1, ("retention.ms", "5")))
     paths = home.tree.paths()
@@ -116,7 +116,7 @@ def test_quotas_of_every_kind_of_entity_are_read_again(entity: list[tuple[str, s
     assert home.read().image == home.image == replay(EMPTY_IMAGE, [FeatureLevelRecord("metadata.version", 21)])
 
 
-def test_what_has_no_place_in_zookeeper_is_refused() -> None:
+def test_records_that_zookeeper_cannot_hold_are_refused() -> None:
     home = Home()
     for record in (
         ConfigRecord(RESOURCE_GROUP, "g", "consumer.session.timeout.ms", "5"),

@@ -67,7 +67,7 @@ def test_one_goes_on_however_much_it_misses() -> None:
     assert (peers.memory.held, second.is_waiting) == (6, False)
 
 
-def test_who_is_let_go_on_and_sends_nothing_ends() -> None:
+def test_a_connection_that_may_go_on_and_sends_nothing_is_ended() -> None:
     peers = Peers()
     silent, waiting = peers.sends(60, 20), peers.sends(60, 90)
     assert (silent.is_waiting, waiting.is_waiting) == (False, True)
@@ -80,7 +80,7 @@ def test_who_is_let_go_on_and_sends_nothing_ends() -> None:
     assert (waiting.is_waiting, peers.memory.held) == (False, 60)
 
 
-def test_who_goes_on_does_not_end_for_what_the_others_brought_before_they_waited() -> None:
+def test_a_reading_connection_is_not_ended_for_bytes_that_others_received() -> None:
     peers = Peers()
     first, *others = [peers.sends(20, 60) for _ in range(6)]
     first.receive(79, 1)
@@ -91,7 +91,7 @@ def test_who_goes_on_does_not_end_for_what_the_others_brought_before_they_waited
     assert [share.is_waiting for share in others[:2]] == [False, True], "it is the next one's turn"
 
 
-def test_above_twice_the_bound_and_a_frame_who_holds_the_most_ends() -> None:
+def test_above_twice_the_bound_and_a_frame_the_largest_holder_is_ended() -> None:
     """As where many connections bring the first bytes of a frame each, or complete ones that wait for their turn."""
     peers = Peers()
     shares = [peers.sends(10, 60) for _ in range(20)]
@@ -105,7 +105,7 @@ def test_above_twice_the_bound_and_a_frame_who_holds_the_most_ends() -> None:
     assert peers.memory.held == 210, "of one that has ended nothing is counted"
 
 
-def test_what_is_in_work_stops_all_reading_until_half_of_it_is_done() -> None:
+def test_too_much_memory_in_work_stops_all_reading_until_half_of_it_is_done() -> None:
     peers = Peers()
     states: list[bool] = []
     peers.memory.on_full = lambda: states.append(peers.memory.is_full)

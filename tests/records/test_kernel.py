@@ -93,7 +93,7 @@ def test_the_hand_made_record_is_good() -> None:
         ("a record that is shorter than its fields", record(grow=-1)),
     ],
 )
-def test_a_record_that_lies_is_a_decode_error_wanted_or_not(what: str, data: bytes) -> None:
+def test_a_record_with_false_fields_is_a_decode_error_wanted_or_not(what: str, data: bytes) -> None:
     with pytest.raises(DecodeError):
         columns_of(data, 1)
     if "fields" not in what:  # of a record that is not wanted, only its place is looked at

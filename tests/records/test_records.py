@@ -167,7 +167,7 @@ def test_the_hand_made_record_is_good() -> None:
         ("a header key that is not text", varint(10) + START + CONTENT + varint(1) + varint(1) + b"\xff" + varint(-1)),
     ],
 )  # fmt: skip
-def test_a_batch_that_lies_is_a_decode_error(what: str, payload: bytes) -> None:
+def test_a_batch_with_false_fields_is_a_decode_error(what: str, payload: bytes) -> None:
     batch = with_payload(payload, 1)
     with pytest.raises(DecodeError):
         iterate_records(batch)

@@ -79,7 +79,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert [(wanted.partition, wanted.fetch_offset) for _, wanted in plan.partitions()] == [(1, 7), (2, 7)]
 
 
-def test_what_gave_data_moves_to_the_end_of_the_queue() -> None:
+def test_a_partition_that_gave_data_moves_to_the_end_of_the_queue() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
     answer(first, PartitionData(0, high_watermark=5, records=b"data"), PartitionData(1, high_watermark=5, records=b""))
@@ -139,7 +139,7 @@ def test_a_session_may_change_while_an_earlier_answer_is_still_read() -> None:
     assert seen == [0, 1, 2]
 
 
-def test_who_fetches_more_partitions_than_a_session_has_does_so_without_one() -> None:
+def test_a_fetch_of_more_partitions_than_a_session_holds_has_no_session() -> None:
     cache = sessions()
     assert cache.plan(request(0, 0, *range(PARTITIONS_MAX + 1)), uses_topic_ids=False, now_ms=0).session_id == 0
     plan = cache.plan(request(0, 0, *range(PARTITIONS_MAX)), uses_topic_ids=False, now_ms=0)
@@ -175,7 +175,7 @@ def looked_at(plan: FetchPlan) -> list[int]:
     return [wanted.partition for _, wanted in plan.partitions()]
 
 
-def test_of_a_watched_session_only_what_is_due_is_looked_at() -> None:
+def test_only_due_partitions_of_a_watched_session_are_looked_at() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, *range(5)), uses_topic_ids=False, now_ms=0)
     session = first.session
@@ -195,7 +195,7 @@ def test_of_a_watched_session_only_what_is_due_is_looked_at() -> None:
     assert looked_at(cache.plan(request(first.session_id, 3), uses_topic_ids=False, now_ms=0)) == [0, 1, 3, 4, 7]
 
 
-def test_what_becomes_due_while_others_are_looked_at_is_due_the_next_time() -> None:
+def test_a_partition_that_becomes_due_during_a_look_is_due_in_the_next_one() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
     assert first.session is not None

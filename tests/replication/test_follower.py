@@ -133,7 +133,7 @@ def test_a_follower_ends_with_its_leaders_log_and_never_cuts_what_they_share(log
     assert own.records == leader.records
 
 
-def test_what_an_earlier_leader_has_said_moves_nothing() -> None:
+def test_a_high_watermark_of_an_earlier_leader_moves_nothing() -> None:
     committed, log = HighWatermark(2), Log([(7, 0)] * 4)
     follower = Followed(9, 7, committed=committed, backoff_ms=1000)
     follower.end()

@@ -165,7 +165,7 @@ def test_whoever_is_about_to_join_counts_already_and_goes_on_counting_when_the_a
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
-def test_what_was_certainly_not_recorded_is_taken_back(code: ErrorCode) -> None:
+def test_an_isr_change_that_was_certainly_not_recorded_is_taken_back(code: ErrorCode) -> None:
     log = Log(isr=(OWN, F))
     log.fetch(G, 10)
     change = log.change()
@@ -287,7 +287,7 @@ def test_a_follower_at_rest_had_everything_until_its_last_fetch() -> None:
     assert [node for node, _ in log.change().isr] == [OWN], "from then on it was behind"
 
 
-def test_who_stops_fetching_is_a_laggard_at_rest_or_not() -> None:
+def test_a_follower_that_stops_fetching_leaves_the_isr_even_after_a_rest() -> None:
     log = Log()
     rested(log)
     log.look_after(50 * LAG_MS)
@@ -309,13 +309,13 @@ def test_a_fetch_that_names_the_partition_ends_the_rest() -> None:
 
 
 @pytest.mark.parametrize(("node", "end", "start"), [(F, 11, 0), (F, 10, 1), (9, 10, 0)])
-def test_only_who_has_everything_and_said_so_is_at_rest(node: int, end: int, start: int) -> None:
+def test_only_a_follower_known_to_have_everything_is_at_rest(node: int, end: int, start: int) -> None:
     log = Log()
     log.fetch(F, 10)
     assert not log.leader.rest(node, FetchTimes(), end_offset=end, start_offset=start)
 
 
-def test_who_is_not_in_sync_is_never_at_rest() -> None:
+def test_a_follower_out_of_sync_is_never_at_rest() -> None:
     """Its next fetch may let it join."""
     log = Log((OWN, G))
     log.ineligible.add(F)

@@ -26,7 +26,7 @@ def test_waiters_expire_at_their_deadline_in_order() -> None:
     assert purgatory.next_deadline_ms() is None
 
 
-def test_what_is_done_is_passed_over() -> None:
+def test_finished_requests_are_passed_over() -> None:
     purgatory = Purgatory()
     done, waiting = Waiting(), Waiting()
     purgatory.park(done, 100)

@@ -46,7 +46,7 @@ def test_only_what_the_leader_does_not_remember_is_asked_for() -> None:
     assert (made.session_epoch, asked(made), session.has_partitions) == (2, {}, True)
 
 
-def test_what_is_wanted_again_as_it_was_is_not_due() -> None:
+def test_a_partition_wanted_again_at_its_former_offset_is_not_due() -> None:
     session = begun()
     session.want(FIRST, at(11))
     session.want(FIRST, at(10))

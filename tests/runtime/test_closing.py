@@ -41,7 +41,7 @@ def test_a_deleted_file_is_closed_on_another_thread(tmp_path: Path, monkeypatch:
     asyncio.run(body())
 
 
-def test_where_nobody_closes_what_is_left_to_them_it_is_closed_at_once(tmp_path: Path) -> None:
+def test_without_a_running_closer_a_file_is_closed_at_once(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_RDWR)
     (tmp_path / "log").unlink()
     Closer().close(descriptor)

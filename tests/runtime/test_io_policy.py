@@ -36,7 +36,7 @@ def test_by_default_each_size_takes_the_way_that_is_cheapest_for_it(tmp_path: Pa
     }
 
 
-def test_what_is_forced_on_takes_every_byte(tmp_path: Path) -> None:
+def test_a_policy_that_is_forced_on_is_used_for_every_byte(tmp_path: Path) -> None:
     assert counted(tmp_path, "sendfile,offload,cold") == {
         "sent_by_sendfile": ALL,
         "appended_on_the_loop": 0,
@@ -46,7 +46,7 @@ def test_what_is_forced_on_takes_every_byte(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_forced_off_takes_none(tmp_path: Path) -> None:
+def test_a_policy_that_is_forced_off_is_never_used(tmp_path: Path) -> None:
     assert counted(tmp_path, "copy,inline,warm") == {
         "sent_by_sendfile": 0,
         "appended_on_the_loop": ALL,

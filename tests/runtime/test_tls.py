@@ -174,7 +174,7 @@ def test_a_reader_that_pauses_gets_everything_later() -> None:
     run(body)
 
 
-def test_what_has_come_while_the_handler_paused_needs_no_further_packet() -> None:
+def test_data_received_during_a_pause_is_delivered_without_a_further_packet() -> None:
     async def body() -> None:
         pair = Pair()
         address = await pair.listen(TlsServer(SERVER))
@@ -278,7 +278,7 @@ def test_a_client_without_the_certificate_that_is_required_gets_nothing() -> Non
     run(body)
 
 
-def test_a_port_in_the_clear_is_told_from_one_that_ends() -> None:
+def test_a_plain_port_and_a_closing_port_have_different_errors() -> None:
     async def body() -> None:
         pair, loop = Pair(), asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -99,7 +99,7 @@ def compare(image: ClusterImage, rng: random.Random) -> int:
     return count
 
 
-def test_decisions_are_those_of_a_look_at_every_acl() -> None:
+def test_the_authorizer_decides_as_a_search_of_all_acls_does() -> None:
     """Over programs of ACLs that come and go, in groups, with snapshots between them; 100,000 decisions."""
     count = 0
     for seed in range(60):

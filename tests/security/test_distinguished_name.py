@@ -67,7 +67,7 @@ ALICE = certificate(x509.Name([one(NameOID.COMMON_NAME, "alice")]))
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_certificate_is_refused(data: bytes) -> None:
+def test_data_that_is_no_certificate_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         subject_of(data)
 

@@ -129,7 +129,7 @@ def test_what_none_of_the_keys_has_signed_is_refused(token: str) -> None:
         check(token)
 
 
-def test_a_key_that_is_not_there_is_told_apart() -> None:
+def test_an_unknown_key_has_an_error_of_its_own() -> None:
     with pytest.raises(UnknownKeyError):
         check(signed(claims(), {"alg": "RS256", "kid": "new"}))
 

@@ -71,7 +71,7 @@ def test_the_exchange_of_rfc_7677() -> None:
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @given(name=st.text(min_size=1, max_size=20).filter(lambda text: "\0" not in text and text.isprintable()), password=st.text(max_size=9))
 @settings(max_examples=25, deadline=None)
-def test_who_has_the_password_is_let_in_whatever_the_name_is(mechanism: ScramMechanism, name: str, password: str) -> None:
+def test_the_right_password_lets_a_user_of_any_name_in(mechanism: ScramMechanism, name: str, password: str) -> None:
     side = ScramServer(mechanism, {name: credential(mechanism, password)}.get, nonce="S", decoy_key=b"d")
     client = ScramClient(mechanism, name, Secret(password), nonce="C")
     challenge = client.challenge(side.step(client.first()).token)

@@ -28,7 +28,7 @@ def test_the_end_is_read_in_both_forms(year: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_certificate_has_no_end(data: bytes) -> None:
+def test_data_that_is_no_certificate_has_no_end_of_validity(data: bytes) -> None:
     with pytest.raises(DecodeError):
         not_after_ms(data)
     assert ends_ms(data.decode("latin-1")) is None

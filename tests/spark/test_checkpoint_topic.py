@@ -64,7 +64,7 @@ def query(topics: Topics, tmp_path: Path) -> Mirrored:
     return Mirrored(topics, topics.create(), tmp_path / "checkpoint", topic=topics.create())
 
 
-def test_what_was_lost_is_as_it_was_when_the_last_batch_was_committed(query: Mirrored):
+def test_lost_files_are_restored_as_of_the_last_committed_batch(query: Mirrored):
     query.run(0, 2, [b"0", b"1"], begin=0)
     query.write(".hidden.tmp", b"of Spark")
     query.write("offsets/.0.crc", b"of Hadoop")
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_does_not_belong_to_what_was_written_is_not_written_ba
     assert not query.root.exists()
 
 
-def test_neither_a_topic_of_another_kind_nor_a_directory_of_something_else_is_used(query: Mirrored):
+def test_topics_that_are_not_compacted_and_foreign_directories_are_refused(query: Mirrored):
     other = Mirrored(query.topics, query.source, query.root, app="plain")
     query.topics.create(1, "plain-checkpoint")
     with pytest.raises(KafkaError, match=r"cleanup\.policy=delete, and needs compact"):

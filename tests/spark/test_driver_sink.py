@@ -138,7 +138,7 @@ def test_a_process_that_ends_at_any_step_leaves_nothing_behind_but_what_it_commi
     assert len(written) == (4 if place in ("begin", "commit") else 6)
 
 
-def test_of_two_copies_the_earlier_one_stops_and_stays_stopped(topics: Topics):
+def test_the_earlier_of_two_running_copies_of_a_query_stops_for_good(topics: Topics):
     source, target = topics.create(), topics.create()
     earlier, later = Query(topics, source, topic=target), Query(topics, source, topic=target)
     assert earlier.run(0, 1, [b"0"], begin=0) == 1
@@ -219,7 +219,7 @@ def test_many_rows_over_many_partitions_keep_their_order_in_each(topics: Topics)
     assert by_key == {b"%d" % key: list(range(key, 20_000, 50)) for key in range(50)}
 
 
-def test_what_a_batch_is_too_large_for_names_the_ways_out():
+def test_the_error_for_a_batch_that_is_too_large_names_the_remedies():
     def fail():
         raise RuntimeError("Total size of serialized results of 4 tasks (1.2 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)")
 

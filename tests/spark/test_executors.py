@@ -62,7 +62,7 @@ def test_readers_of_topics_on_a_cluster_know_its_cores():
     assert choose(Reader("local[2]"), "ottla").options == {}
 
 
-def test_this_pyspark_has_the_readers_that_are_told():
+def test_the_readers_of_this_pyspark_are_the_patched_ones():
     for owner in READERS:
         assert owner.format.__wrapped__.__qualname__ == f"{owner.__name__}.format"
     assert [is_local(master) for master in ("local", "local[*]", *CLUSTERS)] == [True, True, False, False, False, False]

@@ -32,7 +32,7 @@ def recomputed(flights: Any) -> Any:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_results_are_those_of_pandas(spark, tmp_path: Path):
+def test_spark_and_pandas_find_the_same_results(spark, tmp_path: Path):
     check_results(spark, tmp_path, COUNT)
 
 

@@ -47,7 +47,7 @@ def test_the_end_of_a_batch_is_the_groups_and_says_of_which_query(topics: Topics
     assert note_of("by hand") is None
 
 
-def test_what_waits_is_passed_over_by_what_is_newer(topics: Topics):
+def test_a_newer_commit_replaces_the_waiting_ones(topics: Topics):
     topic = topics.create()
     offsets = GroupOffsets(settings(topics.bootstrap), "newest")
     for number in range(20):

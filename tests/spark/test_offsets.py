@@ -43,7 +43,7 @@ def test_every_partition_has_its_turn_however_much_another_has_waiting(counts, r
     raise AssertionError(f"still waiting: {position} of {small}")
 
 
-def test_what_is_left_over_goes_round():
+def test_records_left_over_by_a_fair_limit_go_to_each_partition_in_turn():
     limit = FairLimit()
     position = {A0: 0, A1: 0, B0: 0}
     given_to = []

@@ -144,7 +144,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name():
     assert "did you mean maxOffsetsPerTrigger?" in refusal({"maxOffsetPerTrigger": "5"}, STREAM)
 
 
-def test_what_sparks_writers_add_of_a_query_is_no_option_of_anybodys():
+def test_options_that_sparks_writers_add_to_a_query_are_accepted():
     own = {"queryname": "totals", "checkpointLocation": "/checkpoints/totals"}
     assert checked(BASE | own, SINK) == BASE | {"checkpointLocation": "/checkpoints/totals"}
     assert checked(BASE | own, STREAM) == BASE
@@ -197,7 +197,7 @@ def test_security_options_that_do_not_go_together_are_refused_by_name_and_withou
     assert "marked-secret" not in message
 
 
-def test_who_shows_another_password_has_another_link_and_wrong_stores_are_refused_by_name():
+def test_another_password_makes_another_link_and_unreadable_stores_are_refused_by_name():
     first = checked(BASE | SASL, SINK)
     assert link_for(first) is link_for(dict(first))
     assert link_for(first) is not link_for(first | {"kafka.sasl.plain.password": "another"})

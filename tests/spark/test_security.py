@@ -109,7 +109,7 @@ def test_batches_and_streams_connect_as_their_options_say_and_show_no_password(s
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_pipeline_and_a_view_have_the_options_of_who_runs_them(spark, guarded: Guarded, tmp_path: Path) -> None:
+def test_a_pipeline_and_a_view_use_the_client_options_of_their_runner(spark, guarded: Guarded, tmp_path: Path) -> None:
     client = guarded.options
     bootstrap = client.pop("kafka.bootstrap.servers")
     said: list[str] = []

@@ -32,7 +32,7 @@ def test_what_a_marker_decides_that_is_not_committed_is_not_compacted(committed_
     assert request.end_offset == wanted
 
 
-def test_nor_is_what_an_open_transaction_has() -> None:
+def test_records_of_an_open_transaction_are_not_compacted() -> None:
     log = open_log(InstantDisk())
     for view in (batch(b"before"), batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True), batch(b"plain")):
         stage(log, view, from_client=False)

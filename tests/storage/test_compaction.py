@@ -42,7 +42,7 @@ def writes(count: int, *, keys: int = 5) -> list[Operation]:
     return [("plain", ([(number % keys, number % 7 == 6)], number % 5)) for number in range(count)]
 
 
-def test_a_transaction_is_aborted_no_more_when_its_marker_is_gone() -> None:
+def test_a_transaction_is_not_listed_as_aborted_once_its_marker_is_gone() -> None:
     """Else a reader that is told of it would wait for its end, and drop all that its producer writes later."""
     operations: list[Operation] = [("transactional", ([(0, False)], 2)), ("end", (False, 2))]
     operations += [("transactional", ([(1, False)], 2)), ("end", (True, 2))]

@@ -72,7 +72,7 @@ def test_each_batch_that_a_broker_writes_for_a_producer_is_written(how: str) -> 
 
 
 @every_way
-def test_nor_is_it_written_under_an_epoch_that_has_ended(how: str) -> None:
+def test_broker_written_batches_of_an_ended_epoch_are_refused(how: str) -> None:
     flushed = Flushed(how)
     stage(flushed.log, data(epoch=5), from_client=False)
     assert refusal(flushed.step(), data(epoch=4), from_client=False) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -122,7 +122,7 @@ def test_a_process_that_is_killed_before_it_knows_its_epoch_is_remembered() -> N
     assert open_folder(disk).predecessors == Predecessors(-1, (SECOND,))
 
 
-def test_several_directories_have_everything_of_those_whom_all_of_them_name() -> None:
+def test_a_broker_with_several_directories_has_the_predecessors_that_all_of_them_name() -> None:
     """A process is killed while it marks one after the other."""
     before, asked, knew = Predecessors(17, (FIRST,)), Predecessors(17, (FIRST, SECOND)), Predecessors(20, (SECOND,))
     assert Predecessors.of_all([before, asked]) == before

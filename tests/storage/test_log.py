@@ -574,7 +574,7 @@ def test_retention_of_records_without_times_goes_by_when_the_file_was_written() 
     assert run(again.retained_from(1600)) == 2
 
 
-def test_a_directory_without_room_is_not_written_by_partitions_until_somebody_has_found_room() -> None:
+def test_partitions_do_not_write_to_a_full_directory_until_room_was_found() -> None:
     """Its reserve is for the metadata log, which a partition would fill at once."""
     disk = InstantDisk()
     log = open_log(disk)

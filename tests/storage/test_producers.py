@@ -254,7 +254,7 @@ def test_the_batch_right_after_a_snapshot_counts_after_a_crash() -> None:
 
 
 @pytest.mark.parametrize("why", ["no room", "another epoch"])
-def test_what_was_sent_after_a_batch_that_was_not_written_is_refused_as_that_was(why: str) -> None:
+def test_batches_after_an_unwritten_batch_are_refused_with_its_code(why: str) -> None:
     """Not as out of order: librdkafka would take the records for lost, and send all that is on its way again under a new epoch."""
     disk = InstantDisk()
     log = open_log(disk)

@@ -99,7 +99,7 @@ def test_what_compaction_has_left_is_taken_as_it_is() -> None:
     assert [record.offset for record in records_of(follower)] == [5, 6, 40, 90]
 
 
-def test_what_lies_after_a_gap_is_not_taken_where_none_is_believed() -> None:
+def test_batches_after_an_unexpected_gap_are_not_appended() -> None:
     """An answer whose file was cut and written again while it left would make a hole, for ever, in a replica that is in sync."""
     follower = open_log(InstantDisk())
     first, after = bytes(at(0, 2)), bytes(at(5, 2))

@@ -41,7 +41,7 @@ def test_what_is_not_committed_is_not_too_old() -> None:
         assert run(log.retained_from(100_000)) >= 4
 
 
-def test_what_is_kept_of_a_logs_start_is_what_the_disk_says() -> None:
+def test_the_durable_start_offset_of_a_log_is_the_one_on_disk() -> None:
     """Deleting moves the start in memory; a checkpoint, segments that are removed durably, and a new beginning are kept."""
     disk, size = InstantDisk(), len(batch())
     log = open_log(disk, segment_bytes=size)

@@ -172,7 +172,7 @@ def test_a_copy_in_another_directory_has_them() -> None:
     assert found.aborted.between(0, log.segments[-1].base_offset) == before
 
 
-def test_a_reader_is_told_of_those_that_reach_into_what_it_reads_and_of_no_others() -> None:
+def test_only_transactions_that_overlap_the_range_read_are_found() -> None:
     first, second = Transaction(1, 10, 19, 5), Transaction(2, 5, 29, 30)
     third, fourth = Transaction(3, 40, 49, 35), Transaction(4, 35, 59, 60)
     index = TransactionIndex([first, second, third, fourth])
@@ -194,7 +194,7 @@ class Counted(int):
 
 @pytest.mark.parametrize("looked_at", [transaction_index.LOOKED_AT, 4])
 @pytest.mark.parametrize("seed", range(5))
-def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int, looked_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_found_by_the_index_do_not_depend_on_its_history(seed: int, looked_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_index, "LOOKED_AT", looked_at)
     rng, index, entries = random.Random(seed), TransactionIndex(), list[Transaction]()
     for _ in range(400):
@@ -225,7 +225,7 @@ def test_who_is_told_does_not_depend_on_what_the_index_went_through(seed: int, l
         assert len(index) == len(entries)
 
 
-def test_those_that_ended_within_a_long_transaction_are_not_looked_at() -> None:
+def test_transactions_that_ended_within_a_long_one_are_not_looked_at() -> None:
     """A fetch took milliseconds of the loop where 100,000 had ended."""
     short = [Transaction(1, 10 * number, 10 * number + 5, 0) for number in range(1, 50_000)]
     long = Transaction(2, 3, 10 * 50_000, 10 * 50_000)
@@ -251,7 +251,7 @@ def test_nothing_is_stable_before_the_marker_is_committed() -> None:
     assert (stable(3), stable(4)) == (1, 4)
 
 
-def test_what_is_stable_is_known_however_many_have_ended() -> None:
+def test_the_last_stable_offset_is_known_however_many_transactions_have_ended() -> None:
     """The high watermark may be thousands of transactions behind, and nobody ask a follower."""
     producers, rng = ProducerStates(), random.Random(1)
     ended = [Transaction(1, rng.randrange(max(0, offset - 40), offset), offset, 0) for offset in range(1, 5000)]

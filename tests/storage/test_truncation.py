@@ -117,7 +117,7 @@ def cost(monkeypatch: pytest.MonkeyPatch, batches: int, *, is_durable: bool) -> 
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
-def test_cutting_a_batch_costs_the_same_whatever_lies_before_it(monkeypatch: pytest.MonkeyPatch, is_durable: bool) -> None:
+def test_cutting_a_batch_costs_the_same_in_a_short_and_a_long_log(monkeypatch: pytest.MonkeyPatch, is_durable: bool) -> None:
     with monkeypatch.context() as patch:
         few = cost(patch, 100, is_durable=is_durable)
     with monkeypatch.context() as patch:

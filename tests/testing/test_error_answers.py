@@ -56,7 +56,7 @@ def test_only_what_the_answer_has_is_taken_from_the_request() -> None:
     assert [topic.name for topic in refused(commit, 8).topics] == ["t"]
 
 
-def test_of_a_fetch_and_of_metadata_the_code_is_of_what_was_asked_for() -> None:
+def test_a_code_placed_in_a_fetch_or_metadata_answer_belongs_to_the_partition_or_topic() -> None:
     found = fetch.FetchResponse(responses=[fetch.FetchableTopicResponse("t", partitions=[fetch.PartitionData(records=b"abc")])])
     assert place(found, 12, CODE)
     assert (found.error_code, found.responses[0].partitions[0].error_code, found.responses[0].partitions[0].records) == (0, CODE, None)

@@ -154,7 +154,7 @@ def test_it_is_written_as_check_history_reads_it(served: ThreadNodes, topic: str
     assert list(read_history((tmp_path / "history.jsonl").open("rb"))) == history.operations
 
 
-def test_what_is_no_client_and_no_anomaly_is_refused() -> None:
+def test_watching_a_non_client_and_allowing_an_unknown_anomaly_are_refused() -> None:
     with pytest.raises(TypeError, match="str is neither a producer nor a consumer"):
         History().watch("x")
     with pytest.raises(ValueError, match="'lost' is no kind of anomaly"):

@@ -96,7 +96,7 @@ def p99(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]
 
 
-def test_a_flood_of_those_who_never_say_who_they_are_keeps_nobody_out_and_takes_little_memory(tmp_path: Path) -> None:
+def test_a_flood_of_unauthenticated_connections_keeps_nobody_out_and_takes_little_memory(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(3 * HALF_OPEN + 1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     authority = Authority(tmp_path / "certificates")
     tls, plain = lasting_ports(2)

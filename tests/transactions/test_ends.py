@@ -100,7 +100,7 @@ def test_a_marker_is_asked_for_until_it_is_written(code: ErrorCode) -> None:
     assert runner.status() == TransactionState.COMPLETE_COMMIT
 
 
-def test_what_nobody_foresaw_is_asked_for_again_and_reported() -> None:
+def test_a_marker_refused_with_an_unforeseen_code_is_asked_for_again_and_reported() -> None:
     runner, producer_id = opened("t-0")
     runner.end(producer_id, 0, is_commit=True)
     runner.answer(runner.due_markers[0], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -174,7 +174,7 @@ def test_what_was_decided_stays_so_when_the_coordinator_is_lost(is_commit: bool,
     assert runner.status() == (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
 
 
-def test_what_waits_is_decided_in_the_turn_in_which_the_transaction_is_complete() -> None:
+def test_a_waiting_request_is_decided_in_the_turn_that_completes_the_transaction() -> None:
     """The end of one and the beginning of the next are two records of one moment, in their order."""
     runner, producer_id = opened("t-0")
     runner.end(producer_id, 0, is_commit=True)

@@ -216,7 +216,7 @@ def test_a_producer_whose_transactional_id_has_expired_goes_on_under_a_new_produ
     assert runner.init(77, 4) == InitResult(FENCED)
 
 
-def test_what_kafkas_coordinator_has_recorded_of_an_exhausted_id_is_enough_to_repeat_the_answer() -> None:
+def test_kafkas_record_of_an_exhausted_producer_id_is_enough_to_repeat_the_answer() -> None:
     """It does not record which epoch the client had; that was the last one, or nobody's."""
     runner = Runner()
     producer_id, epoch = runner.brought_to(32_766)
@@ -246,7 +246,7 @@ def rewrite(runner: Runner, value: TransactionLogValue) -> None:
         (ID, 900_001, -1, -1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_what_cannot_be_is_refused(name: str, timeout_ms: int, producer_id: int, epoch: int, code: ErrorCode) -> None:
+def test_impossible_arguments_of_init_are_refused(name: str, timeout_ms: int, producer_id: int, epoch: int, code: ErrorCode) -> None:
     runner = Runner()
     assert runner.init(producer_id, epoch, name=name, timeout_ms=timeout_ms) == InitResult(code)
     assert runner.log == []

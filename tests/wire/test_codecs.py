@@ -126,6 +126,6 @@ def test_a_message_of_many_elements_is_worked_off_in_steps_however_they_are_nest
     assert b"".join(pieces) == encode(response, 4)
 
 
-def test_as_many_elements_as_are_worked_off_at_once_need_no_steps() -> None:
+def test_a_request_with_few_elements_is_decoded_without_steps() -> None:
     request = OffsetCommitRequest(topics=[OffsetCommitRequestTopic() for _ in range(ELEMENTS_AT_ONCE)])
     assert decode_from(OffsetCommitRequest, 8, encode(request, 8), 0, Form.FEW)[0] == request

@@ -57,7 +57,7 @@ def test_a_clients_request_is_read_and_written_to_the_byte(
 
 
 @pytest.mark.parametrize(("_client", "key", "version", "_request", "response_frame"), EXCHANGES, ids=NAMES)
-def test_what_it_was_answered_is_read_and_written_to_the_byte(
+def test_recorded_answers_are_decoded_and_encoded_again_byte_for_byte(
     _client: str, key: int, version: int, _request: bytes, response_frame: bytes
 ) -> None:
     api = APIS[key]
