@@ -39,15 +39,22 @@ from ottla.transactions.commands import (
 from ottla.transactions.effects import TakeProducerId
 from ottla.transactions.ends import Ended, MarkersAnswered, Superseded
 from ottla.transactions.records import fits_record
-from ottla.transactions.settings import TransactionSettings
 from ottla.transactions.table import TABLE, Do, row_of
 from ottla.transactions.transaction import NO_PRODUCER_ID, NOBODY, Transaction, TransactionState
 from ottla.types import NO_EPOCH, TopicPartition
 
-__all__ = ["TransactionCoordinator", "TransactionSettings"]
-
 NOTHING: Final = Decision()
 FOREVER_MS: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """The broker's settings of transactions; the defaults are Kafka's."""
+
+    timeout_ms_max: int = 900_000
+    timeout_check_interval_ms: int = 10_000
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    expiration_check_interval_ms: int = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.machine import StoredRecord
 from ottla.ports import World
-from ottla.transactions.coordinator import TransactionCoordinator
+from ottla.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.transactions.effects import ReportMarker, TakeProducerId, WriteMarkers
 from ottla.transactions.records import decode_record, encode_record
-from ottla.transactions.settings import TransactionSettings
 from ottla.types import TRANSACTION_STATE_TOPIC
 
 log = get_logger(__name__)

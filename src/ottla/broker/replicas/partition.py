@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.replicas.leader_epochs import check_known_epoch
 from ottla.broker.replicas.replica_role import ReplicaRole, Role
 from ottla.broker.replicas.replication import CommitWaiter, Replication, until_committed
 from ottla.broker.replicas.unread import Unread
@@ -337,3 +336,12 @@ class Partition:
         """Returns NOT_LEADER_OR_FOLLOWER, with the reason."""
         text = f"this broker does not lead {self.topic}-{self.index} in leader epoch {self.leader_epoch}"
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+
+
+def check_known_epoch(partition: TopicPartition, own: int, known: int) -> None:
+    """Raises FENCED_LEADER_EPOCH for an earlier epoch of a client, UNKNOWN_LEADER_EPOCH for a later one, and nothing below 0."""
+    if known < 0 or known == own:
+        return
+    if known < own:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition} is at leader epoch {own}, not {known}")
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition} is at leader epoch {own}, not yet {known}")
