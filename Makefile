@@ -100,7 +100,7 @@ bench: setup
 
 bench-client: setup
 	$(call need,bench/client.py)
-	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.client $(ARGS)
+	$(VENV)/bin/python -m bench.client $(ARGS)
 
 bench-security: setup
 	$(call need,bench/security.py)

@@ -45,7 +45,7 @@ NOUN = re.compile(
     r"Versions|Views|Voters|Waiters)\b"
 )
 """Nouns that look like verbs in the third person."""
-WITHOUT_VERB_MAX = 418
+WITHOUT_VERB_MAX = 417
 """How many functions of src/ may still begin otherwise: lower the number where you have lowered the count."""
 
 

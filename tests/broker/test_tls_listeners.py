@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -183,6 +184,7 @@ STORES: Final = {"listeners": "SSL://127.0.0.1:0"}
         ),
         ({"ssl.keystore.location": "{store}", "ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "cannot be chosen from"),
         ({"ssl.keystore.location": "{crossed}"}, "the private key is not that of the certificate"),
+        ({"ssl.keystore.location": "{short}"}, "shorter than this system's OpenSSL accepts"),
         ({"ssl.keystore.location": "{encrypted}"}, "has an encrypted key: set ssl.key.password"),
         ({"ssl.keystore.location": "{encrypted}", "ssl.key.password": "hush"}, "or the key's password is wrong"),
         ({"ssl.keystore.location": "{store}", "ssl.principal.mapping.rules": "RULE:("}, "ssl.principal.mapping.rules"),
@@ -196,11 +198,12 @@ STORES: Final = {"listeners": "SSL://127.0.0.1:0"}
 def test_what_a_listener_cannot_do_is_refused(tmp_path: Path, given: dict[str, str], says: str) -> None:
     authority = Authority(tmp_path / "certificates")
     server, other = authority.issue("broker"), authority.issue("other")
-    places = {name: tmp_path / name for name in ("jks", "p12", "empty", "crossed", "encrypted")}
+    places = {name: tmp_path / name for name in ("jks", "p12", "empty", "crossed", "encrypted", "short")}
     places["jks"].write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     places["p12"].write_bytes(b"\x30\x82\x04\x00")
     places["empty"].write_text("nothing")
     places["crossed"].write_text(other.key + server.chain)
+    places["short"].write_text(short_key())
     places["encrypted"].write_text(encrypted(server.key, "right") + server.chain)
     named = {name: str(path) for name, path in places.items()} | {"trust": str(authority.trust), "store": str(server.store)}
 
@@ -216,6 +219,18 @@ def test_what_a_listener_cannot_do_is_refused(tmp_path: Path, given: dict[str, s
 
     asyncio.run(start())
     assert not (tmp_path / "data").exists()
+
+
+def short_key() -> str:
+    """A key of 1,024 bits, and its certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key, name, now = generate_private_key(65537, 1024), x509.Name([]), datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1)).sign(key, hashes.SHA256())
+    return (key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + made.public_bytes(Encoding.PEM)).decode()
 
 
 def encrypted(key: str, password: str) -> str:

@@ -1,5 +1,7 @@
 """Batches of one partition on their way, as the sender moves them."""
 
+from itertools import repeat
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -110,8 +112,8 @@ def test_rows_that_are_added_together_are_the_records_that_each_would_be(rows: l
         while start < len(rows):
             end = min(len(rows), start + at_once)
             batch, size, reached = queue.extend(
-                keys, values, future, start=start, end=end, size_bytes_max=longest, timestamp_ms=7, batch_bytes_max=size_max, now_ms=0,
-                delivery_timeout_ms=1_000,
+                keys, values, repeat(future), start=start, end=end, size_bytes_max=longest, timestamp_ms=7, batch_bytes_max=size_max,
+                now_ms=0, delivery_timeout_ms=1_000,
             )  # fmt: skip
             assert start < reached <= end
             assert size > 0

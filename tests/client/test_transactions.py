@@ -373,7 +373,7 @@ def test_a_record_that_is_refused_after_its_send_returned_fails_the_transaction(
         producer = world.producer
         await producer.begin_transaction()
         refused = SentRecord(loop=asyncio.get_running_loop())
-        producer._refuse(producer._prepare("t", b"x", None, 0, (), None), refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
+        producer._refuse("t", 0, refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
         with pytest.raises(TransactionAbortableError, match="no room"):
             await producer.commit_transaction()
         await producer.abort_transaction()

@@ -10,6 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 import pytest
+from tests.cluster.access import Access
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.foreign_clients.wire import RawClient
 
@@ -38,6 +39,11 @@ class NodeProcesses:
     @property
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def access(self) -> Access:
+        """How its clients get in."""
+        return Access(self.bootstrap)
 
     def __enter__(self) -> Self:
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aiokafka import AIOKafkaProducer
+from tests.cluster.access import Access
 from tests.cluster.power import PoweredCluster
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicas import assert_replicas_are_equal, create, leaders, wait_for_in_sync
@@ -81,22 +82,23 @@ def by_producer(sent: Counter[str]) -> str:
 class AiokafkaProducer(HistoryThread):
     """aiokafka, idempotent, acks=all."""
 
-    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+    def __init__(self, history: History, name: str, access: Access) -> None:
         super().__init__(history)
         self._name = name
-        self._servers = bootstrap
+        self._access = access
 
     def run(self) -> None:
         asyncio.run(self._produce())
 
     async def _produce(self) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._servers,
+            bootstrap_servers=self._access.bootstrap,
             enable_idempotence=True,
             acks="all",
             linger_ms=1,
             retry_backoff_ms=20,
             request_timeout_ms=120_000,
+            **self._access.aiokafka(),
         )
         await producer.start()
         open_sends: deque[tuple[int, asyncio.Future]] = deque()
@@ -129,14 +131,14 @@ class AiokafkaProducer(HistoryThread):
 class Reader(HistoryThread):
     """Our own consumer, without a group, at the end of the log: what it has seen must be there for ever, and each offset comes once."""
 
-    def __init__(self, history: History, bootstrap: str) -> None:
+    def __init__(self, history: History, access: Access) -> None:
         super().__init__(history)
-        self._servers = bootstrap
+        self._access = access
         self.seen: dict[Place, bytes | None] = {}
 
     def run(self) -> None:
         expected: Counter[int] = Counter()
-        with Consumer(self._servers) as consumer:
+        with Consumer(self._access.bootstrap, **self._access.own()) as consumer:
             consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITION_COUNT)])
             consumer.seek_to_beginning()
             while not self.stopping.is_set():
@@ -150,10 +152,11 @@ class Reader(HistoryThread):
 class JavaProducer(HistoryThread):
     """Kafka's Java client, with its defaults: idempotent, acks=all. ``command`` runs interop.Client."""
 
-    def __init__(self, history: History, name: str, bootstrap: str, command: Sequence[str]) -> None:
+    def __init__(self, history: History, name: str, access: Access, command: Sequence[str]) -> None:
         super().__init__(history)
         self._name = name
-        self._command = [*command, "stream", bootstrap, TOPIC]
+        java, *arguments = command
+        self._command = [java, *access.java(), *arguments, "stream", access.bootstrap, TOPIC]
         self._open_count = 0
         self._is_settled = threading.Condition()
         self._process: subprocess.Popen[bytes] | None = None
@@ -214,7 +217,7 @@ def run(
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
-        with working(history, cluster.bootstrap, java) as (producers, members, reader):
+        with working(history, cluster.access, java) as (producers, members, reader):
             for round_number, kind in enumerate(islice(cycle(kinds), kill_count)):
                 wait_for_load(history)
                 if kind not in KINDS:
@@ -224,7 +227,7 @@ def run(
                     continue
                 if round_number % 4 == 3:
                     wait_for_group(history, members[-1])
-                    members.append(Member(history, cluster.bootstrap))
+                    members.append(Member(history, cluster.access.bootstrap, cluster.access.librdkafka()))
                     members[-1].start()  # so the group is in motion
                 victim = _victim(cluster, admin, kind)
                 history.allow(SENT_PER_ROUND)
@@ -258,7 +261,7 @@ def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
-        with working(history, cluster.bootstrap, java, librdkafka_outstanding_max=1) as (producers, _, reader):
+        with working(history, cluster.access, java, librdkafka_outstanding_max=1) as (producers, _, reader):
             for _ in range(cut_count):
                 wait_for_load(history)
                 history.allow(SENT_PER_ROUND)
@@ -295,15 +298,16 @@ def judge(cluster: Any, admin: Admin, history: History, reader: Reader, log: dic
 
 @contextmanager
 def working(
-    history: History, bootstrap: str, java: Sequence[str] = (), *, librdkafka_outstanding_max: int = OUTSTANDING_MAX
+    history: History, access: Access, java: Sequence[str] = (), *, librdkafka_outstanding_max: int = OUTSTANDING_MAX
 ) -> Iterator[tuple[list[HistoryThread], list[Member], Reader]]:
+    bootstrap, security = access.bootstrap, access.librdkafka()
     producers: list[HistoryThread] = [
-        ConfluentProducer(history, "confluent", bootstrap, outstanding_max=librdkafka_outstanding_max),
-        AiokafkaProducer(history, "aiokafka", bootstrap),
-        OwnProducer(history, "own", bootstrap),
-        *([JavaProducer(history, "java", bootstrap, java)] if java else []),
+        ConfluentProducer(history, "confluent", bootstrap, outstanding_max=librdkafka_outstanding_max, security=security),
+        AiokafkaProducer(history, "aiokafka", access),
+        OwnProducer(history, "own", bootstrap, access.own()),
+        *([JavaProducer(history, "java", access, java)] if java else []),
     ]
-    members, reader = [Member(history, bootstrap), Member(history, bootstrap)], Reader(history, bootstrap)
+    members, reader = [Member(history, bootstrap, security) for _ in range(2)], Reader(history, access)
     for worker in [*producers, *members, reader]:
         worker.start()
     try:

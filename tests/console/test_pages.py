@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ottla import aio
 from ottla.aio import Admin
 from ottla.client.admin import PartitionDescription
+from ottla.console import app
 from ottla.console.app import COOKIE, ConsoleApp
-from ottla.console.pages import Pages
+from ottla.console.pages import Pages, Values
 from ottla.console.probe import TOPIC, Probe
 from ottla.console.processes import Processes
 from ottla.console.reading import Lag, worst_lags
@@ -77,12 +79,17 @@ def play(bootstrap: str, body: Callable[[Ask], Awaitable[None]]) -> None:
                     "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 8080), "client": ("127.0.0.1", 1), "root_path": "",
                 }  # fmt: skip
                 sent: list[Any] = []
+                has_seen = asyncio.Event()
 
                 async def receive() -> dict[str, Any]:
-                    return {"type": "http.request", "body": b"", "more_body": False}
+                    """A browser that leaves as soon as it has seen something."""
+                    await has_seen.wait()
+                    return {"type": "http.disconnect"}
 
                 async def send(message: Any) -> None:
                     sent.append(message)
+                    if message.get("body"):
+                        has_seen.set()
 
                 await app.starlette(scope, receive, send)
                 found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -158,6 +165,53 @@ def test_what_the_pages_say(bootstrap: str) -> None:
         assert (read["committed"], read["end"], read["lag"]) == (2, 3, 1)
         [directory] = (await values("/brokers"))["directories"]
         assert directory["replicas"] >= 2
+
+    play(bootstrap, body)
+
+
+def test_a_page_is_sent_again_when_its_lag_has_moved(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "LIVE_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with Admin(bootstrap) as admin, aio.Producer(bootstrap) as producer:
+            assert await admin.create_topics([NewTopic("moving", 1)]) == {"moving": None}
+            first = TopicPartition("moving", 0)
+            await admin.set_offsets("reader", {first: 0})
+            pages = Pages(bootstrap, {}, admin, Watcher(admin, Processes(None).states), Probe(bootstrap, {}), can_kill=False)
+            console = ConsoleApp(pages, Processes(None), TOKEN)
+            events: asyncio.Queue[str] = asyncio.Queue()
+            asked: list[Values] = []
+
+            async def values() -> Values:
+                asked.append(await pages.group("reader"))
+                return asked[-1]
+
+            async def collect() -> None:
+                async for event in console._moves(await values(), values, lambda found: f"lag {found['partitions'][0]['lag']}"):
+                    events.put_nowait(event)
+
+            async with asyncio.timeout(SECONDS_MAX):
+                collecting = asyncio.create_task(collect())
+                assert await events.get() == 'data: "lag 0"\n\n'
+                while len(asked) < 5:
+                    await asyncio.sleep(0)
+                await producer.send_and_wait("moving", b"1")
+                assert await events.get() == 'data: "lag 1"\n\n', "looks that found the same were no events"
+                console.close()
+                await collecting
+                assert events.empty()
+
+    asyncio.run(main())
+
+
+def test_a_browser_that_follows_a_page_gets_it_as_an_event(bootstrap: str) -> None:
+    async def body(ask: Ask) -> None:
+        for path in ("/groups/billing", "/topics", "/topics/orders/messages?count=1"):
+            page = await ask(path)
+            event = await ask(path, accept="text/event-stream")
+            assert event.headers["content-type"].startswith("text/event-stream")
+            assert event.body == f"data: {json.dumps(page.body)}\n\n"
+        assert (await ask("/topics/nope", accept="text/event-stream")).status == 404
 
     play(bootstrap, body)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -37,6 +38,8 @@ QUIET = {
     "metadata.recovery.strategy": "none",
 }
 PAUSE_SECONDS = 0.01
+Settings = Mapping[str, Any]
+PLAIN_TEXT: Settings = MappingProxyType({})
 SESSION_TIMEOUT_MS = 2_000  # a member whose answer was lost with the broker is a ghost for so long
 
 
@@ -149,13 +152,14 @@ def key_and_value(producer: str, number: int) -> tuple[bytes, bytes]:
 class ConfluentProducer(HistoryThread):
     """librdkafka, idempotent, acks=all."""
 
-    def __init__(self, history: History, name: str, bootstrap: str, *, outstanding_max: int = OUTSTANDING_MAX) -> None:
+    def __init__(
+        self, history: History, name: str, bootstrap: str, *, outstanding_max: int = OUTSTANDING_MAX, security: Settings = PLAIN_TEXT
+    ) -> None:
         super().__init__(history)
         self._name = name
         self._outstanding_max = outstanding_max
-        self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 1} | QUIET
-        )
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 1}
+        self._producer = confluent_kafka.Producer({**settings, **QUIET, **security})
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -183,14 +187,15 @@ class ConfluentProducer(HistoryThread):
 class OwnProducer(HistoryThread):
     """ottla's client, with its defaults: idempotent, acks=all."""
 
-    def __init__(self, history: History, name: str, bootstrap: str) -> None:
+    def __init__(self, history: History, name: str, bootstrap: str, security: Settings = PLAIN_TEXT) -> None:
         super().__init__(history)
         self._name = name
         self._bootstrap = bootstrap
+        self._security = security
 
     def run(self) -> None:
         open_sends: deque[tuple[int, Future[sync.RecordMetadata]]] = deque()
-        with sync.Producer(self._bootstrap) as producer:
+        with sync.Producer(self._bootstrap, **self._security) as producer:
             while not self.stopping.is_set():
                 number = self.history.take_number(self._name)
                 if number is not None:
@@ -212,7 +217,7 @@ _member_numbers = itertools.count(1)
 class Member(HistoryThread):
     """librdkafka in the group. It commits what it has handled, and stops without a last commit."""
 
-    def __init__(self, history: History, bootstrap: str) -> None:
+    def __init__(self, history: History, bootstrap: str, security: Settings = PLAIN_TEXT) -> None:
         super().__init__(history)
         self._name = f"member-{next(_member_numbers)}"
         self._consumer = confluent_kafka.Consumer(
@@ -224,8 +229,9 @@ class Member(HistoryThread):
                 "heartbeat.interval.ms": 100,
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "fetch.wait.max.ms": 50,
+                **QUIET,
+                **security,
             }
-            | QUIET
         )
         self._next: dict[int, int] = {}  # partition -> the offset after the last record handled; none before the first one
         self.has_read = False

@@ -19,7 +19,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from tests.interop.tools import program, run
 
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 
 ROOT = Path(__file__).parents[2]
 WAIT_MS_MAX = 60_000
@@ -116,6 +116,13 @@ def test_a_node_is_killed_and_started_by_its_buttons(console: tuple[str, str], p
     with Producer(bootstrap) as producer:
         producer.send("orders", b"another needle").result(30)
     expect(page.locator("table.messages tbody tr")).to_have_count(2)
+    with Admin(bootstrap) as admin:
+        admin.set_offsets("billing", {TopicPartition("orders", 0): 1})
+        page.get_by_role("link", name="Groups", exact=True).click()
+        page.get_by_role("link", name="billing").click()
+        expect(page.locator("#rows tr td").last).to_have_text("2")
+        admin.set_offsets("billing", {TopicPartition("orders", 0): 3})
+        expect(page.locator("#rows tr td").last).to_have_text("0")
     for name in ("Groups", "Brokers", "Cluster"):
         page.get_by_role("link", name=name, exact=True).click()
     expect(page.locator("#nodes button")).to_have_count(3)

@@ -73,7 +73,7 @@ def test_fifty_schedules_of_cut_links_lose_and_double_nothing_and_kill_nobody(tm
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
-        with working(history, cluster.bootstrap, java_client) as (producers, members, reader):
+        with working(history, cluster.access, java_client) as (producers, members, reader):
             wait_for_load(history)
             for member in members:
                 wait_for_group(history, member)

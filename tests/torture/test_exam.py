@@ -154,7 +154,7 @@ def test_what_was_acknowledged_is_there_once_and_in_order_whatever_befalls_the_n
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
         troubles, allowing = Troubles(cluster, admin, random), Allowing(history)
-        with working(history, cluster.bootstrap, java_client) as (producers, members, reader):
+        with working(history, cluster.access, java_client) as (producers, members, reader):
             allowing.start()
             goes_on(history)
             for member in members:

@@ -21,6 +21,7 @@ from tests.beside import beside
 from tests.broker.certificates import Authority
 from tests.broker.sasl import JAAS
 from tests.cli.cluster_command import ottla
+from tests.cluster.access import Access
 from tests.cluster.processes import ClusterProcesses
 from tests.cluster.replicated_killing import HISTORY, run
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
@@ -31,6 +32,7 @@ from ottla.sync import Admin, NewTopic, Producer
 KILL_COUNT: Final = int(os.environ.get("OTTLA_KILLS", "60"))
 SECONDS: Final = int(os.environ.get("OTTLA_SECONDS", "60"))
 SESSION_MS: Final = 10_000
+USER, PASSWORD = "alice", "alice-secret"
 HALF_OPEN: Final = 2_000
 NEW_PER_SECOND: Final = 500
 RSS_MORE_MAX: Final = 128 << 20
@@ -39,36 +41,44 @@ VERSIONS: Final = bytes.fromhex("0000000e0012000000000001000474657374")
 
 
 class SecuredReplicas(ClusterProcesses):
-    """Clients come in plain text; nodes reach each other over SASL_SSL, and their sessions end."""
+    """Clients and nodes come over SASL_SSL, and their sessions end. Who only looks comes in plain text."""
 
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         authority = Authority(folder / "certificates")
         self._stores = {node: str(authority.issue(f"node-{node}").store) for node in range(1, count + 1)}
-        self._internal = lasting_ports(3 * count + 1)[-count:]
+        self._trust = authority.trust
+        ports = lasting_ports(4 * count + 1)
+        self._internal, self._guarded = ports[2 * count + 1 : 3 * count + 1], ports[3 * count + 1 :]
         login = JAAS.replace("admin", "node")
         secured = {
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,GUARDED:SASL_SSL,CONTROLLER:SASL_SSL",
             "inter.broker.listener.name": "INTERNAL",
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "sasl.mechanism.controller.protocol": "PLAIN",
             "listener.name.internal.plain.sasl.jaas.config": login,
             "listener.name.controller.plain.sasl.jaas.config": login,
+            "listener.name.guarded.plain.sasl.jaas.config": JAAS,
             "connections.max.reauth.ms": str(SESSION_MS),
             "ssl.truststore.location": str(authority.trust),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:node;User:ANONYMOUS",
+            "super.users": f"User:node;User:ANONYMOUS;User:{USER}",
         }
         super().__init__(folder, count, **secured | properties)
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
-        properties["listeners"] += f",INTERNAL://127.0.0.1:{self._internal[node - 1]}"
+        properties["listeners"] += f",INTERNAL://127.0.0.1:{self._internal[node - 1]},GUARDED://127.0.0.1:{self._guarded[node - 1]}"
         return super()._node(node, port, **properties | {"ssl.keystore.location": self._stores[node]})
 
+    @property
+    def access(self) -> Access:
+        return Access(",".join(f"127.0.0.1:{port}" for port in self._guarded), USER, PASSWORD, self._trust)
 
-def test_kills_of_secured_nodes_whose_sessions_end_lose_and_double_nothing(tmp_path: Path) -> None:
-    outcome = run(tmp_path, kill_count=KILL_COUNT, make=SecuredReplicas)
+
+def test_kills_of_secured_nodes_whose_sessions_end_lose_and_double_nothing(tmp_path: Path, java_client: list[str]) -> None:
+    outcome = run(tmp_path, kill_count=KILL_COUNT, make=SecuredReplicas, java=java_client)
     print(outcome)
+    assert outcome.sent["java"] > KILL_COUNT
     judged = ottla("check-history", str(tmp_path / HISTORY))
     assert judged.returncode == 0, judged.stdout
     logs = "".join(path.read_text(errors="replace") for path in tmp_path.glob("node-*/broker.log"))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import count, repeat
+from collections.abc import Iterator
+from itertools import count, islice, repeat
 from typing import Protocol
 
 import msgspec
@@ -16,12 +17,18 @@ import msgspec
 from ottla.client.failures import Pending
 from ottla.client.outgoing import Outgoing
 from ottla.errors import ErrorCode, KafkaError
+from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import BatchBuilder
 from ottla.types import TopicPartition
 
 SEQUENCE_COUNT = 2**31
 WINDOW_BATCHES = 5
 RECORD_OVERHEAD_BYTES = 32  # at most: lengths, time and offset of a record, without headers
+
+
+def row_bytes_max(batch_bytes_max: int) -> int:
+    """Returns the largest row of ``PartitionQueue.extend``: a batch has room for two. Below 0 for batches too small for that."""
+    return (batch_bytes_max - HEADER_SIZE - 1) // 2 - RECORD_OVERHEAD_BYTES
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -178,7 +185,7 @@ class PartitionQueue:
         self,
         keys: list[bytes | None],
         values: list[bytes | None],
-        future: Acknowledgement,
+        futures: Iterator[Acknowledgement],
         *,
         start: int,
         end: int,
@@ -190,7 +197,8 @@ class PartitionQueue:
     ) -> tuple[ProducerBatch | None, int, int]:
         """As ``add``, of rows from ``start`` on, at least one, that fit into one batch; and the first one that is not in it.
 
-        They have no headers, one time, one future, and none has more than ``size_bytes_max`` bytes, of which a batch has room for two.
+        They have no headers and one time, and each takes the next of the futures. None has more than ``size_bytes_max`` bytes, which is
+        at most ``row_bytes_max``.
         """
         is_new = not self.has_room(size_bytes_max, batch_bytes_max=batch_bytes_max)
         batch = self._begin(now_ms, delivery_timeout_ms) if is_new else self.batches[-1]
@@ -199,7 +207,7 @@ class PartitionQueue:
         full = batch_bytes_max - RECORD_OVERHEAD_BYTES - size_bytes_max + 1  # the row that brings it there has room yet
         reached = builder.extend(keys, values, start=start, end=end, timestamp_ms=timestamp_ms, size_max=full)
         assert builder.size_bytes <= batch_bytes_max, "a record's overhead has its bound"
-        batch.futures.extend(repeat(future, reached - start))
+        batch.futures.extend(islice(futures, reached - start))
         batch.timestamps.extend(repeat(timestamp_ms, reached - start))
         batch.is_closed = reached < end
         return batch if is_new or batch.is_closed else None, builder.size_bytes - before, reached

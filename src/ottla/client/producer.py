@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata
+from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
+from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import Partitioner, StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.sender import Sender
@@ -32,8 +33,6 @@ from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
 
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
-OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
-"""Called once for a record, with where it landed or with why it did not."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,11 @@ class Producer:
             self._transactions = Transactions(cluster, enlistment, self._sender, timeout_ms=timeout_ms, max_block_ms=max_block_ms)
         self._states = None if enlistment is None else enlistment.states
         self._batch_size = settings.batch_size
+        self._buffer_memory = settings.buffer_memory
         self._is_plain = settings.key_serializer is None and settings.value_serializer is None
+        self._row_bytes_max = min(row_bytes_max(settings.batch_size), settings.max_request_size)
+        if not self._is_plain or settings.partitioner is not None:
+            self._row_bytes_max = -1
         self._now_ms = cluster.world.clock.now_ms
         self._is_closed = False
 
@@ -125,8 +128,8 @@ class Producer:
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
         record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
-        if not self._is_admitted(record):
-            await self._admit(record)
+        if not self._is_admitted(topic, partition):
+            await self._admit(topic, partition)
         future = SentRecord(loop=asyncio.get_running_loop())
         if on_delivery is not None:
             future.add_done_callback(lambda done: report(done, on_delivery))
@@ -267,32 +270,36 @@ class Producer:
             size_bytes_max=self._settings.max_request_size,
         )
 
-    def _is_admitted(self, record: Outgoing) -> bool:
+    def _is_admitted(self, topic: str, partition: int | None) -> bool:
         """Whether ``_add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         if self._states is not None:
             self._states.check(Call.SEND)
-        found = self._cluster.topics.get(record.topic)
-        if found is None or not found.partitions or self._sender.room.used_bytes >= self._settings.buffer_memory:
+        found = self._cluster.topics.get(topic)
+        if found is None or not found.partitions or self._sender.room.used_bytes >= self._buffer_memory:
             return False
-        return record.partition is None or record.partition in found.partitions
+        return partition is None or partition in found.partitions
 
     def _has_room(self) -> bool:
         """Whether the buffer takes another record."""
-        return self._sender.room.used_bytes < self._settings.buffer_memory
+        return self._sender.room.used_bytes < self._buffer_memory
 
-    async def _admit(self, record: Outgoing) -> None:
+    def _rows_that_fit(self, size_bytes_max: int) -> int:
+        """Returns how many rows of at most that size the buffer takes now; the last one may reach over its end, as in ``_add``."""
+        return -((self._sender.room.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
+
+    async def _admit(self, topic: str, partition: int | None) -> None:
         """``_add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
-        while not self._is_admitted(record):
-            found = await self._cluster.topic(record.topic, deadline_ms=deadline_ms, allow_create=True)
-            if record.partition is not None and record.partition not in found.partitions:
-                await self._cluster.refresh([record.topic])  # it may have been added
-                known = self._cluster.topics.get(record.topic)
-                if known is not None and record.partition not in known.partitions:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {record.topic!r} has no partition {record.partition}")
-            await self._sender.room.wait(self._settings.buffer_memory, deadline_ms)
+        while not self._is_admitted(topic, partition):
+            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True)
+            if partition is not None and partition not in found.partitions:
+                await self._cluster.refresh([topic])  # it may have been added
+                known = self._cluster.topics.get(topic)
+                if known is not None and partition not in known.partitions:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
+            await self._sender.room.wait(self._buffer_memory, deadline_ms)
 
     def _add(self, record: Outgoing, future: Acknowledgement) -> None:
         """The record is in its partition's open batch."""
@@ -324,8 +331,21 @@ class Producer:
         self._queues[queue.partition] = queue
         return queue
 
+    def _add_rows(
+        self, topic: str, values: list[bytes | None], futures: Iterable[Acknowledgement], *, size_bytes_max: int, timestamp_ms: int
+    ) -> None:
+        """Puts records without a key, of one topic and time, into batches, as ``_add`` would one by one."""
+        futures = iter(futures)
+        keys: list[bytes | None] = [None] * len(values)
+        queues = self._queues_of.setdefault(topic, {})
+        start, end = 0, len(values)
+        while start < end:
+            target = TopicPartition(topic, self._keyless_partition(topic, queues, size_bytes_max))
+            given = {"start": start, "end": end, "size_bytes_max": size_bytes_max, "timestamp_ms": timestamp_ms}
+            start = self._extend(target, keys, values, futures, **given)
+
     def _extend(
-        self, target: TopicPartition, keys: list[bytes | None], values: list[bytes | None], future: Acknowledgement, **rows: int
+        self, target: TopicPartition, keys: list[bytes | None], values: list[bytes | None], futures: Iterator[Acknowledgement], **rows: int
     ) -> int:
         """Rows are in the partition's open batch, as many as fit, at least one; the first that is not. See ``PartitionQueue.extend``."""
         queues = self._queues_of.setdefault(target.topic, {})
@@ -333,7 +353,7 @@ class Producer:
         batch, size, reached = queue.extend(
             keys,
             values,
-            future,
+            futures,
             batch_bytes_max=self._batch_size,
             now_ms=self._world.clock.monotonic_ms(),
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
@@ -344,12 +364,12 @@ class Producer:
             self._sender.on_batch(batch)
         return reached
 
-    def _refuse(self, record: Outgoing, future: Acknowledgement, error: KafkaError) -> None:
-        """The record, whose ``send`` has returned, has failed."""
+    def _refuse(self, topic: str, partition: int | None, future: Acknowledgement, error: KafkaError) -> None:
+        """Fails a record of the topic whose ``send`` has returned."""
         if self._states is not None and self._states.takes_batches:
             self._states.fail(of_produce(error))
         future.set_exception(error)
-        self._sender.failures.add(TopicPartition(record.topic, -1 if record.partition is None else record.partition), error, future)
+        self._sender.failures.add(TopicPartition(topic, -1 if partition is None else partition), error, future)
 
     def _partition_of(self, record: Outgoing, queues: dict[int, PartitionQueue]) -> int:
         if record.partition is not None:
@@ -363,21 +383,14 @@ class Producer:
             return 0
         if record.key is not None:
             return partition_for_key(record.key, count)
-        # The topic's current partition, or another one where its batch is full or sent.
-        partition = self._sticky.partition(record.topic, count)
+        return self._keyless_partition(record.topic, queues, record.size_bytes)
+
+    def _keyless_partition(self, topic: str, queues: dict[int, PartitionQueue], size_bytes: int) -> int:
+        """Returns the topic's current partition, or another one where the open batch has no room for such a record, or was sent."""
+        count = len(self._cluster.topics[topic].partitions)
+        partition = self._sticky.partition(topic, count)
         queue = queues.get(partition)
-        if queue is None or queue.has_room(record.size_bytes, batch_bytes_max=self._settings.batch_size):
+        if queue is None or queue.has_room(size_bytes, batch_bytes_max=self._batch_size):
             return partition
-        self._sticky.on_batch_closed(record.topic, partition, count)
-        return self._sticky.partition(record.topic, count)
-
-
-def report(done: Any, on_delivery: OnDelivery) -> None:
-    """The callback is called with what the future holds."""
-    if done.cancelled():
-        return
-    error = done.exception()
-    if error is None:
-        on_delivery(done.result(), None)
-    else:
-        on_delivery(None, error)
+        self._sticky.on_batch_closed(topic, partition, count)
+        return self._sticky.partition(topic, count)

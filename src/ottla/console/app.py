@@ -29,6 +29,8 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 COOKIE: Final = "ottla-console"
 NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 NEWS_SECONDS: Final = 0.25
+LIVE_SECONDS: Final = 1.0
+EVENTS: Final = "text/event-stream"
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
@@ -67,7 +69,7 @@ class ConsoleApp:
         self.starlette = Starlette(routes=routes)
 
     def close(self) -> None:
-        """Streams of news end."""
+        """Ends the streams."""
         self._closing.set()
 
     # -- who may
@@ -98,12 +100,41 @@ class ConsoleApp:
                 raise HTTPException(404 if error.code in _NOT_THERE else 503, str(error)) from error
             except OttlaError as error:
                 raise HTTPException(503, str(error)) from error
-            if "application/json" in request.headers.get("accept", ""):
+            accepted = request.headers.get("accept", "")
+            if "application/json" in accepted:
                 return JSONResponse(found)
             root = "../" * (request.url.path.count("/") - 1) or "./"
-            return HTMLResponse(self._templates.get_template(template).render(found, root=root))
+
+            def render(found: Values) -> str:
+                return self._templates.get_template(template).render(found, root=root)
+
+            if EVENTS in accepted:
+                return StreamingResponse(self._moves(found, lambda: values(request), render), media_type=EVENTS)
+            return HTMLResponse(render(found))
 
         return self._guarded(page)
+
+    async def _moves(self, shown: Values, values: Callable[[], Awaitable[Values]], render: Callable[[Values], str]) -> AsyncIterator[str]:
+        """Yields the page as an event, at once and after each change, until what it shows is gone. An absent broker changes nothing."""
+        yield f"data: {json.dumps(render(shown))}\n\n"
+        while await self._goes_on(LIVE_SECONDS):
+            try:
+                found = await values()
+            except KafkaError as error:
+                if error.code in _NOT_THERE:
+                    return
+            except OttlaError:
+                pass
+            else:
+                if found != shown:
+                    shown = found
+                    yield f"data: {json.dumps(render(shown))}\n\n"
+
+    async def _goes_on(self, seconds: float) -> bool:
+        """True when streams are still served after that time; False at once when they end meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        return not self._closing.is_set()
 
     # -- what
 
@@ -126,13 +157,13 @@ class ConsoleApp:
     async def _news(self, request: Request) -> Response:
         async def stream() -> AsyncIterator[str]:
             events = dots = 0
-            while not self._closing.is_set():
+            is_open = True
+            while is_open:
                 values, events, dots = self._pages.news(events, dots)
                 yield f"data: {json.dumps(values)}\n\n"
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), NEWS_SECONDS)
+                is_open = await self._goes_on(NEWS_SECONDS)
 
-        return StreamingResponse(stream(), media_type="text/event-stream")
+        return StreamingResponse(stream(), media_type=EVENTS)
 
     async def _order(self, request: Request) -> Response:
         origin = request.headers.get("origin")

@@ -206,15 +206,17 @@ def _displaced(partition: Partition) -> Sequence[int]:
     return () if first == (partition.leader,) else first
 
 
-def _count(counts: dict[int, int], old: Iterable[int], new: Iterable[int]) -> None:
+def _count(counts: dict[int, int], old: Collection[int], new: Collection[int]) -> None:
     for node in old:
-        left = counts[node] - 1
-        if left:
-            counts[node] = left
-        else:
-            del counts[node]
+        if node not in new:
+            left = counts[node] - 1
+            if left:
+                counts[node] = left
+            else:
+                del counts[node]
     for node in new:
-        counts[node] = counts.get(node, 0) + 1
+        if node not in old:
+            counts[node] = counts.get(node, 0) + 1
 
 
 def _subtract(counts: dict[int, int], gone: Iterable[int]) -> None:

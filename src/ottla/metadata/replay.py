@@ -47,7 +47,6 @@ from ottla.wire.schema import Stored
 
 ALIKE_MAX: Final = 1000
 K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
 V = TypeVar("V", str, float)
 
 
@@ -226,19 +225,20 @@ class ImageBuilder:
         if partitions is None:
             partitions = self._partitions_of(record.topic_id)
         old = partitions[record.partition_id]
-        new_leader = record.leader != -2  # -2: unchanged; KIP-631
-        new = self._partition(
-            _changed(old.replicas, record.replicas),
-            _changed(old.isr, record.isr),
-            record.leader if new_leader else old.leader,
-            old.leader_epoch + 1 if new_leader else old.leader_epoch,
+        leads, recovering = record.leader, record.leader_recovery_state
+        new_leader = leads != -2  # -2: unchanged; KIP-631
+        new = self._partition(  # spelled out: a broker that ends changes hundreds of thousands
+            old.replicas if record.replicas is None else tuple(record.replicas),
+            old.isr if record.isr is None else tuple(record.isr),
+            leads if new_leader else old.leader,
+            old.leader_epoch + new_leader,
             old.partition_epoch + 1,
-            _changed(old.elr, record.eligible_leader_replicas),
-            _changed(old.last_known_elr, record.last_known_elr),
-            _changed(old.adding, record.adding_replicas),
-            _changed(old.removing, record.removing_replicas),
-            _changed(old.directories, record.directories),
-            old.is_recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+            old.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
+            old.last_known_elr if record.last_known_elr is None else tuple(record.last_known_elr),
+            old.adding if record.adding_replicas is None else tuple(record.adding_replicas),
+            old.removing if record.removing_replicas is None else tuple(record.removing_replicas),
+            old.directories if record.directories is None else tuple(record.directories),
+            old.is_recovering if recovering == -1 else recovering == 1,
         )
         partitions[record.partition_id] = new
         self._own_index().change(name, record.partition_id, old, new)
@@ -263,10 +263,6 @@ class ImageBuilder:
     def _set_quota(self, record: ClientQuotaRecord) -> None:
         entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
         _put(self._own("quotas"), entity, record.key, None if record.remove else record.value)
-
-
-def _changed(old: tuple[T, ...], new: list[T] | None) -> tuple[T, ...]:
-    return old if new is None else tuple(new)
 
 
 def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:

@@ -106,14 +106,24 @@ def _load_trusted(context: ssl.SSLContext, text: str) -> None:
         raise ValueError("there is no certificate in what is trusted")
 
 
+_TOO_SHORT: Final = "a key of the certificate's chain is shorter than this system's OpenSSL accepts: RSA keys have 2,048 bits"
+_REFUSED_KEYS: Final = {
+    "KEY_VALUES_MISMATCH": "the private key is not that of the certificate",
+    "EE_KEY_TOO_SMALL": _TOO_SHORT,
+    "CA_KEY_TOO_SMALL": _TOO_SHORT,
+    "CA_MD_TOO_WEAK": "a certificate of the chain is signed by SHA-1 or MD5, which this system's OpenSSL refuses: issue it with SHA-256",
+}
+"""What is wrong with keys that can be read, by OpenSSL's name for it."""
+
+
 def _load_keys(context: ssl.SSLContext, keys: TlsKeys) -> None:
     password = "" if keys.password is None else keys.password.reveal()
     with _in_memory(keys.chain) as chain, _in_memory(keys.key.reveal()) as key:
         try:
             context.load_cert_chain(chain, key, password=lambda: password)  # without one OpenSSL would ask at the terminal
         except ssl.SSLError as error:
-            if error.reason == "KEY_VALUES_MISMATCH":
-                raise ValueError("the private key is not that of the certificate") from None
+            if error.reason in _REFUSED_KEYS:
+                raise ValueError(_REFUSED_KEYS[error.reason]) from None
             what = "the private key or the certificate cannot be read"
             raise ValueError(f"{what}, or the key's password is wrong" if keys.password is not None else what) from None
         except (OSError, ValueError):

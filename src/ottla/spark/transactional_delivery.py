@@ -6,12 +6,12 @@ Whether a record was stored is asked of the transaction as a whole: its commit f
 from __future__ import annotations
 
 import random
+from itertools import repeat
 from typing import Any, Final
 
-from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, RecordMetadata
+from ottla.client.accumulator import RecordMetadata, row_bytes_max
 from ottla.client.outgoing import Outgoing
 from ottla.client.producer import Producer
-from ottla.records.batch import HEADER_SIZE
 from ottla.spark.delivery import partition_counts
 from ottla.spark.link import Link
 from ottla.spark.row_slice import RowSlice
@@ -82,16 +82,16 @@ class TransactionalDelivery:
         producer: Any = self._producer
         for rows in waiting:
             longest = _longest_of(rows)
+            topic, partition = rows.target.topic, rows.target.partition
             row = rows.start
             while row < rows.end:
-                record = _record_of(rows, row)
-                if not producer._is_admitted(record):
-                    await producer._admit(record)
-                if longest is not None and 2 * (longest + RECORD_OVERHEAD_BYTES) + HEADER_SIZE < self._batch_bytes:
+                if not producer._is_admitted(topic, partition):
+                    await producer._admit(topic, partition)
+                if longest is not None and longest <= row_bytes_max(self._batch_bytes):
                     given = {"start": row, "end": rows.end, "size_bytes_max": longest, "timestamp_ms": rows.timestamp_ms}
-                    row = producer._extend(rows.target, rows.keys, rows.values, _UNASKED, **given)
+                    row = producer._extend(rows.target, rows.keys, rows.values, repeat(_UNASKED), **given)
                 else:
-                    producer._add(record, _UNASKED)
+                    producer._add(_record_of(rows, row), _UNASKED)
                     row += 1
 
 

@@ -2,6 +2,10 @@
 
 A record does not hop to the loop by itself. The caller's thread checks and serializes it and puts it into a queue; one call on the loop
 takes all that the queue holds by then. ``send`` waits only where the asynchronous one would: for metadata, and for room in the buffer.
+
+Usual records (bytes, without key, headers, partition or time of their own) that follow each other within a millisecond are one element of
+the queue, a ``Run``, and are encoded together. Callers append to the last element alone; the loop removes an element only when another one
+follows it, so that no record is appended to what has left the queue.
 """
 
 from __future__ import annotations
@@ -9,24 +13,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Final, Self, Unpack
 
 from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
+from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
-from ottla.client.producer import OnDelivery, report
-from ottla.sync.loop_thread import Blocking, blocking, on_loop
+from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord
 
 _new_future = object.__new__  # without the call of an __init__ that does nothing
 WAITING_BYTES_MAX: Final = 1 << 20
-WAITING_COUNT_MAX: Final = 10_000
+WAITING_OVERHEAD_BYTES: Final = 100
+"""The memory of a waiting record beside its content."""
 CHUNK_COUNT: Final = 2_000
+
+
+class Single:
+    """A prepared record, with its future."""
+
+    __slots__ = ("future", "partition", "record", "topic")
+
+    def __init__(self, record: Outgoing, future: SentRecord) -> None:
+        self.topic, self.partition = record.topic, record.partition
+        self.record = record
+        self.future = future
+
+
+class Run:
+    """Records of one topic and time without a key, each with its future; in the order of their sending."""
+
+    __slots__ = ("rows", "size_bytes_max", "timestamp_ms", "topic")
+    partition = None
+
+    def __init__(self, topic: str, timestamp_ms: int, size_bytes_max: int) -> None:
+        self.topic = topic
+        self.timestamp_ms = timestamp_ms
+        self.size_bytes_max = size_bytes_max
+        self.rows: list[tuple[bytes, SentRecord]] = []
 
 
 class Producer(Blocking[aio.Producer]):
@@ -34,8 +64,12 @@ class Producer(Blocking[aio.Producer]):
 
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
         super().__init__(lambda: aio.Producer(bootstrap_servers, **settings))
-        self._waiting: deque[tuple[Outgoing, SentRecord]] = deque()
-        self._put_bytes = 0  # into _waiting, by the caller's thread
+        self._waiting: deque[Run | Single] = deque()
+        self._open_run: Run | None = None  # the last element of _waiting
+        self._row_bytes_max = self._inner._row_bytes_max
+        self._now_ms = self._inner._now_ms
+        self._putting = threading.Lock()  # one caller at a time
+        self._put_bytes = 0  # into _waiting, by callers' threads
         self._moved_bytes = 0  # out of it, by the loop's
         self._is_moving = False  # a call that will empty _waiting is on its way
         self._is_held_up: asyncio.Task[None] | None = None  # it waits for metadata or room, and has the rest to itself
@@ -57,7 +91,10 @@ class Producer(Blocking[aio.Producer]):
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
-        future = self._put(self._inner._prepare(topic, value, key, partition, headers, timestamp_ms))
+        is_usual = key is None and partition is None and timestamp_ms is None and not headers
+        future = self._put_row(topic, value) if is_usual else None
+        if future is None:
+            future = self._put(self._inner._prepare(topic, value, key, partition, headers, timestamp_ms), may_be_row=is_usual)
         if on_delivery is not None:
             future.add_done_callback(lambda done: report(done, on_delivery))
         if not self._is_moving:
@@ -136,32 +173,80 @@ class Producer(Blocking[aio.Producer]):
             self._run(self._moved())
         super().close()
 
-    def _put(self, record: Outgoing) -> SentRecord:
-        is_full = self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX or len(self._waiting) > WAITING_COUNT_MAX
-        if is_full or not self._inner._is_admitted(record):
-            self._run(self._admit(record))
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        self._open_run = None  # the next record is checked again: the transaction may have ended, or the producer
+        return super()._run(coroutine)
+
+    def _put_row(self, topic: str, value: Any) -> SentRecord | None:
+        """Puts the record into the open run, and returns its future; None where the run does not take it."""
+        with self._putting:
+            run = self._open_run
+            if run is None or run.topic != topic or type(value) is not bytes or run.timestamp_ms != self._now_ms():
+                return None
+            size = len(value)
+            if size > self._row_bytes_max or self._is_full():
+                return None
+            future = _new_future(SentRecord)
+            if size > run.size_bytes_max:
+                run.size_bytes_max = size  # before the row is there: the loop may take it at once
+            self._put_bytes += size + WAITING_OVERHEAD_BYTES
+            run.rows.append((value, future))
+            return future
+
+    def _put(self, record: Outgoing, *, may_be_row: bool) -> SentRecord:
+        if self._is_full() or not self._inner._is_admitted(record.topic, record.partition):
+            self._run(self._admit(record.topic, record.partition))
         future = _new_future(SentRecord)
-        self._put_bytes += record.size_bytes
-        self._waiting.append((record, future))
+        with self._putting:
+            self._put_bytes += record.size_bytes + WAITING_OVERHEAD_BYTES
+            self._open_run = None
+            if may_be_row and record.value is not None and record.size_bytes <= self._row_bytes_max:
+                self._open_run = run = Run(record.topic, record.timestamp_ms, record.size_bytes)
+                run.rows.append((record.value, future))
+                self._waiting.append(run)
+            else:
+                self._waiting.append(Single(record, future))
         return future
+
+    def _is_full(self) -> bool:
+        return self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX
 
     # On the loop
 
     async def _add_all(self, records: list[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
         await self._moved()
         inner = self._inner
-        for topic, value, *key in records:
-            record = inner._prepare(topic, value, key[0] if key else None, None, (), None)
-            if not inner._is_admitted(record):
-                await inner._admit(record)
-            future = SentRecord()
-            inner._add(record, future)
-            futures.append(future)
+        run: Run | None = None
+        try:
+            for topic, value, *key in records:
+                record = inner._prepare(topic, value, key[0] if key else None, None, (), None)
+                future = SentRecord()
+                if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
+                    if run is None or run.topic != topic or run.timestamp_ms != record.timestamp_ms:
+                        await self._add_rest(run)
+                        run = Run(topic, record.timestamp_ms, 0)
+                    run.size_bytes_max = max(run.size_bytes_max, record.size_bytes)
+                    run.rows.append((record.value, future))
+                else:
+                    await self._add_rest(run)
+                    if not inner._is_admitted(topic, None):
+                        await inner._admit(topic, None)
+                    inner._add(record, future)
+                futures.append(future)
+        finally:
+            await self._add_rest(run)
 
-    async def _admit(self, record: Outgoing) -> None:
-        """Waits until the records before have been moved, and this one may follow."""
+    async def _add_rest(self, run: Run | None) -> None:
+        """Moves all records of the run to their batches."""
+        while run is not None and run.rows:
+            if not self._inner._is_admitted(run.topic, None):
+                await self._inner._admit(run.topic, None)
+            self._add_run(run)
+
+    async def _admit(self, topic: str, partition: int | None) -> None:
+        """Waits until the records before have been moved, and a record of the partition may follow."""
         await self._moved()
-        await self._inner._admit(record)
+        await self._inner._admit(topic, partition)
 
     async def _after_moved(self, end: Callable[[], Awaitable[None]]) -> None:
         """Ends the transaction, after moving all records that were sent before."""
@@ -175,37 +260,76 @@ class Producer(Blocking[aio.Producer]):
 
     def _move(self) -> None:
         """Moves the waiting records to their batches, up to the first that has to wait longer."""
-        waiting, inner = self._waiting, self._inner
         if self._is_held_up is not None:
             return
-        admitted = ""  # what is known of a topic stays so until this returns
         while True:
-            while waiting:
-                record, future = waiting[0]
+            while (first := self._first()) is not None:
                 try:
-                    if record.topic != admitted or record.partition is not None or not inner._has_room():
-                        if not inner._is_admitted(record):
-                            self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move())
-                            return
-                        admitted = record.topic
-                    inner._add(record, future)
+                    is_admitted = self._inner._is_admitted(first.topic, first.partition)
                 except KafkaError as error:
-                    inner._refuse(record, future, error)
-                    admitted = ""  # a transaction may have failed with it
-                waiting.popleft()
-                self._moved_bytes += record.size_bytes
+                    self._refuse(first, error)
+                    continue
+                if not is_admitted:
+                    self._is_held_up = asyncio.get_running_loop().create_task(self._wait_and_move(first))
+                    return
+                if isinstance(first, Run):
+                    self._moved_bytes += self._add_run(first)
+                else:
+                    self._add_single(first)
             self._is_moving = False
-            if not waiting:  # else a record was put in between, and its caller counted on this call
+            if self._first() is None:  # else a record was put in between, and its caller counted on this call
                 return
             self._is_moving = True
 
-    async def _wait_and_move(self) -> None:
-        record, future = self._waiting[0]
+    def _first(self) -> Run | Single | None:
+        """Returns what is to be moved next. An empty run stays while it is the last: callers may append to it."""
+        waiting = self._waiting
+        while waiting:
+            first = waiting[0]
+            if not isinstance(first, Run) or first.rows:
+                return first
+            if len(waiting) == 1:
+                break
+            if not first.rows:  # no caller has appended to it since: another one follows it
+                waiting.popleft()
+        return None
+
+    def _add_run(self, run: Run) -> int:
+        """Moves as many of the run's records as there is room for to their batches. Returns the bytes that they took while they waited."""
+        inner = self._inner
+        rows = run.rows[: inner._rows_that_fit(run.size_bytes_max)]
+        del run.rows[: len(rows)]
+        values, futures = zip(*rows, strict=True)
+        inner._add_rows(run.topic, list(values), futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
+        return sum(map(len, values)) + WAITING_OVERHEAD_BYTES * len(rows)
+
+    def _add_single(self, first: Single) -> None:
+        """Moves the record to its batch, unless the partitioner fails."""
         try:
-            await self._inner._admit(record)
+            self._inner._add(first.record, first.future)
         except KafkaError as error:
-            self._inner._refuse(record, future, error)
-            self._waiting.popleft()
-            self._moved_bytes += record.size_bytes
+            self._refuse(first, error)
+        else:
+            self._remove(first)
+
+    def _refuse(self, first: Run | Single, error: KafkaError) -> None:
+        """Fails the next record."""
+        if isinstance(first, Run):
+            value, future = first.rows.pop(0)
+            self._moved_bytes += len(value) + WAITING_OVERHEAD_BYTES
+        else:
+            future = first.future
+            self._remove(first)
+        self._inner._refuse(first.topic, first.partition, future, error)
+
+    def _remove(self, first: Single) -> None:
+        self._waiting.popleft()
+        self._moved_bytes += first.record.size_bytes + WAITING_OVERHEAD_BYTES
+
+    async def _wait_and_move(self, first: Run | Single) -> None:
+        try:
+            await self._inner._admit(first.topic, first.partition)
+        except KafkaError as error:
+            self._refuse(first, error)
         self._is_held_up = None
         self._move()

@@ -53,25 +53,35 @@ class EncoderSource(Generator):
 
     def tag_section(self, tagged: list[tuple[str, Field]], owner: str, cls: type) -> None:
         self.flush()
-        count, pieces, outer = self.fresh("n"), self.fresh("t"), self.out
-        self.line(f"{count} = 0; {pieces} = []")
+        pieces, outer = self.fresh("t"), self.out
+        self.line(f"{pieces} = []")
         for name, field in tagged:
             value = self.fresh("v")
             self.line(f"{value} = {owner}.{name}")
             default = self.bind("D", field.default)
             self.line(f"if {value} is not {default}:" if field.default is None else f"if {value} != {default}:")
             self.depth += 1
-            inner = self.fresh("i")
-            self.line(f"{inner} = []; {inner}w = {inner}.append")
-            self.out = f"{inner}w"
-            self.value(field, value, f"{cls.__name__}.{name}", is_tag=True)
-            self.flush()
+            self.tag(field, value, pieces, f"{cls.__name__}.{name}")
             self.out = outer
-            self.line(f"{inner} = E.join({inner}); {count} += 1")
-            self.line(f"{pieces}.append(uvarint({field.tag})); {pieces}.append(uvarint(len({inner}))); {pieces}.append({inner})")
             self.depth -= 1
-        self.line(f"{outer}(uvarint({count}))")
-        self.line(f"if {count}: {outer}(E.join({pieces}))")
+        self.line(f"{outer}(uvarint(len({pieces})))")
+        self.line(f"if {pieces}: {outer}(E.join({pieces}))")
+
+    def tag(self, field: Field, value: str, pieces: str, what: str) -> None:
+        """Tag, size and content of a field that is written; a single fixed one, such as a leader, is one addition."""
+        assert field.tag is not None
+        tag = primitives.uvarint(field.tag)
+        if field.kind in FIXED_FORMATS:
+            packing = struct.Struct(">" + FIXED_FORMATS[field.kind][0])
+            head = self.bind("C", tag + primitives.uvarint(packing.size))
+            self.line(f"{pieces}.append({head} + {self.bind('P', packing.pack)}({value}))")
+            return
+        inner = self.fresh("i")
+        self.line(f"{inner} = []; {inner}w = {inner}.append")
+        self.out = f"{inner}w"
+        self.value(field, value, what, is_tag=True)
+        self.flush()
+        self.line(f"{inner} = E.join({inner}); {pieces}.append({self.bind('C', tag)} + uvarint(len({inner})) + {inner})")
 
     def value(self, field: Field, expression: str, what: str, *, is_tag: bool = False) -> None:
         kind = field.kind
@@ -140,8 +150,7 @@ class EncoderSource(Generator):
         element = field.element
         if isinstance(element, Field) and element.kind in FIXED_FORMATS and element.kind != "uuid":
             code = FIXED_FORMATS[element.kind][0]
-            self.names["pack"] = struct.pack
-            self.line(f"if {value}: {self.out}(pack(f'>{{len({value})}}{code}', *{value}))")
+            self.line(f"if {value}: {self.out}({self.bind('A', primitives.array_packers(code))}[len({value})](*{value}))")
             return
         if self.form is Form.FEW:
             self.line(f"if (budget := budget - len({value})) < 0: {self.use(primitives.many_elements)}()")

@@ -5,6 +5,9 @@ Unsigned varints are those of KIP-482: 7 bits a byte, least significant group fi
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, NoReturn
 
 from ottla.errors import DecodeError, EncodeError, OttlaError
@@ -33,6 +36,25 @@ _SMALL: Final = [_encode_uvarint(value) for value in range(1024)]
 def uvarint(value: int) -> bytes:
     """The varint of ``value``, which is not negative."""
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
+
+
+class _ArrayPackers(dict[int, Callable[..., bytes]]):
+    """Packing functions by the number of elements, made on first use; functions for large arrays are not kept."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        packer = struct.Struct(f">{count}{self._code}").pack
+        if count < len(_SMALL):
+            self[count] = packer
+        return packer
+
+
+@cache
+def array_packers(code: str) -> Mapping[int, Callable[..., bytes]]:
+    """What packs so many big-endian values of the ``struct`` format ``code``, by their number."""
+    return _ArrayPackers(code)
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:

@@ -1,22 +1,23 @@
-// Pages whose tables move: while the box is ticked, the page is asked for again and its tables are replaced. Untick it, and the rows stay.
+// Pages whose tables move: while the box is ticked, the server sends the page whenever it has changed, and its tables are replaced.
 "use strict";
 
-const INTERVAL_MS = 1000;
+const live = document.getElementById("live");
+let source = null;
 
-async function refresh() {
-  const answer = await fetch(location.href);
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+function show(html) {
+  const fresh = new DOMParser().parseFromString(html, "text/html");
   for (const id of ["rows", "count"]) {
     const shown = document.getElementById(id), other = fresh.getElementById(id);
     if (shown && other) shown.replaceWith(other);
   }
 }
 
-async function run() {
-  for (;;) {
-    await new Promise((done) => setTimeout(done, INTERVAL_MS));
-    if (document.getElementById("live").checked) await refresh().catch(() => {});
-  }
+function follow() {
+  if (source) source.close();
+  source = null;
+  if (!live.checked) return;
+  source = new EventSource(location.href);
+  source.onmessage = (message) => show(JSON.parse(message.data));
 }
-run();
+live.addEventListener("change", follow);
+follow();

@@ -51,6 +51,11 @@ public final class Client {
     private static Properties settings(String bootstrap) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
+        for (String name : System.getProperties().stringPropertyNames()) {
+            if (name.startsWith("client.")) {
+                settings.put(name.substring("client.".length()), System.getProperty(name));
+            }
+        }
         return settings;
     }
 
