@@ -169,7 +169,7 @@ def test_the_rate_is_the_sum_of_the_last_windows_over_their_span(steps: list[tup
 
 
 @given(st.integers(1, 5000), st.integers(1, 10_000))
-def test_the_pause_is_as_long_as_the_limit_needs_for_what_was_too_much(amount: int, limit: int) -> None:
+def test_the_pause_is_as_long_as_the_excess_over_the_limit_needs(amount: int, limit: int) -> None:
     meter = RateMeter(window_count=11, window_ms=1000)
     meter.record(amount, NOW_MS)
     pause_ms = meter.throttle_ms(limit / 10, NOW_MS)

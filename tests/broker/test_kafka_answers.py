@@ -161,7 +161,7 @@ def test_what_a_request_lists_twice_is_refused_alike_by_all_that_change_topics(c
     assert first.partitions[0].error_code == second.partitions[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_none(tmp_path: Path) -> None:
+def test_internal_topics_are_created_and_deleted_like_others_and_the_metadata_log_is_no_topic(tmp_path: Path) -> None:
     """Kafka creates and deletes __consumer_offsets for any client; __cluster_metadata is INVALID_REQUEST, or unknown."""
     with running(tmp_path) as broker, client_of(broker) as client:
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):

@@ -268,7 +268,7 @@ def test_members_that_wait_for_their_group_are_sent_away_when_the_coordinator_go
     play(act, group_initial_rebalance_delay_ms="60000")
 
 
-def test_a_commit_whose_write_is_under_way_when_the_coordinator_goes_is_refused_and_the_next_one_has_what_was_written() -> None:
+def test_a_commit_in_flight_when_the_coordinator_leaves_is_refused_and_the_next_coordinator_has_it() -> None:
     async def act(broker: SimBroker, admin: Admin) -> None:
         partition = partition_of(broker)
         held = hold(partition)

@@ -129,7 +129,7 @@ class Ignored(ConnectionHandler):
         self.errors.append(error)
 
 
-def test_a_port_that_refuses_is_evidence_whatever_the_issuer_does_and_no_token_is_none() -> None:
+def test_a_refusing_port_is_evidence_whatever_the_issuer_does_and_a_missing_token_is_not() -> None:
     async def main() -> None:
         asked = 0
 

@@ -329,7 +329,7 @@ def test_a_partition_opened_late_is_as_it_was_when_closed() -> None:
 
 
 @pytest.mark.parametrize("state", ["found", "offline", "tried again"])
-def test_checkpoints_keep_what_they_say_of_a_partition_that_is_not_open(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_keep_the_offsets_of_partitions_that_are_not_open(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only they know that its log starts within a segment; the broker dies soon after it has written them without opening the log."""
 
     async def act(broker: SimBroker) -> None:

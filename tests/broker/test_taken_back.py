@@ -147,9 +147,7 @@ def test_a_process_that_listens_where_its_predecessor_was_registered(body: Calla
 
 
 @pytest.mark.parametrize(("listens", "is_broken"), [(None, None), (OLD, None), (OTHER, None), (NEW, False)])
-def test_a_process_is_refused_that_does_not_listen_there_or_whose_predecessor_is_connected(
-    listens: int | None, is_broken: bool | None
-) -> None:
+def test_a_process_that_listens_elsewhere_or_has_a_connected_predecessor_is_refused(listens: int | None, is_broken: bool | None) -> None:
     async def main() -> None:
         knocking = Knocking(listens, is_broken=is_broken)
         for _ in range(10):

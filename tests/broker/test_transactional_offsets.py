@@ -41,7 +41,7 @@ def test_offsets_count_when_their_transaction_is_committed(level: int, is_commit
 @BOTH
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("when", ["open", "ended"])
-def test_a_coordinator_that_loads_knows_what_is_pending_and_what_was_aborted(level: int, is_commit: bool, when: str) -> None:
+def test_a_loaded_coordinator_knows_pending_and_aborted_offsets(level: int, is_commit: bool, when: str) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         producer = await begun(broker, level)

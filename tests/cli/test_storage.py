@@ -131,7 +131,7 @@ def test_an_id_is_22_characters_that_a_command_line_takes(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_info_says_whose_each_directory_is_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_info_shows_the_owner_and_the_problem_of_each_directory(tmp_path: Path) -> None:
     dirs = f"log.dirs={tmp_path}/a,{tmp_path}/b"
     code, text = storage("info", "-X", dirs)
     assert (code, text.count("not formatted")) == (1, 2)

@@ -155,7 +155,7 @@ def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: li
     return PartitionDescription(leader, 0, tuple(replicas), tuple(in_sync), None if eligible is None else tuple(eligible))
 
 
-def test_a_replica_that_lags_is_a_problem_and_one_that_is_on_its_way_is_none() -> None:
+def test_a_lagging_replica_is_a_problem_and_a_moving_one_is_not() -> None:
     states = PartitionStates()
     states.add(TopicPartition("t", 0), partition(1, [1, 2], [1]), min_isr=1, adding=[2], serving={1, 2})
     states.add(TopicPartition("t", 1), partition(2, [1, 2], [1, 2]), min_isr=1, adding=[], serving={1, 2})
@@ -202,7 +202,7 @@ def test_every_advice_names_a_command_that_exists() -> None:
 
 
 @pytest.mark.slow
-def test_a_partition_that_a_late_transaction_holds_is_a_problem_and_one_that_is_open_is_none(tmp_path: Path) -> None:
+def test_a_late_transaction_is_a_problem_and_an_open_one_is_not(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:
             async with asking(cluster, 1) as admin:

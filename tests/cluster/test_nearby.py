@@ -195,7 +195,7 @@ def test_a_leader_names_a_replica_of_the_rack_that_is_in_sync_and_has_the_offset
     play_nearby(body)
 
 
-def test_a_follower_shows_what_is_committed_to_consumers_that_name_their_rack() -> None:
+def test_a_follower_serves_committed_records_to_consumers_that_name_their_rack() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [LEADER, FOLLOWER, OTHER])
         await nodes.send("t", b"a")

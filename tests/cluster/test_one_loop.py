@@ -65,7 +65,7 @@ def test_records_go_in_and_out_through_any_node(tmp_path: Path, asked: int) -> N
 
 
 @pytest.mark.slow
-def test_the_active_controller_stops_and_comes_back_with_what_was_decided_meanwhile(tmp_path: Path) -> None:
+def test_a_restarted_controller_has_the_decisions_made_meanwhile(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_on_loop(tmp_path) as cluster:
             await create(cluster, 1, NewTopic("before", 3, 1))

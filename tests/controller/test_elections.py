@@ -76,7 +76,7 @@ def test_a_broker_that_stops_is_given_nothing_back() -> None:
     assert code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-def test_a_replica_whose_log_directory_is_not_up_is_given_nothing_back() -> None:
+def test_a_replica_in_an_unavailable_directory_gets_no_leadership_back() -> None:
     """Broker 1 has the directory that ``process`` gives it, and no other one."""
     own = cluster_directory(1)
     for directory, leader in ((own, 1), (b"o" * 16, 2), ((1).to_bytes(16, "big"), 1), ((2).to_bytes(16, "big"), 2)):

@@ -201,7 +201,7 @@ def test_the_next_controller_completes_a_fence_that_was_half_done(steps: int) ->
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_the_next_controller_completes_what_a_broker_that_was_unfenced_should_lead(steps: int) -> None:
+def test_the_next_controller_completes_the_leaderships_of_an_unfenced_broker(steps: int) -> None:
     made = cluster(replicas=(1,))
     run(made, fence(made))
     assert {found.leader for found in partitions(made)} == {NO_LEADER}

@@ -165,7 +165,7 @@ def test_a_member_whose_epoch_is_behind_asks_for_offsets_again(broker: Broker) -
 
 
 @pytest.mark.parametrize("code", [*PASSING, ErrorCode.GROUP_ID_NOT_FOUND])
-def test_beside_each_partition_is_what_has_clients_of_that_version_ask_again(broker: Broker, code: ErrorCode) -> None:
+def test_each_partition_has_the_code_on_which_clients_of_that_version_ask_again(broker: Broker, code: ErrorCode) -> None:
     thread, refusing = broker
     with Admin(thread.bootstrap) as admin:
         topic_id = admin.describe_topic(TOPIC).topic_id

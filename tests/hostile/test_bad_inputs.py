@@ -33,7 +33,7 @@ def judge_of_acls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield judge
 
 
-def test_there_are_hundreds_of_them_and_each_has_a_name_of_its_own() -> None:
+def test_hundreds_of_bad_inputs_have_unique_names() -> None:
     cases = [*CASES, *OF_TRANSACTIONS, *OF_ACLS]
     assert len({case.name for case in cases}) == len(cases) > 500
 

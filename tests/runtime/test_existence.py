@@ -10,7 +10,7 @@ import pytest
 from ottla.runtime.world import real_world
 
 
-def test_a_path_of_which_the_system_does_not_say_whether_something_is_there_is_an_error(tmp_path: Path) -> None:
+def test_a_path_that_the_system_cannot_resolve_is_an_error_and_not_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
 

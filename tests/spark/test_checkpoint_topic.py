@@ -184,7 +184,7 @@ def test_a_record_of_another_writer_leads_nowhere(query: Mirrored):
         query.prepare()
 
 
-def test_the_topic_is_bounded_by_what_is_live_whatever_was_written(own_broker: Callable[..., Topics], tmp_path: Path):
+def test_the_size_of_the_topic_is_bounded_by_its_live_records(own_broker: Callable[..., Topics], tmp_path: Path):
     topics = own_broker(**{"log.cleaner.backoff.ms": "100"})
     query = Mirrored(topics, topics.create(), tmp_path / "checkpoint", topic=topics.create())
     rng = random.Random(1)

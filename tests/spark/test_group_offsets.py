@@ -34,7 +34,7 @@ def committed(topics: Topics, group: str) -> dict[str, tuple[int, str]]:
         return {str(key): (place.offset, place.metadata) for key, place in admin.committed_offsets(group).items()}
 
 
-def test_the_end_of_a_batch_is_the_groups_and_says_of_which_query(topics: Topics):
+def test_the_end_of_a_batch_is_committed_to_the_group_and_names_its_query(topics: Topics):
     topic = topics.create(2)
     offsets = GroupOffsets(settings(topics.bootstrap), "noted")
     offsets.commit(planned(topic, 3, 4), 7, wait_s=ENOUGH_S)

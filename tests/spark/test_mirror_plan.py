@@ -66,7 +66,7 @@ def made_of(files: dict[str, str], version: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_after_each_batch_the_topic_has_a_checkpoint_of_which_that_batch_can_be_run_again(seed: int):
+def test_after_each_batch_the_topic_has_a_checkpoint_to_run_that_batch_again(seed: int):
     rng = random.Random(seed)
     disk, mirror = Disk(rng), dict[str, str]()
     begins_late = rng.random() < 0.3

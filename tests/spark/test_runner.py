@@ -171,7 +171,7 @@ def test_the_queries_of_an_application_are_known_by_their_names(name: str):
 
 
 @pytest.mark.parametrize("name", ["orders-eu-totals", "orders-eu-totals-2", "orders-totals-eu", "orderstotals", "orders-", "orders-2"])
-def test_an_application_has_no_queries_of_one_whose_name_begins_like_its_own(name: str):
+def test_an_application_does_not_list_queries_of_another_with_the_same_prefix(name: str):
     assert not is_query_of("orders", name)
 
 

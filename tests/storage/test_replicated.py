@@ -157,7 +157,7 @@ def test_sequences_are_not_judged_again_and_a_later_leader_knows_them() -> None:
     assert stage(follower, idempotent(43)).base_offset == 103
 
 
-def test_a_batch_whose_sequence_is_not_the_next_or_comes_again_is_taken_as_the_leader_has_taken_it() -> None:
+def test_a_follower_appends_the_leaders_batches_whatever_their_sequence() -> None:
     """The leader had forgotten the producer, which had been silent for too long; the follower, which counts from its start, has not yet."""
     follower = open_log(InstantDisk())
     for sequence, offset in ((0, 0), (40, 3), (40, 6)):
