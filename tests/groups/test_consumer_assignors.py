@@ -65,7 +65,7 @@ def test_uniform_keeps_a_target_that_is_balanced(found: Groups) -> None:
 
 
 def test_uniform_leaves_the_larger_share_where_it_is() -> None:
-    before = {"u": {A: frozenset({0})}, "v": {A: frozenset({1, 2})}}
+    before: dict[str, Partitions] = {"u": {A: frozenset({0})}, "v": {A: frozenset({1, 2})}}
     assert uniform(members_of(dict.fromkeys("uv", frozenset({A})), before), {A: 3}) == before
 
 
