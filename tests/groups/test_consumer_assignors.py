@@ -64,6 +64,11 @@ def test_uniform_keeps_a_target_that_is_balanced(found: Groups) -> None:
     assert uniform(members_of(topics, target), counts) == target
 
 
+def test_uniform_leaves_the_larger_share_where_it_is() -> None:
+    before: dict[str, Partitions] = {"u": {A: frozenset({0})}, "v": {A: frozenset({1, 2})}}
+    assert uniform(members_of(dict.fromkeys("uv", frozenset({A})), before), {A: 3}) == before
+
+
 def test_uniform_takes_no_more_from_members_than_a_new_one_gets() -> None:
     counts = {A: 6, B: 3}
     topics = dict.fromkeys("uv", frozenset({A, B}))

@@ -33,7 +33,7 @@ def all_cases() -> list[Case]:
     groups = (
         framing.frames, framing.headers, framing.api_versions, framing.every_api, framing.arrays_and_strings, framing.tagged_fields,
         batches.record_batches, batches.records_inside, batches.compression, batches.produces,
-        requests.fetches, requests.groups_, requests.offsets, requests.topics, requests.configs,
+        requests.fetches, requests.groups_, requests.consumer_groups, requests.offsets, requests.topics, requests.configs,
     )  # fmt: skip
     cases = _named(groups)
     again = [case for group in (batches.records_inside, batches.compression) for case in group(RECOMPRESSED)]

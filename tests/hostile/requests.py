@@ -9,6 +9,8 @@ from tests.hostile.wire_bytes import TOPIC, request
 
 from ottla.messages.alter_configs import AlterableConfig as AlterConfigsEntry
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.messages.delete_groups import DeleteGroupsRequest
@@ -99,6 +101,43 @@ def groups_() -> Iterator[Case]:
     yield Case("delete of nobody's group", request(DeleteGroupsRequest(["nobody", "", "g" * 1000]), 1))
     for transactional_id, timeout in (("txn", 1000), ("", 1000), (None, -1), (None, INT_MAX)):
         yield Case(f"producer id for {transactional_id!r} in {timeout} ms", request(InitProducerIdRequest(transactional_id, timeout), 1))
+
+
+def beat(**fields: object) -> bytes:
+    """The first heartbeat of a member of the consumer protocol."""
+    values: dict[str, object] = {
+        "group_id": "hostile-consumers", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": [TOPIC], "topic_partitions": [],
+    }  # fmt: skip
+    return request(ConsumerGroupHeartbeatRequest(**(values | fields)), 1)  # type: ignore[arg-type]
+
+
+def consumer_groups() -> Iterator[Case]:
+    for epoch in (-1, -2, -3, 5, INT_MAX, INT_MIN):
+        yield Case(f"member epoch {epoch}", beat(member_epoch=epoch))
+        yield Case(f"member epoch {epoch} of an instance", beat(member_epoch=epoch, instance_id="i"))
+    for timeout in (-1, 0, INT_MAX, INT_MIN):
+        yield Case(f"rebalance timeout {timeout}", beat(rebalance_timeout_ms=timeout))
+    yield Case("no group id", beat(group_id=""))
+    yield Case("no member id", beat(member_id=""))
+    for name in ("group_id", "member_id", "instance_id", "rack_id", "server_assignor", "subscribed_topic_regex"):
+        yield Case(f"{name} of 1 MiB", lambda name=name: beat(**{name: "x" * MIB}))  # type: ignore[misc]
+    for name in ("instance_id", "rack_id", "server_assignor", "subscribed_topic_regex"):
+        yield Case(f"{name} empty", beat(**{name: ""}))
+    yield Case("no subscription", beat(subscribed_topic_names=None))
+    yield Case("names of topics that cannot be", beat(subscribed_topic_names=["..", "", "a/b", "x" * 300, "nul\x00"]))
+    yield Case("100,000 topics", lambda: beat(subscribed_topic_names=[f"t{n}" for n in range(100_000)]))
+    yield Case("100,000 times the same topic", lambda: beat(subscribed_topic_names=[TOPIC] * 100_000))
+    for pattern in ("(", "[a", "a{1000}{1000}", "(a*)*b", "\\", "(?=x)", "(" * 900, "x" * 1001, "\x00", "(?P<n>a)(?P<n>b)", "a{999999999}"):
+        yield Case(f"expression {pattern[:20]!r} of {len(pattern)}", beat(subscribed_topic_names=None, subscribed_topic_regex=pattern))
+    owned = [TopicPartitions(b"\x17" * 16, list(range(100_000)))]
+    yield Case("owns 100,000 partitions when it joins", lambda: beat(topic_partitions=owned))
+    yield Case("owns 100,000 partitions", lambda: beat(member_epoch=1, topic_partitions=owned))
+    topics = [TopicPartitions(n.to_bytes(16, "big"), [-1]) for n in range(50_000)]
+    yield Case("owns partitions of 50,000 topics", lambda: beat(member_epoch=1, topic_partitions=topics))
+    groups = ["hostile-consumers"] * 20_000
+    yield Case("20,000 times the same group described", lambda: request(ConsumerGroupDescribeRequest(groups), 1))
+    yield Case("groups that cannot be described", request(ConsumerGroupDescribeRequest(["", "nobody", "g" * 40_000]), 1))
 
 
 def commit(offset: int = 1, metadata: str | None = "", group: str = "commits", topic: str = TOPIC, index: int = 0) -> bytes:

@@ -69,9 +69,11 @@ def _head(cls: type[Stored], level: int) -> tuple[bytes, int]:
 def decode_record(data: Buffer) -> Stored:
     """DecodeError for a frame version, type or version that this broker does not know: it must not guess."""
     try:
-        frame_version, position = read_uvarint(data, 0)
-        code, position = read_uvarint(data, position)
-        version, position = read_uvarint(data, position)
+        frame_version, code, version, position = data[0], data[1], data[2], 3
+        if frame_version | code | version >= 128:
+            frame_version, position = read_uvarint(data, 0)
+            code, position = read_uvarint(data, position)
+            version, position = read_uvarint(data, position)
     except IndexError as error:
         raise DecodeError("a metadata record ends in its head") from error
     if frame_version != FRAME_VERSION:

@@ -75,8 +75,12 @@ class DecoderSource(Generator):
         self.line(f"if {count} > {primitives.TAGS_MAX}: {self.use(primitives.too_many_tags)}({count})")
         self.line(f"for _ in range({count}):")
         self.depth += 1
-        self.line(f"{tag}, p = read_uvarint(d, p); {size}, p = read_uvarint(d, p); {end} = p + {size}")
-        self.line(f"{last} = check_tag({tag}, {last}, {end}, e)")
+        self.line(f"{tag} = d[p]; {size} = d[p + 1]")
+        self.line(f"if {tag} < 128 > {size}: p += 2")  # most are
+        self.line(f"else: {tag}, p = read_uvarint(d, p); {size}, p = read_uvarint(d, p)")
+        self.line(f"{end} = p + {size}")
+        self.line(f"if {tag} <= {last} or {end} > e: check_tag({tag}, {last}, {end}, e)")
+        self.line(f"{last} = {tag}")
         keyword = "if"
         for name, field in tagged:
             self.line(f"{keyword} {tag} == {field.tag}:")
@@ -153,8 +157,8 @@ class DecoderSource(Generator):
         problem = primitives.bad_or_many if self.form is Form.FEW else primitives.bad_count
         self.line(f"if {check}: {self.use(problem)}({what!r}, {length}, e - p)")
         if isinstance(element, Field) and element.kind in FIXED_FORMATS and element.kind != "uuid":
-            self.names["unpack_from"] = struct.unpack_from
-            self.line(f"{target} = list(unpack_from(f'>{{{length}}}{FIXED_FORMATS[element.kind][0]}', d, p)); p += {length} * {size}")
+            forms = self.bind("A", primitives.array_forms(FIXED_FORMATS[element.kind][0]))
+            self.line(f"{target} = list({forms}[{length}].unpack_from(d, p)); p += {length} * {size}")
             return
         append = self.fresh("a")
         self.line(f"{target} = []; {append} = {target}.append")

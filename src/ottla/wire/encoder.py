@@ -150,7 +150,7 @@ class EncoderSource(Generator):
         element = field.element
         if isinstance(element, Field) and element.kind in FIXED_FORMATS and element.kind != "uuid":
             code = FIXED_FORMATS[element.kind][0]
-            self.line(f"if {value}: {self.out}({self.bind('A', primitives.array_packers(code))}[len({value})](*{value}))")
+            self.line(f"if {value}: {self.out}({self.bind('A', primitives.array_forms(code))}[len({value})].pack(*{value}))")
             return
         if self.form is Form.FEW:
             self.line(f"if (budget := budget - len({value})) < 0: {self.use(primitives.many_elements)}()")

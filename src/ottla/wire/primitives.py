@@ -6,7 +6,7 @@ Unsigned varints are those of KIP-482: 7 bits a byte, least significant group fi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NoReturn
 
@@ -38,23 +38,23 @@ def uvarint(value: int) -> bytes:
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
 
 
-class _ArrayPackers(dict[int, Callable[..., bytes]]):
-    """Packing functions by the number of elements, made on first use; functions for large arrays are not kept."""
+class _ArrayForms(dict[int, struct.Struct]):
+    """Forms by the number of elements, made on first use; forms of large arrays are not kept."""
 
     def __init__(self, code: str) -> None:
         self._code = code
 
-    def __missing__(self, count: int) -> Callable[..., bytes]:
-        packer = struct.Struct(f">{count}{self._code}").pack
+    def __missing__(self, count: int) -> struct.Struct:
+        form = struct.Struct(f">{count}{self._code}")
         if count < len(_SMALL):
-            self[count] = packer
-        return packer
+            self[count] = form
+        return form
 
 
 @cache
-def array_packers(code: str) -> Mapping[int, Callable[..., bytes]]:
-    """What packs so many big-endian values of the ``struct`` format ``code``, by their number."""
-    return _ArrayPackers(code)
+def array_forms(code: str) -> Mapping[int, struct.Struct]:
+    """The form of so many big-endian values of the ``struct`` format ``code``, by their number."""
+    return _ArrayForms(code)
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
