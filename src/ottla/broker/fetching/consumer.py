@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.fetch import READ_COMMITTED, AbortedTransaction, FetchPartition, FetchRequest, PartitionData
+from ottla.replication.fetch_sessions import PartitionKey
 from ottla.types import NO_EPOCH
-
-if TYPE_CHECKING:
-    from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
-    from ottla.broker.replicas.partition import Partition
-    from ottla.broker.requests.context import RequestContext
-    from ottla.replication.fetch_sessions import PartitionKey
 
 
 class ConsumerPolicy:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ottla.broker.fetching.leader_hints import hint_of
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import absent
 from ottla.broker.replicas.early_requests import WANTED_MAX
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import pause, sliced
 from ottla.errors import ErrorCode, KafkaError
@@ -22,10 +24,6 @@ from ottla.messages.fetch import (
     PartitionData,
 )
 from ottla.replication.fetch_sessions import FetchPlan, PartitionKey, TopicKey
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 LEADER_HINTS_SINCE = 16
 SLICE_PARTITIONS = 500

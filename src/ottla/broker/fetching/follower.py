@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from ottla.broker.fetching.fetch_pass import SLICE_PARTITIONS
+from ottla.broker.fetching.fetch_pass import SLICE_PARTITIONS, FetchPass, ParkedFetch
 from ottla.broker.fetching.follower_watch import FollowerWatch
 from ottla.broker.fetching.session_watch import Connection
+from ottla.broker.replicas.leading import Leading
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replication import Replication
+from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.fetch import FetchPartition, PartitionData
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
 from ottla.types import NO_EPOCH
-
-if TYPE_CHECKING:
-    from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
-    from ottla.broker.replicas.leading import Leading
-    from ottla.broker.replicas.partition import Partition
-    from ottla.broker.replicas.replication import Replication
-    from ottla.broker.requests.context import RequestContext
 
 
 class FollowerPolicy:

@@ -7,12 +7,9 @@ client asked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 @dataclass(frozen=True, slots=True)

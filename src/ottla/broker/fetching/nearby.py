@@ -8,17 +8,13 @@ that lags for a log that was cut.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.fetching.consumer import ConsumerPolicy
+from ottla.broker.fetching.fetch_pass import FetchPass
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.leading import Leading
+from ottla.broker.replicas.partition import Partition
 from ottla.config.keys.cluster import RACK_AWARE
 from ottla.messages.fetch import FetchPartition, FetchRequest, PartitionData
-
-if TYPE_CHECKING:
-    from ottla.broker.fetching.fetch_pass import FetchPass
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.leading import Leading
-    from ottla.broker.replicas.partition import Partition
 
 
 class NearbyPolicy(ConsumerPolicy):

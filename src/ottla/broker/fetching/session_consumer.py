@@ -5,18 +5,16 @@ The answer is the same as if all were looked at. A session of few partitions is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from ottla.broker.fetching.consumer import ConsumerPolicy
 from ottla.broker.fetching.consumer_watch import ConsumerWatch
+from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
 from ottla.broker.fetching.session_watch import Connection
+from ottla.broker.replicas.partition import Partition
+from ottla.broker.requests.context import RequestContext
 from ottla.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.replication.fetch_sessions import FetchSession, PartitionKey
-
-if TYPE_CHECKING:
-    from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
-    from ottla.broker.replicas.partition import Partition
-    from ottla.broker.requests.context import RequestContext
 
 NO_REPLICA: Final = -1
 

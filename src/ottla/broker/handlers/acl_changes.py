@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.controller.acls import AclFilter
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.delete_acls import DeleteAclsFilter
 from ottla.messages.describe_acls import DescribeAclsRequest
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 def check_enabled(parts: Parts) -> None:

@@ -5,9 +5,8 @@ Added is the partition of ``__consumer_offsets`` that the group belongs to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.coordinators.transaction_codes import code_for
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.errors import ErrorCode, KafkaError
@@ -15,9 +14,6 @@ from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.transactions.commands import AddPartitions
 from ottla.types import GROUP_METADATA_TOPIC
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:

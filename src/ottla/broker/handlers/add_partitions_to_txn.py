@@ -8,10 +8,10 @@ Versions 0-3 are clients': all partitions are added, or none; with one that is n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.permits import decide
 from ottla.broker.coordinators.transaction_codes import code_for
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -28,9 +28,6 @@ from ottla.messages.add_partitions_to_txn import (
 )
 from ottla.transactions.commands import AddPartitions
 from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 OF_BROKERS_SINCE = 4
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -16,10 +17,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, EntryData, EntryResult
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 PARTS_MAX: Final = 100
 """Parts of one entity and changes of its quotas: more cannot differ, and are refused entirely."""

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.config_changes import alter_each, refused_first
+from ottla.broker.handlers.config_changes import Alteration, alter_each, refused_first
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.configs import replace_configs
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResourceResponse, AlterConfigsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.handlers.config_changes import Alteration
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:

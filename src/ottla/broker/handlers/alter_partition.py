@@ -6,18 +6,14 @@ FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INVALID_REQUEST, INELIGIBLE_REPLICA
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.controller.isr_alterations import alter_isrs
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.isr_changes import WantedIsr
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionData, PartitionResult, TopicResult
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 EPOCHS_SINCE = 3
 

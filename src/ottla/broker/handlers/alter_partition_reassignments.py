@@ -7,8 +7,8 @@ More than 10,000 partitions in one request are refused entirely, POLICY_VIOLATIO
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -24,9 +24,6 @@ from ottla.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:

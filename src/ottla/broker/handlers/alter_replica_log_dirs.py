@@ -6,8 +6,7 @@ REPLICA_NOT_AVAILABLE, and made in the directory if it comes to be. v2 flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -20,9 +19,6 @@ from ottla.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.types import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:

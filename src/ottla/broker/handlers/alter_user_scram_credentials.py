@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -22,9 +22,6 @@ from ottla.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 _Changes = tuple[list[ScramCredentialDeletion], list[ScramCredentialUpsertion]]
 

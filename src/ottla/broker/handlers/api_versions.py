@@ -7,17 +7,14 @@ connection stays. Features with minimum level 0 are left out below v4.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.errors import ErrorCode
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_NAMED_SINCE = 3

@@ -5,8 +5,7 @@ BROKER_ID_NOT_REGISTERED and STALE_BROKER_EPOCH for the whole request; else one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.brokers import check_epoch
@@ -21,9 +20,6 @@ from ottla.messages.assign_replicas_to_dirs import (
     TopicResult,
 )
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:

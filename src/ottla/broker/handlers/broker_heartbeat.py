@@ -5,15 +5,11 @@ BROKER_ID_NOT_REGISTERED and STALE_BROKER_EPOCH make a broker register again. Co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.messages.acl_codes import Operation
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.messages.acl_codes import Operation
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:

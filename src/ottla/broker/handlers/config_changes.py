@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ottla.broker.authorization import denial
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.roles import Role
 from ottla.broker.tasks.slices import Slices, drained
@@ -16,9 +17,6 @@ from ottla.controller.operation_size import too_many_records
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 class Resource(Protocol):

@@ -5,9 +5,10 @@ A group with topics that the caller may not describe is not shown. A group that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ottla.broker.handlers.consumer_group_heartbeat import OFF
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -18,9 +19,6 @@ from ottla.messages import consumer_group_describe as messages
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.wire.compiler import encode_part
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 CLASSIC: Final = 0
 CONSUMER: Final = 1

@@ -6,13 +6,14 @@ UNSUPPORTED_VERSION while the cluster has group.version 0, or the broker's group
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ottla.broker.handlers.fresh_ids import fresh_id
 from ottla.broker.handlers.patterns import matcher
 from ottla.broker.handlers.subscribed_regexes import resolve
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
@@ -26,9 +27,6 @@ from ottla.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 MEMBERS_NAME_THEMSELVES_SINCE: Final = 1
 OFF: Final = "the consumer protocol is off: it needs group.version 1, and consumer in group.coordinator.rebalance.protocols"

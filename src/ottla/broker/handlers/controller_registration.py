@@ -5,8 +5,7 @@ UNSUPPORTED_VERSION while the cluster's metadata.version has no place for it; th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.controller.controllers import register_controller
@@ -16,9 +15,6 @@ from ottla.messages.acl_codes import Operation
 from ottla.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from ottla.metadata.image import ClusterImage, ControllerImage
 from ottla.metadata.members import endpoints_of, features_of
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.acl_changes import check_enabled
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -24,9 +24,6 @@ from ottla.messages.acl_codes import Operation
 from ottla.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.messages.metadata_records import AccessControlEntryRecord
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 log = get_logger(__name__)
 

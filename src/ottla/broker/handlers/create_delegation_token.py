@@ -6,9 +6,10 @@ For another owner CREATE_TOKENS on that user is needed. Its HMAC, which is the t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.handlers.token_requests import LIFETIME, RENEWAL, decided, first_hop, keys_of, shorter
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.delegation_tokens import create_token
@@ -18,9 +19,6 @@ from ottla.messages.create_delegation_token import CreateDelegationTokenRequest,
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.security.principal import USER, Principal
 from ottla.types import uuid_text
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 _ID_BYTES: Final = 16
 

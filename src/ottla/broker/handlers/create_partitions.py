@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -26,9 +26,6 @@ from ottla.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 THROTTLING_TOLD_SINCE = 3
 

@@ -7,11 +7,12 @@ name that is listed twice in one request is refused, both times; a request for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.broker.handlers.config_changes import CONFIGS_MAX, too_many_configs
 from ottla.broker.handlers.config_entries import topic_config_entries
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -28,9 +29,6 @@ from ottla.messages.create_topics import (
 )
 from ottla.metadata.image import ClusterImage
 from ottla.wire.compiler import encode_part
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 THROTTLING_TOLD_SINCE = 6
 

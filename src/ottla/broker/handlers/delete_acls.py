@@ -6,9 +6,9 @@ All of a request go together, or none. What is created while the filters are com
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.acl_changes import acl_filter, check_enabled
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -18,9 +18,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse
 from ottla.messages.metadata_records import AccessControlEntryRecord
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:

@@ -9,10 +9,10 @@ Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import led
 from ottla.broker.replicas.deletions import Deletion
+from ottla.broker.replicas.leading import Leading
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
@@ -26,12 +26,8 @@ from ottla.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import INTERNAL_TOPICS
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.leading import Leading
-    from ottla.storage.log.partition_log import PartitionLog
 
 log = get_logger(__name__)
 

@@ -7,9 +7,9 @@ More than 10,000 in one request are refused entirely, POLICY_VIOLATION.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names, refused_as_repeated
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -19,9 +19,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.wire.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 IDS_SINCE = 6
 THROTTLING_TOLD_SINCE = 5

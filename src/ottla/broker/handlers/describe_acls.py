@@ -5,18 +5,14 @@ Whether this broker enforces them or not: without an authorizer the answer is SE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.handlers.acl_changes import acl_filter, check_enabled
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource, DescribeAclsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.controller.quotas import find_quotas
@@ -16,10 +17,6 @@ from ottla.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 COMPONENTS_MAX: Final = 100
 """Of one filter; more cannot differ."""

@@ -4,18 +4,14 @@ asked (KIP-1073). On the controller's listener the nodes are the controllers (KI
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.authorization import NOT_ASKED
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 

@@ -6,7 +6,7 @@ groups (32), and the levels of this broker's loggers (8).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.broker.handlers.config_changes import check_right
 from ottla.broker.handlers.config_entries import (
@@ -17,6 +17,7 @@ from ottla.broker.handlers.config_entries import (
     logger_config_entries,
     topic_config_entries,
 )
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -33,9 +34,6 @@ from ottla.messages.describe_configs import (
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
 from ottla.wire.compiler import encode_part
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:

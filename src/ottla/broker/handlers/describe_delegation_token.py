@@ -6,9 +6,8 @@ needed; the rest is left out. The HMAC comes with each, as with Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.handlers.token_requests import first_hop, keys_of
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -23,9 +22,6 @@ from ottla.messages.describe_delegation_token import (
 )
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.security.principal import Principal
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:

@@ -5,8 +5,9 @@ So is a consumer group (KIP-848): ConsumerGroupDescribe shows those.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -15,10 +16,6 @@ from ottla.groups.commands import DescribeGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.compiler import encode_part
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 NOT_FOUND_SINCE = 6
 DEAD = "Dead"

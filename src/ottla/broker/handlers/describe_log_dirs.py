@@ -7,8 +7,8 @@ listed there as a future one, with how many offsets it lacks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.broker.tasks.slices import Slices
@@ -22,9 +22,6 @@ from ottla.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.types import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

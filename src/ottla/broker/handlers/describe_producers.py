@@ -5,9 +5,9 @@ Any replica answers, not the leader alone. A partition may remember very many pr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -21,10 +21,6 @@ from ottla.messages.describe_producers import (
     TopicResponse,
 )
 from ottla.types import NO_EPOCH, topic_name_problem
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices
@@ -20,9 +19,6 @@ from ottla.messages.describe_quorum import (
     TopicQuorum,
 )
 from ottla.types import CLUSTER_METADATA_TOPIC
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:

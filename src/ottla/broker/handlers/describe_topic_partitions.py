@@ -5,9 +5,8 @@ No topics asked for means all. The cursor names where the next page starts; topi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.handlers.partition_states import offline_replicas, shown_leader
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -22,9 +21,6 @@ from ottla.messages.describe_topic_partitions import (
 )
 from ottla.metadata.image import PartitionImage
 from ottla.types import INTERNAL_TOPICS, topic_name_problem
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

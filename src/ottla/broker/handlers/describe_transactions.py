@@ -5,8 +5,7 @@ Of one that is decided, the partitions are those that lack their end marker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -20,9 +19,6 @@ from ottla.messages.describe_transactions import (
 )
 from ottla.transactions.commands import DescribeTransaction
 from ottla.transactions.transaction import STATE_NAMES
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:

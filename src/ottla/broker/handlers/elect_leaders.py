@@ -6,8 +6,8 @@ Without partitions in the request, all are considered, and those that need no el
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.broker.tasks.slices import Slices, drained
@@ -17,9 +17,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:

@@ -6,18 +6,14 @@ everywhere yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.coordinators.transaction_codes import code_for
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.transactions.commands import EndTransaction
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 NEXT_EPOCH_SINCE = 5
 

@@ -7,8 +7,8 @@ version that is not served.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.embedded import answer_embedded
 from ottla.broker.requests.forwarding import PRINCIPAL_VERSION
@@ -20,9 +20,6 @@ from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, Envel
 from ottla.messages.headers import decode_request_header, decode_request_header_start
 from ottla.security.principal import Principal
 from ottla.wire.compiler import decode, decode_from
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:

@@ -6,18 +6,15 @@ Sessions that it has begun end with it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.token_requests import changed, first_hop
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.delegation_tokens import expire_token
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from ottla.messages.metadata_records import DelegationTokenRecord
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:

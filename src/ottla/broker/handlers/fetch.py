@@ -14,10 +14,11 @@ those who compare replicas (replica id -2), and consumers that name their rack.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ottla.broker.fetching.consumer import ComparingPolicy, ConsumerPolicy, RefusedPolicy
 from ottla.broker.fetching.fetch_pass import FetchPass, Policy
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.waiting import AT_ONCE
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.service import Asks, service
@@ -26,10 +27,6 @@ from ottla.errors import KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.fetch import TOPIC_IDS_SINCE, FetchRequest, FetchResponse
 from ottla.replication.fetch_sessions import FetchSession
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 REPLICA_STATE_SINCE = 15
 WAIT_MS_MAX = 2**31 - 1

@@ -5,20 +5,17 @@ Up to v3 one key, from v4 many. The internal topic is created when it is first n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.broker.authorization import denial
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 BATCH_SINCE = 4
 KEY_GROUP, KEY_TRANSACTION, KEY_SHARE = 0, 1, 2

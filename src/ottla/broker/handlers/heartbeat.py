@@ -5,17 +5,13 @@ While the group is being loaded the answer is "no error", as in Kafka: each memb
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import Heartbeat
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

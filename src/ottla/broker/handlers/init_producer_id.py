@@ -7,18 +7,14 @@ ids the answer is COORDINATOR_NOT_AVAILABLE, after which clients ask again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.coordinators.transaction_codes import code_for
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.transactions.commands import InitProducerId
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:

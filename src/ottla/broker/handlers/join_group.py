@@ -6,19 +6,16 @@ ask the leader to skip the assignment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.handlers.fresh_ids import fresh_id
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import JoinGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
@@ -11,10 +12,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import LeaveGroup, LeaveResult, LeavingMember
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 SEVERAL_SINCE = 3
 TOGETHER_MAX: Final = 1000

@@ -6,18 +6,20 @@ a broker has no loggers that could be configured.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import service
 from ottla.errors import ErrorCode
 from ottla.messages.acl_codes import Operation
 from ottla.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    ClusterImage,
+)
 
 TYPES_SINCE = 1
 KNOWN = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)

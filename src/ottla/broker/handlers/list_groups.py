@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -11,9 +10,6 @@ from ottla.errors import KafkaError
 from ottla.groups.commands import ListGroups
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:

@@ -8,11 +8,12 @@ offset pending upload (v11; none, so -1). The leader answers; any replica does w
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.repeated_names import count_names
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import hosted
 from ottla.broker.replicas.early_requests import WANTED_MAX
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -26,10 +27,6 @@ from ottla.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 CONSUMER = -1
 DEBUGGING_REPLICA = -2  # a tool that asks whichever replica, not the leader alone

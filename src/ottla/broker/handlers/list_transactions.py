@@ -6,9 +6,10 @@ expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.handlers.patterns import matcher
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -18,9 +19,6 @@ from ottla.messages.list_transactions import ListTransactionsRequest, ListTransa
 from ottla.transactions.commands import ListTransactions
 from ottla.transactions.transaction import STATE_NAMES
 from ottla.transactions.transaction import TransactionState as State
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 _STATES: Final = frozenset(STATE_NAMES.values())
 

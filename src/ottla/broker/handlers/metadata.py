@@ -9,10 +9,10 @@ or none. While a broker fails the answer waits a moment for the new leaders (``l
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from ottla.broker.authorization import NOT_ASKED
 from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, offline_replicas, shown_leader
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -30,9 +30,6 @@ from ottla.messages.metadata import (
 from ottla.metadata.image import TopicImage
 from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 from ottla.wire.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:

@@ -5,8 +5,7 @@ The offsets are in the log of ``__consumer_offsets`` before the answer leaves. v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -21,10 +20,6 @@ from ottla.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 GROUP_ID_NOT_FOUND_SINCE = 9
 """Members that name a group which is not known got ILLEGAL_GENERATION before (KIP-848)."""

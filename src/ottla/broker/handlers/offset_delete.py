@@ -5,8 +5,7 @@ Partitions that a member reads keep their offset (GROUP_SUBSCRIBED_TO_TOPIC); on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -19,9 +18,6 @@ from ottla.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

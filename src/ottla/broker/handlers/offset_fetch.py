@@ -10,8 +10,9 @@ each of them asks again; other clients look at the top first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -30,10 +31,6 @@ from ottla.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-
 
 ERROR_SINCE: Final = 2
 STABLE_SINCE: Final = 7

@@ -5,8 +5,7 @@ An epoch that this log never had gives the largest earlier one and its end; one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import led
 from ottla.broker.replicas.full_directories import must_leave
 from ottla.broker.requests.context import RequestContext
@@ -20,9 +19,6 @@ from ottla.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

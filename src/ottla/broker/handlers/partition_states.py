@@ -6,15 +6,13 @@ failed; of the last a broker knows its own only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionImage
 from ottla.types import NO_LEADER
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 LISTENER_NOT_FOUND_SINCE: Final = 6
 """Of Metadata; earlier versions get LEADER_NOT_AVAILABLE."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.broker.handlers import transactional_produce
 from ottla.broker.handlers.staged_produce import Held, StagedProduce, refuse
+from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext, fail_loudly
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -34,10 +36,6 @@ from ottla.records.batch import TRANSACTIONAL
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
 from ottla.storage.producers import NotPermitted
 from ottla.types import INTERNAL_TOPICS
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
 ROUNDS_MAX = 10  # of waiting for a worker or a coordinator, which one batch may need in turn

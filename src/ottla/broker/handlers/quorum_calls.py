@@ -5,8 +5,9 @@ Versions: Vote 0-2, BeginQuorumEpoch 0-1, EndQuorumEpoch 0-1, FetchSnapshot 0-1,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
 from ottla.consensus.calls import Answer
@@ -19,9 +20,6 @@ from ottla.messages.fetch import FetchRequest
 from ottla.messages.fetch_snapshot import FetchSnapshotRequest
 from ottla.messages.vote import VoteRequest
 from ottla.wire.schema import Request, Response
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 class _Asked:

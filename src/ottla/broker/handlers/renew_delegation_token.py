@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.token_requests import RENEWAL, changed, first_hop, shorter
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.controller.delegation_tokens import renew_token
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:

@@ -5,15 +5,11 @@ After one it is answered on the threshold (``requests/threshold.py``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.errors import ErrorCode
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 def handle(parts: Parts, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:

@@ -5,14 +5,10 @@ Before that it is answered on the threshold (``requests/threshold.py``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 def handle(parts: Parts, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:

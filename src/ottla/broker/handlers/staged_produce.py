@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ottla.broker.fetching.leader_hints import hint_of
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import Channel, RequestContext
 from ottla.broker.requests.produce_burst import Flushable
 from ottla.errors import ErrorCode, KafkaError
@@ -22,10 +23,6 @@ from ottla.messages.produce import (
     TopicProduceData,
 )
 from ottla.types import NO_EPOCH
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 Permission = tuple[int, int]
 """The leader epoch in which the transaction coordinator was asked, and how many markers of the producer there were."""

@@ -6,18 +6,16 @@ They are matched while the heartbeat that asks for it waits, in slices. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.broker.handlers.patterns import matcher
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.groups.consumer.commands import ResolveRegexes
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.metadata.image import ClusterImage
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def resolve(parts: Parts, context: RequestContext, group_id: str, regexes: tuple[str, ...], image: ClusterImage) -> None:

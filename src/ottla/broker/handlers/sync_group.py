@@ -6,8 +6,7 @@ old one, and a client that does not expect COORDINATOR_LOAD_IN_PROGRESS here giv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Need, service
 from ottla.broker.tasks.slices import Slices
@@ -15,9 +14,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import SyncGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:

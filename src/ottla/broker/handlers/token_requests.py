@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.listener_security import Protocol
 from ottla.controller.decided import Recorded
@@ -13,9 +14,6 @@ from ottla.metadata.image import ClusterImage
 from ottla.security.principal import ANONYMOUS, Principal
 from ottla.security.tokens import TokenKeys
 from ottla.wire.schema import Response
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 LIFETIME: Final = "delegation.token.max.lifetime.ms"
 RENEWAL: Final = "delegation.token.expiry.time.ms"

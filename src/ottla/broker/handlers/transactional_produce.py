@@ -8,18 +8,16 @@ coordinator is asked again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.handlers.staged_produce import Held, Permission, StagedProduce
+from ottla.broker.parts import Parts
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode as Code
 from ottla.errors import KafkaError, error_of
 from ottla.types import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.broker.replicas.partition import Partition
 
 ADDS_SINCE: Final = 12
 PRODUCER_ID_AT: Final = slice(43, 51)

@@ -7,9 +7,10 @@ count when the transaction is committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.broker.coordinators.transaction_codes import code_for
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -24,9 +25,6 @@ from ottla.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.storage.producers import NotPermitted, ProducerStates
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 ADDS_SINCE: Final = 5
 ROUNDS_MAX: Final = 10

@@ -5,16 +5,12 @@ BROKER_ID_NOT_REGISTERED for an unknown id; INVALID_REQUEST for a broker that se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:

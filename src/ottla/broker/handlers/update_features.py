@@ -6,8 +6,9 @@ Version 0 knows downgrades by a flag. Before v2 each feature of a request that s
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, service
 from ottla.controller.features import FeatureUpdate, update_features
@@ -20,9 +21,6 @@ from ottla.messages.update_features import (
     UpdateFeaturesResponse,
     UpgradeType,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 UPGRADE_TYPES_SINCE = 1
 WITHOUT_RESULTS_SINCE = 2

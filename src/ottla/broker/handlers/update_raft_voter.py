@@ -5,18 +5,14 @@ Voters are static here (``controller.quorum.voters`` says where they are): the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import CONTROLLER, service
+from ottla.consensus.quorum import Quorum
 from ottla.errors import ErrorCode
 from ottla.messages.acl_codes import Operation
 from ottla.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.types import NO_LEADER
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
-    from ottla.consensus.quorum import Quorum
 
 
 def handle(parts: Parts, context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:

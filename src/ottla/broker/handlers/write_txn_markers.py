@@ -6,8 +6,7 @@ transaction that hangs (KIP-664).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
@@ -22,9 +21,6 @@ from ottla.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.types import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.parts import Parts
 
 
 async def handle(parts: Parts, context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
