@@ -1,7 +1,7 @@
 """Exchanges of requests between processes, seen as they happen: a request that is sent, that has been received, that is answered.
 
-A process's ``ports.Network`` goes through ``Watched``. Nothing is changed but what a watcher asks for: whoever dies of it in that moment
-has sent nothing more.
+Where a watcher is interested, each process's ``ports.Network`` goes through ``Watched``. Nothing is changed but by what the watcher does: a
+process that dies of it in that moment has sent nothing more.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ottla.messages.headers import decode_request_header_start
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
+from ottla.sim.process import CURRENT
 from ottla.tls import TlsClient, TlsServer
 from ottla.wire.frames import LENGTH_BYTES, FrameCutter
 
@@ -20,29 +21,30 @@ FRAME_BYTES_MAX: Final = 2**31 - 1
 
 
 class Moment(Enum):
-    """Of one exchange, the last instant before: it is on its way, its receiver sees it, its answer is on its way."""
+    """A moment of one exchange, the last instant before: it is on its way, its receiver sees it, its answer is on its way."""
 
     SENT = "sent"
     RECEIVED = "received"
     ANSWERED = "answered"
 
 
-Seen = Callable[[int, Moment], bool]
-"""Told the API's key and the moment; True when the process that it happens in is no more: nothing goes on."""
+Seen = Callable[[int, Moment, str, str], None]
+"""Is called with the API's key, the moment, the host that asks and the host that answers."""
 
 
 class Watched:
-    """The network of one process."""
+    """The network of one process of a host of that name."""
 
-    def __init__(self, network: Network, seen: Seen) -> None:
+    def __init__(self, network: Network, host: str, seen: Seen) -> None:
         self._network = network
+        self._host = host
         self._seen = seen
 
     async def listen(
         self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **buffers: Any
     ) -> Listener:
         def accepted(connection: Connection) -> ConnectionHandler:
-            return _ServersEnd(connection, accept, self._seen)
+            return _ServersEnd(connection, accept, self._seen, connection.peer[0], self._host)
 
         return await self._network.listen(host, port, accepted, backlog=backlog, **buffers)
 
@@ -56,7 +58,7 @@ class Watched:
         made: list[_ClientsEnd] = []
 
         def make(connection: Connection) -> ConnectionHandler:
-            made.append(_ClientsEnd(connection, make_handler, self._seen))
+            made.append(_ClientsEnd(connection, make_handler, self._seen, self._host, host))
             return made[0].handler
 
         await self._network.connect(host, port, make, **others)
@@ -66,9 +68,10 @@ class Watched:
 class _End:
     """A ``Connection`` that passes everything on."""
 
-    def __init__(self, connection: Connection, seen: Seen) -> None:
+    def __init__(self, connection: Connection, seen: Seen, client: str, server: str) -> None:
         self._connection = connection
         self._seen = seen
+        self._hosts = client, server
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -104,25 +107,35 @@ class _End:
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         self._connection.send(buffers)
 
+    def _outlives(self, key: int, moment: Moment) -> bool:
+        """Whether the process goes on after it."""
+        self._seen(key, moment, *self._hosts)
+        process = CURRENT.get()
+        return process is None or not process.is_dead
+
 
 class _ClientsEnd(_End):
     """Each ``send`` has one request, as all of ours have."""
 
-    def __init__(self, connection: Connection, make: Callable[[Connection], ConnectionHandler], seen: Seen) -> None:
-        super().__init__(connection, seen)
+    def __init__(
+        self, connection: Connection, make: Callable[[Connection], ConnectionHandler], seen: Seen, client: str, server: str
+    ) -> None:
+        super().__init__(connection, seen, client, server)
         self.handler = make(self)
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         sent = memoryview(_joined(buffers))
-        if not self._seen(decode_request_header_start(sent[LENGTH_BYTES:])[0], Moment.SENT):
+        if self._outlives(decode_request_header_start(sent[LENGTH_BYTES:])[0], Moment.SENT):
             super().send(buffers)
 
 
 class _ServersEnd(_End):
     """Answers go out in the order of their requests; what begins an answer is told by how long the one before is."""
 
-    def __init__(self, connection: Connection, accept: Callable[[Connection], ConnectionHandler], seen: Seen) -> None:
-        super().__init__(connection, seen)
+    def __init__(
+        self, connection: Connection, accept: Callable[[Connection], ConnectionHandler], seen: Seen, client: str, server: str
+    ) -> None:
+        super().__init__(connection, seen, client, server)
         self._requests = FrameCutter(FRAME_BYTES_MAX)
         self._answers = FrameCutter(FRAME_BYTES_MAX)
         self._unanswered: deque[int] = deque()
@@ -132,13 +145,13 @@ class _ServersEnd(_End):
         for frame, _ in self._requests.feed(memoryview(bytearray(data))):
             key = decode_request_header_start(frame)[0]
             self._unanswered.append(key)
-            if self._seen(key, Moment.RECEIVED):
+            if not self._outlives(key, Moment.RECEIVED):
                 return False
         return self._handler.on_data(data)
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         for _ in self._answers.feed(memoryview(_joined(buffers))):
-            if self._unanswered and self._seen(self._unanswered.popleft(), Moment.ANSWERED):
+            if self._unanswered and not self._outlives(self._unanswered.popleft(), Moment.ANSWERED):
                 return
         super().send(buffers)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from tests.simulation.crowd.knowledge import KEPT, PARTITIONS, ROTTEN, TABLE, TOPICS, Knowledge
 
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
@@ -14,7 +16,6 @@ from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records
-from ottla.sim.crowd.knowledge import KEPT, PARTITIONS, ROTTEN, TABLE, TOPICS, Knowledge
 from ottla.types import TopicPartition
 
 HEALING_SECONDS: Final = 90.0
@@ -27,7 +28,7 @@ DAMAGE: Final = frozenset({"segment_damaged", "segment_unreadable", "retention_f
 """The same, but for the partition whose bits rot; and a power cut may tear the end off a log."""
 
 
-def judge_events(known: Knowledge, events: Sequence[MutableMapping[str, Any]]) -> None:
+def judge_events(known: Knowledge, events: Sequence[Mapping[str, Any]]) -> None:
     """Nothing unexpected was logged."""
     damage = DAMAGE - {"log_cut"} if known.meetings.counts["power cut"] else DAMAGE
     for event in events:
@@ -49,7 +50,7 @@ def judge_context(known: Knowledge, context: Mapping[str, Any]) -> None:
 async def watch_starts(known: Knowledge) -> None:
     """No log's start goes back while a broker runs; and what was deleted with an answer stays deleted."""
     starts: dict[tuple[Broker, bytes, TopicPartition], int] = {}
-    while not known.is_over:
+    while not known.is_over.is_set():
         broker = known.running
         if broker is None:
             await asyncio.sleep(0.05)
@@ -66,8 +67,6 @@ async def watch_starts(known: Knowledge) -> None:
 async def heal(known: Knowledge) -> None:
     """Without troubles every partition but a rotten one takes records again."""
     known.broker.machine.disk.faults.clear()
-    if known.running is None:
-        await known.start_broker()
     producer = Producer(known.client("healer"), ProducerSettings(linger_ms=0, delivery_timeout_ms=int(HEALING_SECONDS * 1000)))
     sent = {
         (topic, index): await producer.send(topic, b"healed", key=b"k", partition=index) for topic in TOPICS for index in range(PARTITIONS)

@@ -19,10 +19,10 @@ CLEANING: Final = "CLEAN_JOB"
 class Meetings:
     """``counts`` by kind; every act counts by itself as well."""
 
-    def __init__(self, disk: SimDisk) -> None:
-        """The disk is watched from now on."""
+    def __init__(self, disk: SimDisk, on_act: Callable[[str], None]) -> None:
+        """The disk is watched from now on, and each act told."""
         self.counts: Counter[str] = Counter()
-        self.on_act: Callable[[str], None] = nobody
+        self._on_act = on_act
         self._working: list[tuple[str, str]] = []  # job, directory
         self._cleaned: dict[str, set[str]] = {}  # by directory: acts since the cleaning started whose result is not yet there
         self._installing: set[str] = set()
@@ -35,7 +35,7 @@ class Meetings:
         """The act has happened to the replica that is in the directory, or was in one of that name, or to the entire machine."""
         name = posixpath.basename(folder) if folder is not None else None
         self.counts[act] += 1
-        self.on_act(act)
+        self._on_act(act)
         for job, busy in self._working:
             if name is None or posixpath.basename(busy) == name:
                 self.counts[f"{act} during {job}"] += 1
@@ -89,10 +89,6 @@ class Meetings:
                 self.note("roll", folder)
             case "remove" if name.endswith(".deleted"):
                 self.note("removal of deleted files", folder)
-
-
-def nobody(act: str) -> None:
-    """Does nothing."""
 
 
 def _folder_of(request: Any) -> str:

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tests.simulation.crowd.knowledge import AGED, KEPT, PARTITIONS, TABLE, TOPICS, Knowledge
+
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import KafkaError
-from ottla.sim.crowd.knowledge import AGED, KEPT, PARTITIONS, TABLE, TOPICS, Knowledge
 from ottla.types import TopicPartition
 
 TEMPORARY: Final = ("temporary-0", "temporary-1", "temporary-2")
@@ -34,7 +35,7 @@ def jobs(known: Knowledge) -> list[tuple[str, Job]]:
 
 async def keep_at(known: Knowledge, name: str, job: Job) -> None:
     """The client does its job until the run is over."""
-    while not known.is_over:
+    while not known.is_over.is_set():
         try:
             await job(known, name)
         except KafkaError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.simulation.crowd.meetings import Meetings
+
 from ottla.broker.node import Broker
-from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.cluster import Cluster
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.crowd.meetings import Meetings
 from ottla.types import TopicPartition
 
 KEPT, TABLE, AGED, ROTTEN = "kept", "table", "aged", "rotten"
@@ -33,7 +34,6 @@ TOPICS: Final = {
 }
 """Of the first everything is kept, of the second the newest of each key; the third is compacted and deleted; of the last bits rot."""
 PARTITIONS: Final = 2
-SCRUB_PAUSE_MS: Final = 100
 REQUEST_TIMEOUT_MS: Final = 2000
 
 
@@ -41,19 +41,17 @@ REQUEST_TIMEOUT_MS: Final = 2000
 class Knowledge:
     simulation: Simulation
     broker: SimBroker
-    is_flushed: bool  # flush.messages=1
     meetings: Meetings
+    is_over: asyncio.Event
+    findings: list[str]
     acknowledged: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
     newest: dict[tuple[TopicPartition, bytes], int] = field(default_factory=dict)  # the newest acknowledged offset of a key
     deleted: dict[TopicPartition, int] = field(default_factory=dict)  # below which records were deleted, as DeleteRecords said
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    findings: list[str] = field(default_factory=list)
-    client_names: set[str] = field(default_factory=set)
-    is_over: bool = False
     _randoms: dict[str, random.Random] = field(default_factory=dict)
 
     def random(self, name: str) -> random.Random:
-        """The random numbers of one client, or of the troubles."""
+        """The random numbers of one client, or of another part."""
         found = self._randoms.get(name)
         if found is None:
             found = self._randoms[name] = self.simulation.random(f"crowd/{name}")
@@ -61,18 +59,9 @@ class Knowledge:
 
     def client(self, name: str) -> Cluster:
         """A client's view of the cluster, on a machine of its own. It does not wait for long where there is silence."""
-        self.client_names.add(name)
         return self.broker.client(name, request_timeout_ms=REQUEST_TIMEOUT_MS)
 
     @property
     def running(self) -> Broker | None:
         """The broker, unless it is down."""
         return self.broker.broker
-
-    async def start_broker(self) -> None:
-        """It runs, and scrubs from now on."""
-        await self.broker.start()
-        assert self.running is not None, "it was started"
-        rounds = self.running.part(Scrubber)._rounds
-        rounds._pause_ms = lambda: SCRUB_PAUSE_MS
-        rounds.start(SCRUB_PAUSE_MS)
