@@ -10,7 +10,8 @@ from tests.simulation.explorer import WORK_MS
 from tests.simulation.failing_disks import DIRECTORIES, FILES, KILLED, ONCE, ONE_OF, REPLACED, STOPPED
 from tests.simulation.quorum_nodes import NODES
 
-from ottla.sim.schedule.fault import Kind, ScheduledFault
+from ottla.sim.exchanges import Moment
+from ottla.sim.schedule.fault import Kind, ScheduledFault, Trigger
 
 NAMES: Final = tuple(f"node-{node}" for node in range(1, NODES + 1))
 CONTROLLER: Final = "controller"
@@ -130,6 +131,42 @@ ANY_NODES: Final = (
 DEADLY: Final = (dies, loses_power, is_slow_and_dies, all_die)
 """What changes leaders, and what they have written."""
 REPLICATED: Final = (*ANY_NODES, lasting(Kind.RESTART, range(50, 3000)), all_die)
+
+
+# Moments
+
+EXCHANGES: Final = (
+    *("FETCH", "FETCH", "FETCH", "ALTER_PARTITION", "BROKER_HEARTBEAT", "API_VERSIONS", "BROKER_REGISTRATION", "LIST_OFFSETS"),
+    *("ENVELOPE", "VOTE", "BEGIN_QUORUM_EPOCH"),
+)
+"""Of brokers with each other."""
+ASKED: Final = ("PRODUCE", "OFFSET_COMMIT", "DELETE_RECORDS", "ALTER_PARTITION_REASSIGNMENTS", "ELECT_LEADERS", "METADATA")
+"""By clients."""
+OPERATIONS: Final = (("append", ".log"), ("append", ".log"), ("sync", ".log"), ("truncate", ".log"), ("rename", ""), ("create", ""))
+OFTEN: Final = frozenset({"FETCH", "PRODUCE", "METADATA", "BROKER_HEARTBEAT", "append", "sync"})
+NTH_MAX: Final = 30
+
+
+def at_a_moment(rng: random.Random, at_ms: int, node: str) -> Faults:
+    """Something begins in the last instant before an exchange, or before an operation of a disk."""
+    other = rng.choice(_others(node))
+    match rng.randrange(3):
+        case 0:
+            operation, suffix = rng.choice(OPERATIONS)
+            when = Trigger(_nth(rng, operation), operation, host=node, suffix=suffix)
+        case 1:
+            api = rng.choice(ASKED)
+            when = Trigger(_nth(rng, api), api, rng.choice([Moment.RECEIVED, Moment.ANSWERED]), peer=node)
+        case _:
+            api = rng.choice(EXCHANGES)
+            when = Trigger(_nth(rng, api), api, rng.choice(list(Moment)), *rng.choice([(node, other), (other, node)]))
+    kind = rng.choice([Kind.KILL, Kind.KILL, Kind.POWER, Kind.PAUSE, Kind.CUT])
+    peer = other if kind is Kind.CUT else ""
+    return [ScheduledFault(at_ms, kind, node, peer, rng.choice([20, rng.randint(100, 3000)]), when=when)]
+
+
+def _nth(rng: random.Random, what: str) -> int:
+    return rng.randrange(1, NTH_MAX if what in OFTEN else 4)
 
 
 # Disks

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from tests.simulation import lone_broker
+from tests.simulation import lone_broker, moving_leaders
 from tests.simulation.acl_changes import AclWork, guarded_content, known, nodes_with_acls, rights_are_enforced, znodes_have_them
 from tests.simulation.acts import Damage, Disks, Service, first_of
 from tests.simulation.consumer_members import SETTINGS, MembersAtWork
@@ -32,6 +32,7 @@ from tests.simulation.draws import (
     Draw,
     Faults,
     all_die_at_once,
+    at_a_moment,
     disks_of,
     is_damaged,
     lasting,
@@ -137,6 +138,7 @@ REPLICAS_IN_ZOOKEEPER: Final = replace(
     ),
     many=300,
 )
+RARE_AT_MOMENTS: Final = ("triggered", "kill", "power", "pause", "cut", "replica_truncated")
 RARE_WHERE_IT_IS_HARD: Final = (
     *("disk-room", "disk-slow", "log_dir_full", "log_dir_has_room", "min.insync.replicas changed", "replica_truncated"),
     *("strangers", "topics deleted in use", "topics made", "written to a topic that goes"),
@@ -194,10 +196,25 @@ EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("alone", QUORUM): ALONE,
     ("steps", QUORUM): STEPS,
     ("crowd", QUORUM): CROWD,
+    ("leaders", QUORUM): Exploration(
+        moving_leaders.leading_node,
+        moving_leaders.Leading,
+        moving_leaders.leaders,
+        [moving_leaders.promises_are_kept],
+        [all_errors],
+        acts=lambda trial: trial.work.act,  # type: ignore[union-attr]
+        roles={},
+        around=moving_leaders.slow_shards,
+        work_ms=moving_leaders.WORK_MS,
+        rare=("groups to 42", "groups to -1", "records to 42", "records to -1", "coordinators that load"),
+        many=4,
+    ),
     ("metadata", QUORUM): METADATA,
     ("following", QUORUM): FOLLOWING,
     ("replicated", QUORUM): REPLICAS,
     ("replicated", ZOOKEEPER): REPLICAS_IN_ZOOKEEPER,
+    ("moments", QUORUM): replace(REPLICAS, draw=_troubles(at_a_moment), rare=RARE_AT_MOMENTS),
+    ("moments", ZOOKEEPER): replace(REPLICAS_IN_ZOOKEEPER, draw=_troubles(at_a_moment), rare=("triggered", "kill", "pause", "cut")),
     ("hard", QUORUM): HARD,
     ("hard", ZOOKEEPER): replace(
         REPLICAS_IN_ZOOKEEPER,

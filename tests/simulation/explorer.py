@@ -164,8 +164,8 @@ async def _play(exploration: Exploration, trial: Trial, *, is_drawn: bool) -> No
         node.begin()
     roles = exploration.roles
     injector.role_of = lambda name: roles[name](trial) if name in roles else name
-    injector.act, injector.may_cut_power = exploration.acts(trial), exploration.may_cut_power(trial)
     work = trial.work = exploration.work_of(trial)
+    injector.act, injector.may_cut_power = exploration.acts(trial), exploration.may_cut_power(trial)
     await work.prepare()
     nodes = {node.machine.name: node for node in trial.nodes} | trial.processes
 

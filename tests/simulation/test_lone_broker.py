@@ -73,6 +73,7 @@ def test_a_schedule_in_place_of_the_seeds_own_is_carried_out() -> None:
 def test_a_run_that_fails_is_a_finding_with_its_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what a power cut takes back counts as lost, though no promise covers it."""
     monkeypatch.setattr("tests.simulation.lone_broker.LoneNode.keeps_all", True)
+    monkeypatch.setattr("tests.simulation.trying.RUNS_MAX", 100)
     found = next(found for seed in range(40) if (found := try_seed("steps", QUORUM, seed)[1]))
     faults = from_text(found[0].partition("\n")[2])
     assert len(faults) <= 2

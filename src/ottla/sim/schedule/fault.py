@@ -47,6 +47,10 @@ class Kind(Enum):
     DISK_SLOW = "disk-slow"  # some operations take up to ``by`` milliseconds longer
     DAMAGE = "damage"  # ``by`` of its replicas
     ROT = "rot"  # a bit of a closed segment
+    SNAPSHOT = "snapshot"  # is taken
+    SPLIT = "split"  # it and some others hear nothing of the rest
+    BLACKOUT = "blackout"  # all lose power, and return one by one
+    LOSS = "loss"  # of messages, with the probability ``by``
     DRIFT = "drift"  # its clocks go ``by`` times as fast
     CLOCK = "clock"  # its wall clock is ``by`` milliseconds off
     EXPIRE = "expire"  # its sessions with ZooKeeper end

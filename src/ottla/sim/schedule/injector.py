@@ -111,28 +111,42 @@ class Injector:
         self._watch_disks()
         self._began_at = asyncio.get_running_loop().time()
         ends: list[asyncio.Task[None]] = []
+        waiting: dict[_Trap, asyncio.Task[None]] = {}
+        is_cut_short = False
         for fault in self._faults:
             await self._until(fault.at_ms)
-            if not goes_on(fault):
+            if is_cut_short := not goes_on(fault):
                 break
             self.begun.append(fault)
             if fault.kind is Kind.END:
-                self.over.set()
+                self._end()
             elif fault.when is not None:
                 self._traps.append(trap := _Trap(fault, fault.when))
-                ends.append(asyncio.ensure_future(self._wait(trap)))
+                waiting[trap] = asyncio.ensure_future(self._wait(trap))
             else:
                 ends.append(asyncio.ensure_future(self._finish(*self._begin(fault))))
-        await asyncio.gather(*ends)
+
+        def unfinished() -> list[asyncio.Task[None]]:
+            """Where some were left out, those that still wait for their triggers are not waited for."""
+            sprung = [task for trap, task in waiting.items() if not (is_cut_short and trap in self._traps)]
+            return [task for task in (*ends, *sprung) if not task.done()]
+
+        while tasks := unfinished():
+            await asyncio.wait(tasks)
         if not self.over.is_set():
             now_ms = math.ceil((asyncio.get_running_loop().time() - self._began_at) * 1000)
             end = ScheduledFault(max(ends_ms, now_ms + after_ms), Kind.END, "clients")
             await self._until(end.at_ms)
             self.begun.append(end)
-            self.over.set()
+            self._end()
+        await asyncio.gather(*ends, *waiting.values())
         await asyncio.gather(*self._starting)
         for name in nodes:
             await self.start(name)
+
+    def _end(self) -> None:
+        self.over.set()
+        self.disarm()
 
     async def _until(self, at_ms: int) -> None:
         delay = self._began_at + at_ms / 1000 - asyncio.get_running_loop().time()
@@ -146,7 +160,7 @@ class Injector:
             async with asyncio.timeout(TRIGGER_SECONDS_MAX):
                 found = await trap.sprung
         except TimeoutError:
-            self._traps.remove(trap)
+            self._traps = [other for other in self._traps if other is not trap]
             self.counts["never triggered"] += 1
             return
         self.counts["triggered"] += 1
@@ -154,13 +168,13 @@ class Injector:
 
     def disarm(self) -> None:
         """Faults that still wait for their triggers do not come."""
-        for trap in self._traps:
+        traps, self._traps = self._traps, []
+        for trap in traps:
             trap.sprung.set_exception(TimeoutError())
 
     def _watch_disks(self) -> None:
-        watched = {self.role_of(fault.when.host) for fault in self._faults if fault.when is not None and fault.when.moment is None}
-        for name, machine in self._machines.items():
-            if watched & {name, ANY_HOST}:
+        if any(fault.when is not None and fault.when.moment is None for fault in self._faults):
+            for name, machine in self._machines.items():
                 machine.disk.on_step = self._on_step(name, machine.disk.on_step)
 
     def _on_step(self, host: str, then: Callable[[str, str, str], None]) -> Callable[[str, str, str], None]:
