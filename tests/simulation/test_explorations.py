@@ -100,7 +100,10 @@ def test_no_promise_is_broken(key: tuple[str, str], block: int) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [("replicated", QUORUM), *(pytest.param(key, marks=pytest.mark.slow) for key in (("replicated", ZOOKEEPER), ("moments", QUORUM)))],
+    [
+        ("metadata", QUORUM),
+        *(pytest.param(key, marks=pytest.mark.slow) for key in (("replicated", QUORUM), ("replicated", ZOOKEEPER), ("moments", QUORUM))),
+    ],
     ids="-in-".join,
 )
 def test_a_seed_and_the_text_of_its_schedule_lead_to_the_same_run(key: tuple[str, str]) -> None:
