@@ -9,7 +9,7 @@ import pytest
 from tests.broker.leaders import OTHER, add_other, give, own_id
 from tests.broker.test_leadership import hold
 from tests.broker.test_shards import broker_of, groups_of
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.client.admin import Admin, NewTopic
 from ottla.controller.features import GROUP_VERSION

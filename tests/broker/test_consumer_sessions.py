@@ -11,7 +11,7 @@ import pytest
 from tests.broker.test_log_care import create, play, send
 from tests.broker.test_throttling import set_quota
 from tests.broker.two_sessions import Client, play_history
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode

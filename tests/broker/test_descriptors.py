@@ -14,7 +14,7 @@ from tests.broker.test_log_care import create, log_of, records_of, send
 from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.hostile.wire_bytes import batch
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode, KafkaError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.leaders import NOBODY, OTHER, OTHER_HOST, OTHER_PORT, add_other, give, own_id
 from tests.broker.test_log_care import create, play, send
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.replicas.partition import Partition
 from ottla.controller.decided import Recorded

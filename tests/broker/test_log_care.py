@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.homes.lone import LoneLife
 from ottla.broker.replicas.full_directories import PROBE_MS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.foreign_clients.wire import RawClient
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.controller.active_controller import SLICE_DECISIONS
 from ottla.broker.handlers import describe_configs

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 from tests.broker.test_log_care import create, play, send
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.metadata.log import FOLDER_NAME
 from ottla.client.admin import Admin, NewTopic

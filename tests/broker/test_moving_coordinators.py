@@ -13,7 +13,7 @@ from tests.broker.leaders import OTHER, add_other, give, own_id
 from tests.broker.test_elected_leaders import led_by
 from tests.broker.test_leadership import hold
 from tests.broker.test_shards import commit, groups_of
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.replicas.partition import Partition

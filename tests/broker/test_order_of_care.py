@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.broker.test_log_care import create, log_of, play, records_of, send
 from tests.broker.test_parts_beside_each_other import SCATTERED
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.sim.cluster import SimBroker
 from ottla.storage.directory.checkpoint import LOG_START_OFFSET, read_checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 from tests.waiting import eventually_is
 
 from ottla.broker.replicas.store import PartitionStore

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.test_transactions import begun, read, settled
 from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, create, with_broker
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 from tests.waiting import eventually_is
 
 from ottla.admin_http.kafka_names import broker_families

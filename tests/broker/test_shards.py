@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.coordinators import batches
 from ottla.broker.coordinators import shard as shards

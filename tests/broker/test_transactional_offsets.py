@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.broker.test_transactions import BOTH, begun, settled
 from tests.client.simulated import KEY, create, with_broker
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.handlers.offset_fetch import ASK_AGAIN
 from ottla.client.admin import Admin

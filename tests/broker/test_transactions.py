@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, consumer_of, create, with_broker
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.coordinators.runtime import CoordinatorRuntime

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from tests.broker.test_consumer_sessions import Watched
 from tests.broker.test_log_care import create, play, send
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 from tests.storage.batches import batch
 
 from ottla.broker.handlers.list_offsets import LATEST

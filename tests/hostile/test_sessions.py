@@ -16,7 +16,7 @@ from tests.broker.test_bursts import Transport
 from tests.broker.test_log_care import create, play
 from tests.hostile.test_largest import STEPS_MAX, Steps, extended
 from tests.hostile.wire_bytes import request
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 
 from ottla.broker.node import Broker
 from ottla.broker.requests.connection import BrokerConnection

@@ -13,16 +13,16 @@ import pytest
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import SimLoop, run
 from ottla.sim.process import PowerCut
-from ottla.sim.schedule.drawing import draw_schedule
+from ottla.sim.schedule.drawing import SWARM, draw_schedule
+from ottla.sim.schedule.fault import LINK_KINDS, NODE_KINDS, Kind, ScheduledFault, from_text, parse_fault, to_text
 from ottla.sim.schedule.injector import Injector
 from ottla.sim.schedule.shrinking import shrink
-from ottla.sim.schedule.timed import LINK_KINDS, NODE_KINDS, Kind, TimedFault, from_text, parse_fault, to_text
 
 NODES = ["one", "two", "three"]
 LINKS = [(source, target) for source in NODES for target in NODES if source != target]
 
 
-def drawn(seed: int) -> list[TimedFault]:
+def drawn(seed: int) -> list[ScheduledFault]:
     return draw_schedule(random.Random(seed), nodes=NODES, others=["client"], links=[*LINKS, ("client", "one")], ms=5000)
 
 
@@ -66,27 +66,33 @@ class Ticker:
 def carry_out(text: str, seconds: float = 3) -> tuple[dict[str, Ticker], Injector, Simulation]:
     simulation = Simulation(1)
     nodes = {name: Ticker(simulation, name) for name in NODES}
-    injector = Injector(simulation.fabric, nodes)
 
-    async def main() -> None:
+    async def main() -> Injector:
+        injector = Injector(simulation.fabric, from_text(text))
         for node in nodes.values():
             await node.start()
-        await asyncio.gather(injector.run(from_text(text)), asyncio.sleep(seconds))
+        await asyncio.gather(injector.run(nodes), asyncio.sleep(seconds))
+        return injector
 
-    run(main())
-    return nodes, injector, simulation
+    return nodes, run(main()), simulation
 
 
 def test_a_schedule_is_a_text_to_be_read_and_written() -> None:
     faults = [fault for seed in range(50) for fault in drawn(seed)]
-    assert {fault.kind for fault in faults} == set(Kind)
+    assert {fault.kind for fault in faults} == set(SWARM)
     assert from_text(to_text(faults, "seed 17", "of fifty")) == faults
     text = (
         "1200 kill two for 500\n1500 cut one -> two for 800\n1800 slow one -> two for 1000 by 40\n"
         "2100 drift two for 9 by 1.05\n3000 break one\n"
     )
     assert to_text(from_text(text)) == text
-    assert from_text("# a comment\n\n  10 pause one for 5  # why\n") == [TimedFault(10, Kind.PAUSE, "one", for_ms=5)]
+    triggered = (
+        "4000 when 3 END_TXN received: kill coordinator for 2000\n4000 when 2 FETCH answered node-2 -> node-1: power node-1 for 100\n"
+        "4000 when 4 append:.log node-1: kill node-1 for 300\n4000 when 3 step:after=install node-1: kill node-1 for 300\n"
+        "5000 disk-fails node-2 in /more of read_file:-checkpoint for 1500 with killed,replaced\n5000 disk-slow one of 15% for 9 by 30\n"
+    )
+    assert to_text(from_text(triggered)) == triggered
+    assert from_text("# a comment\n\n  10 pause one for 5  # why\n") == [ScheduledFault(10, Kind.PAUSE, "one", for_ms=5)]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,8 @@ def test_a_schedule_is_a_text_to_be_read_and_written() -> None:
         ("10 melt one", "there is no fault 'melt', but kill, "),
         ("10 cut one", "cut is from one host -> to another"),
         ("10 kill one -> two", "kill is of one host"),
+        ("10 when 3 MELT sent: kill one", "there is no API 'MELT', but PRODUCE, "),
+        ("10 when PRODUCE sent: kill one", "is neither of the form"),
     ],
 )
 def test_a_line_that_is_wrong_says_how(line: str, reason: str) -> None:
@@ -106,9 +114,9 @@ def test_a_line_that_is_wrong_says_how(line: str, reason: str) -> None:
 def test_each_seed_draws_which_kinds_there_are() -> None:
     kinds = [frozenset(fault.kind for fault in drawn(seed)) for seed in range(200)]
     assert len(set(kinds)) > 150
-    assert max(map(len, kinds)) < len(Kind)
+    assert max(map(len, kinds)) < len(SWARM)
     present = Counter(kind for found in kinds for kind in found)
-    assert all(20 < present[kind] < 120 for kind in Kind), "each is there in some runs, and not in most"
+    assert all(20 < present[kind] < 120 for kind in SWARM), "each is there in some runs, and not in most"
     assert drawn(3) == drawn(3)
 
 
@@ -136,7 +144,7 @@ def test_faults_begin_and_end_when_the_schedule_says() -> None:
     assert all(to - since == 100 for since, to in slow)
     assert 5 <= len(slow) <= 6
     assert [node.boots for node in nodes.values()] == [3, 1, 2]
-    assert injector.counts == {"kill": 1, "pause": 1, "restart": 1, "power": 1, "drift": 1}
+    assert injector.counts == {"kill": 1, "pause": 1, "restart": 1, "power": 1, "drift": 1, "troubles": 3}
 
 
 def test_faults_of_one_kind_that_overlap_end_with_the_last() -> None:
@@ -175,8 +183,8 @@ def test_a_death_during_the_start_is_no_end() -> None:
         simulation = Simulation(1)
         node = Slow(simulation, "one")
         await node.start()
-        injector = Injector(simulation.fabric, {"one": node})
-        await injector.run(from_text("100 kill one for 100\n300 kill one for 100\n350 restart one for 10"))
+        injector = Injector(simulation.fabric, from_text("100 kill one for 100\n300 kill one for 100\n350 restart one for 10"))
+        await injector.run({"one": node})
         assert injector.counts["death during start"] == 1
         assert node.is_up
 
@@ -198,10 +206,10 @@ def test_shrinking_finds_the_faults_that_it_takes(wanted: list[int]) -> None:
 
 def test_shrinking_finds_the_two_faults_of_twenty_that_break_a_world() -> None:
     """The planted failure: ``one`` dies while ``two`` stands still."""
-    faults = [TimedFault(100 * at, kind, "three", for_ms=30) for at, kind in enumerate([Kind.KILL, Kind.PAUSE, Kind.DARK] * 6)]
+    faults = [ScheduledFault(100 * at, kind, "three", for_ms=30) for at, kind in enumerate([Kind.KILL, Kind.PAUSE, Kind.DARK] * 6)]
     planted = from_text("777 pause two for 200\n800 kill one for 10")
 
-    def fails(schedule: Sequence[TimedFault]) -> bool:
+    def fails(schedule: Sequence[ScheduledFault]) -> bool:
         simulation = Simulation(1)
         nodes = {name: Ticker(simulation, name) for name in NODES}
         is_broken = False
@@ -210,7 +218,7 @@ def test_shrinking_finds_the_two_faults_of_twenty_that_break_a_world() -> None:
             nonlocal is_broken
             for node in nodes.values():
                 await node.start()
-            begun = asyncio.create_task(Injector(simulation.fabric, nodes).run(schedule))
+            begun = asyncio.create_task(Injector(simulation.fabric, schedule).run(nodes))
             while not begun.done():
                 await asyncio.sleep(0.001)
                 process = nodes["two"].machine.process

@@ -4,28 +4,26 @@ An administrator allows and forbids two users to read a topic, each change throu
 topic all the time. There need be no such topic: who has no right is refused before that is looked at. A change of which it is not known
 whether it was made may yet be made later, so that user goes on with another topic. In the end all nodes have the same ACLs.
 
-With ``is_guarded`` all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and
-then one tries to become the administrator by it. With ``is_in_zookeeper`` the ACLs are znodes, any of the nodes may be the controller, and
-sessions and the service have troubles of their own.
-``python -m tests.simulation.acl_changes --guarded --count N --first SEED`` explores many seeds.
+Where it ``is_guarded``, all of it is over SASL_SSL: sessions last five seconds, users authenticate again on open connections, and now and
+then one tries to become the administrator by it. Where it ``is_in_zookeeper``, the ACLs are znodes, any of the nodes may be the
+controller, and sessions and the service have troubles of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-import click
-import structlog
 from tests.broker.principals import SECURED, known_by_host
+from tests.simulation.explorer import Trial
 from tests.simulation.guarded_nodes import properties, security
-from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, started, trouble, with_time
+from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, started
 from tests.simulation.zookeeper_acls import other_than_in_znodes, service_of, write_beside
-from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
+from tests.simulation.zookeeper_nodes import nodes_in_zookeeper
 
 from ottla.client.authentication import authenticate
 from ottla.client.connection import ClientConnection
@@ -36,11 +34,10 @@ from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAcl
 from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.sim.cluster import PORT, SimClient, Simulation
-from ottla.sim.loop import run
 
 USERS: Final = ("alice", "bob")
 ASK_MS: Final = 3000
-ELECTIONS, CHANGES, AGAIN = 3, 20, 5
+GUARDED_CONTENT: Final = {"elections": 3, "changes": 20, "authenticated again": 5}
 """The least content of a guarded seed."""
 STAY_S: Final = (1.5, 4.0)
 """How long a user waits before another authentication; a session lasts five seconds."""
@@ -188,91 +185,74 @@ async def _authenticate_again(client: SimClient, connection: ClientConnection, u
     rights.states["authenticated again"] += 1
 
 
-def explore_acls(seed: int, *, is_guarded: bool = False, is_in_zookeeper: bool = False) -> Rights:
-    """One run. ``findings`` is empty when every broker enforced what it had acknowledged."""
-    rights, simulation = Rights(), Simulation(seed)
+class AclWork:
+    """An administrator, users at every node, and, in ZooKeeper mode, a tool."""
 
-    def elections() -> int:
-        return sum(event["event"] == "controller_active" for event in events)
+    def __init__(self, trial: Trial, *, is_guarded: bool = False, is_in_zookeeper: bool = False) -> None:
+        self.rights = Rights(states=trial.states, findings=trial.result.findings)
+        self.is_guarded = is_guarded
+        self._is_in_zookeeper = is_in_zookeeper
+        self._trial = trial
 
-    def has_content() -> bool:
-        states = rights.states
-        return not is_guarded or (elections() >= ELECTIONS and states["changes"] >= CHANGES and states["authenticated again"] >= AGAIN)
-
-    async def main() -> None:
-        super_users = ";".join(["User:admin", "User:node", *(f"User:node-{node}" for node in range(1, NODES + 1))])
-        given = SECURED | {"super.users": super_users}
-        nodes: list[QuorumNode]
-        if is_in_zookeeper:
-            nodes = list(nodes_in_zookeeper(simulation, given | {"authorizer.class.name": IN_ZOOKEEPER}))
-        else:
-            nodes = [QuorumNode(simulation, node, given | (properties(node) if is_guarded else {})) for node in range(1, NODES + 1)]
+    async def prepare(self) -> None:
+        """All nodes serve."""
         now = asyncio.get_running_loop().time
-        for node in nodes:
-            node.on_kill = lambda node=node: rights.kills.setdefault(node.node, []).append(now())  # type: ignore[misc]
-            await node.format()
-            node.begin()
-        await started(nodes)
-        admin = SimClient(simulation, "admin", nodes[0].bootstrap, request_timeout_ms=5000)
-        is_over = asyncio.Event()
-        tasks = [asyncio.create_task(admin.machine.run(_administer(simulation, admin, rights, is_over, is_guarded)))]
+        for node in self._trial.nodes:
+            node.on_kill = lambda node=node: self.rights.kills.setdefault(node.node, []).append(now())  # type: ignore[misc]
+        await started(self._trial.nodes)
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        trial, rights, simulation = self._trial, self.rights, self._trial.simulation
+        admin = SimClient(simulation, "admin", trial.nodes[0].bootstrap, request_timeout_ms=5000)
+        tasks = [admin.machine.run(_administer(simulation, admin, rights, trial.is_over, self.is_guarded))]
         for user in USERS:
-            client = SimClient(simulation, user, nodes[0].bootstrap)
-            for node in nodes:
-                tasks.append(
-                    asyncio.create_task(client.machine.run(_probe(simulation, client, user, node.node, rights, is_over, is_guarded)))
-                )
-        work = [trouble(simulation, nodes, rights.states, is_enough=has_content)]
-        if is_in_zookeeper:
-            work.append(trouble_of_zookeeper(simulation, nodes, Run(states=rights.states)))
-            tasks.append(asyncio.create_task(write_beside(simulation, service_of(nodes), rights.topics.values(), is_over, rights.states)))
-        await asyncio.gather(*work)
-        is_over.set()
-        async with asyncio.timeout(HEAL_SECONDS):
-            await asyncio.gather(*tasks)
-            for node in nodes:
-                if node.starting is not None:
-                    await node.starting
-        await _agree(nodes, rights)
-        if is_in_zookeeper:
-            rights.findings += await other_than_in_znodes(nodes)
-
-    with known_by_host(), structlog.testing.capture_logs(processors=[with_time]) as events:
-        run(main())
-    rights.judge()
-    rights.states["elections"] = elections()
-    rights.states["seeds with content"] = has_content()
-    return rights
+            client = SimClient(simulation, user, trial.nodes[0].bootstrap)
+            tasks += [
+                client.machine.run(_probe(simulation, client, user, node.node, rights, trial.is_over, self.is_guarded))
+                for node in trial.nodes
+            ]
+        if self._is_in_zookeeper:
+            tasks.append(write_beside(simulation, service_of(trial.nodes), rights.topics.values(), trial.is_over, rights.states))
+        return tasks
 
 
-async def _agree(nodes: Sequence[QuorumNode], rights: Rights) -> None:
-    """All have the ACLs of the newest image, as tables and as records."""
+def _work_of(trial: Trial) -> AclWork:
+    assert isinstance(trial.work, AclWork)
+    return trial.work
+
+
+def guarded_content(trial: Trial) -> Mapping[str, int]:
+    """What a run over SASL_SSL has too little of."""
+    had = {
+        "elections": sum(event["event"] == "controller_active" for event in trial.events),
+        "changes": trial.states["changes"],
+        "authenticated again": trial.states["authenticated again"],
+    }
+    return {name: count for name, count in had.items() if count < GUARDED_CONTENT[name]}
+
+
+def nodes_with_acls(simulation: Simulation, *, is_guarded: bool = False, is_in_zookeeper: bool = False) -> list[QuorumNode]:
+    super_users = ";".join(["User:admin", "User:node", *(f"User:node-{node}" for node in range(1, NODES + 1))])
+    given = SECURED | {"super.users": super_users}
+    if is_in_zookeeper:
+        return list(nodes_in_zookeeper(simulation, given | {"authorizer.class.name": IN_ZOOKEEPER}))
+    return [QuorumNode(simulation, node, given | (properties(node) if is_guarded else {})) for node in range(1, NODES + 1)]
+
+
+def known(trial: Trial) -> AbstractContextManager[None]:
+    return known_by_host()
+
+
+async def rights_are_enforced(trial: Trial) -> list[str]:
+    """In the end all have the ACLs of the newest image, as tables and as records."""
     async with asyncio.timeout(HEAL_SECONDS):
-        while len({node.broker.image.end_offset for node in nodes if node.broker is not None}) > 1:
+        while len({node.broker.image.end_offset for node in trial.nodes if node.broker is not None}) > 1:
             await asyncio.sleep(0.5)
-    images = [node.broker.image for node in nodes if node.broker is not None]
-    if any(image.acls != images[0].acls or image.acl_tables != images[0].acl_tables for image in images):
-        rights.findings.append("the nodes do not agree on the ACLs of one offset")
+    images = [node.broker.image for node in trial.nodes if node.broker is not None]
+    differ = any(image.acls != images[0].acls or image.acl_tables != images[0].acl_tables for image in images)
+    _work_of(trial).rights.judge()
+    return ["the nodes do not agree on the ACLs of one offset"] if differ else []
 
 
-@click.command()
-@click.option("--count", default=100, show_default=True)
-@click.option("--first", default=0, show_default=True)
-@click.option("--guarded", "is_guarded", is_flag=True, help="Over SASL_SSL, with sessions of five seconds.")
-@click.option("--zookeeper", "is_in_zookeeper", is_flag=True, help="In ZooKeeper mode.")
-def main(count: int, first: int, is_guarded: bool, is_in_zookeeper: bool) -> None:
-    """Explores seeds, and prints what they found and met."""
-    states: Counter[str] = Counter()
-    found = 0
-    for seed in range(first, first + count):
-        rights = explore_acls(seed, is_guarded=is_guarded, is_in_zookeeper=is_in_zookeeper)
-        states.update(rights.states)
-        found += bool(rights.findings)
-        for finding in rights.findings[:3]:
-            click.echo(f"seed {seed}: {finding}")
-    click.echo(f"{count} seeds, {found} with findings: {dict(states.most_common())}")
-    sys.exit(1 if found else 0)
-
-
-if __name__ == "__main__":
-    main()
+async def znodes_have_them(trial: Trial) -> list[str]:
+    return await other_than_in_znodes(trial.nodes)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run
-from tests.simulation.replicated_nodes import REPLICATION, explore_replication
+from tests.simulation.explorer import Trial
+from tests.simulation.quorum_nodes import HEAL_SECONDS
 from tests.simulation.replicated_work import Work
 
 from ottla.broker.node import Broker
@@ -31,7 +31,6 @@ from ottla.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from ottla.sim.cluster import Simulation
 
 SHARED: Final = "shared"
 GROUP: Final = "members"
@@ -170,8 +169,8 @@ class Member:
 class MembersAtWork(Work):
     """All that is done with replicated partitions, and the members."""
 
-    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> None:
-        super().__init__(simulation, bootstrap, is_over, states)
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial)
         self.topics = [*self.topics, NewTopic(SHARED, PARTITIONS, 3)]
         self._readers = Readers()
 
@@ -232,12 +231,3 @@ class MembersAtWork(Work):
         if not await client.machine.run(run()):
             self._readers.findings.append("the last member did not get all partitions")
         return [*await super().judge(brokers), *self._readers.findings[:3]]
-
-
-def _nodes(simulation: Simulation) -> Sequence[QuorumNode]:
-    return [QuorumNode(simulation, node, REPLICATION | SETTINGS) for node in range(1, NODES + 1)]
-
-
-def explore_members(seed: int) -> Run:
-    """One run; ``findings`` is empty when no two members ever read one partition, and all else is as ``explore_replication`` has it."""
-    return explore_replication(seed, _nodes, work_of=MembersAtWork)

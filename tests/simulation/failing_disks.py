@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from tests.simulation.quorum_nodes import QuorumNode, Run
-from tests.simulation.replicated_nodes import all_errors
+from tests.simulation.explorer import Trial
+from tests.simulation.quorum_nodes import QuorumNode, all_errors
 
 from ottla.broker.node import Broker
+from ottla.broker.replicas.full_directories import has_full
 from ottla.loggers import get_logger
-from ottla.sim.cluster import DATA_FOLDER, Simulation
+from ottla.sim.cluster import DATA_FOLDER
 from ottla.sim.faults import ANY, Fault
+from ottla.sim.schedule.fault import Kind, ScheduledFault
 from ottla.storage.directory.directory import META_NAME
 from ottla.types import NO_LEADER, TopicPartition
 
 DIRECTORIES = (DATA_FOLDER, "/more")
+KILLED, STOPPED, REPLACED, ONCE = "killed", "stopped", "replaced", "once"
+"""Ways of a fault of a disk: its process is killed soon; in the end it is stopped in order; the disk is replaced; one operation fails."""
 FOLLOW_SECONDS_MAX = 60
 NOTICE_SECONDS_MAX = 5
 """So long a fault of one operation waits for that operation."""
+ROOM_SECONDS_MAX = 10
 LATE_SECONDS = 0.1
 """So much later what has failed may be reported."""
 FAILS, WORKS = "disk_fails", "disk_works"
@@ -44,95 +48,98 @@ log = get_logger(__name__)
 
 
 class FailingDisks:
-    """Kinds of trouble, of one run."""
+    """The act of one run that carries such faults out."""
 
-    def __init__(self, simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
-        self._rng = simulation.random("failing disks")
-        self._nodes = nodes
-        self._result = result
+    def __init__(self, trial: Trial) -> None:
+        self._rng = trial.simulation.random("failing disks")
+        self._trial = trial
 
-    @property
-    def kinds(self) -> Mapping[str, Callable[[QuorumNode], Awaitable[None]]]:
-        return {
-            "disk fails": self.fail,
-            "disk fails, and its process is killed": partial(self.fail, is_killed=True),
-            "disk fails when it is read at the start": partial(self.fail, operations=["read_file"], files=FILES, is_killed=True),
-            "disk fails once": partial(self.fail, operations=ONE_OF),
-            "disk is full": self._fill,
-            "disk is full, and its process is killed": partial(self._fill, is_killed=True),
-        }
+    def act(self, fault: ScheduledFault) -> Coroutine[Any, Any, None] | None:
+        carry_out = {Kind.DISK_FAILS: self._fail, Kind.DISK_FULL: self._fill}.get(fault.kind)
+        return None if carry_out is None else carry_out(self._trial.node(fault.host), fault)
 
-    async def fail(
-        self, node: QuorumNode, *, operations: Sequence[str] = (ANY,), files: Sequence[str] = ("",), is_killed: bool = False
-    ) -> None:
+    async def _fail(self, node: QuorumNode, fault: ScheduledFault) -> None:
         """All that the disk is asked for fails, or one operation does. A process that is killed starts without the directory."""
-        rng, disk, directory = self._rng, node.machine.disk, self._rng.choice(DIRECTORIES)
-        operation, file, is_dead = rng.choice(operations), rng.choice(files), operations != ONE_OF
+        rng, disk, directory, is_dead = self._rng, node.machine.disk, fault.where, ONCE not in fault.ways
+        operation, _, file = fault.of.partition(":")
         log.info(FAILS, node=node.node, folder=directory, operation=operation, file=file)
-        disk.faults.append(Fault(operation, file, errno.EIO, lasts=is_dead, within=directory))
-        if is_killed:
+        disk.faults.append(failing := Fault(operation or ANY, file, errno.EIO, lasts=is_dead, within=directory))
+        if KILLED in fault.ways:
             await asyncio.sleep(rng.uniform(0, 1))
             node.kill(power_cut=False)
             await asyncio.sleep(rng.uniform(0.02, 1))
-            node.begin()
+            self._trial.injector.begin(node.machine.name)
+        until = asyncio.get_running_loop().time() + fault.for_ms / 1000
         lost = await self._await_failure(node, directory, seconds_max=FOLLOW_SECONDS_MAX if is_dead else NOTICE_SECONDS_MAX)
         if lost is not None:
-            self._result.states["failed log directories"] += 1
+            self._trial.states["failed log directories"] += 1
             await self._await_successors(node, lost)
-        elif is_dead and node.broker is None:
-            self._result.findings.append(f"node {node.node} does not start while {directory} fails")
-        await asyncio.sleep(rng.uniform(0, 2))
-        if rng.random() < 0.5 and node.broker is not None:
-            await node.stop()
+        await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
+        if STOPPED in fault.ways:
+            await self._trial.injector.stop(node.machine.name)
         else:
             node.kill(power_cut=False)
-        disk.faults.clear()
-        if lost is not None and is_dead and rng.random() < 0.5 and self._are_led_by_others(node, lost):
-            self._result.states["replaced disks"] += 1
+        if failing in disk.faults:
+            disk.faults.remove(failing)
+        if lost is not None and is_dead and REPLACED in fault.ways and self._are_led_by_others(node, lost):
+            self._trial.states["replaced disks"] += 1
             disk.replace(directory)
         await asyncio.sleep(LATE_SECONDS)
-        log.info(WORKS, node=node.node)
-        node.begin()
+        log.info(WORKS, node=node.node, folder=directory)
+        self._trial.injector.begin(node.machine.name)
 
-    async def _fill(self, node: QuorumNode, *, is_killed: bool = False) -> None:
-        """With ``is_killed`` what the process knows, and had no room to keep, is lost with it."""
-        disk, directory = node.machine.disk, self._rng.choice(["", *DIRECTORIES])
-        log.info(FAILS, node=node.node, folder=directory, operation="write")
-        disk.faults += [Fault(operation, "", errno.ENOSPC, lasts=True, within=directory) for operation in WRITES]
-        await asyncio.sleep(self._rng.uniform(0.1, 6))
-        if is_killed:
+    async def _fill(self, node: QuorumNode, fault: ScheduledFault) -> None:
+        """Where its process is killed, what that knows, and had no room to keep, is lost with it."""
+        disk = node.machine.disk
+        log.info(FAILS, node=node.node, folder=fault.where, operation="write")
+        refused = [Fault(operation, "", errno.ENOSPC, lasts=True, within=fault.where) for operation in WRITES]
+        disk.faults += refused
+        await asyncio.sleep(fault.for_ms / 1000)
+        if KILLED in fault.ways:
             node.kill(power_cut=False)
-        disk.faults.clear()
+        for one in refused:
+            disk.faults.remove(one)
         await asyncio.sleep(LATE_SECONDS)
-        log.info(WORKS, node=node.node)
-        if is_killed:
-            node.begin()
-        elif not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):  # replaced, and full when it was to be formatted
-            node.kill(power_cut=False)
+        await self._await_room(node)
+        log.info(WORKS, node=node.node, folder=fault.where)
+        if KILLED not in fault.ways and not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):
+            node.kill(power_cut=False)  # replaced, and full when it was to be formatted
             await asyncio.sleep(LATE_SECONDS)
-            node.begin()
+        self._trial.injector.begin(node.machine.name)
+
+    async def _await_room(self, node: QuorumNode) -> None:
+        """Until the broker has noticed that there is room again, it refuses what it is to write."""
+        broker, deadline = node.broker, asyncio.get_running_loop().time() + ROOM_SECONDS_MAX
+        while broker is not None and node.broker is broker and has_full(broker.partitions):
+            if asyncio.get_running_loop().time() > deadline:
+                self._trial.result.findings.append(f"node {node.node} does not notice that its disk has room")
+                return
+            await asyncio.sleep(0.05)
 
     async def _await_failure(self, node: QuorumNode, directory: str, *, seconds_max: float) -> set[TopicPartition] | None:
         """What the broker has lost with the directory, once it knows; None when it meets no failure."""
-        deadline = asyncio.get_running_loop().time() + seconds_max
+        deadline, was_up = asyncio.get_running_loop().time() + seconds_max, False
         while asyncio.get_running_loop().time() < deadline:
             broker = node.broker
+            was_up |= broker is not None
             if broker is not None and _has_failed(broker, directory):
                 return _lost(broker)
             await asyncio.sleep(0.05)
+        if not was_up and seconds_max == FOLLOW_SECONDS_MAX:
+            self._trial.result.findings.append(f"node {node.node} does not start while {directory} fails")
         return None
 
     async def _await_successors(self, node: QuorumNode, lost: set[TopicPartition]) -> None:
         deadline = asyncio.get_running_loop().time() + FOLLOW_SECONDS_MAX
         while not self._are_led_by_others(node, lost, but_the_last=True):
             if asyncio.get_running_loop().time() > deadline:
-                self._result.findings.append(f"node {node.node} is leader of, or in sync with, what it has lost: {sorted(lost)}")
+                self._trial.result.findings.append(f"node {node.node} is leader of, or in sync with, what it has lost: {sorted(lost)}")
                 return
             await asyncio.sleep(0.05)
 
     def _are_led_by_others(self, node: QuorumNode, lost: set[TopicPartition], *, but_the_last: bool = False) -> bool:
         """Whether it is recorded that the node serves none of these; ``but_the_last``: it is in sync only where nobody else is."""
-        active = next((other.broker for other in self._nodes if other.broker and other.broker.controller.is_active), None)
+        active = next((other.broker for other in self._trial.nodes if other.broker and other.broker.controller.is_active), None)
         if active is None:
             return False
         for key in lost:
@@ -155,14 +162,14 @@ def _lost(broker: Broker) -> set[TopicPartition]:
 def unexpected_errors(events: Sequence[Mapping[str, Any]]) -> list[str]:
     """What brokers logged as errors, beyond what a failing or full disk explains while there is one."""
     found: list[Mapping[str, Any]] = []
-    directory = None
+    failing: list[tuple[int, str]] = []  # nodes, and directories
     for event in events:
         if event["event"] == FAILS:
-            directory = event["folder"]
+            failing.append((event["node"], event["folder"]))
         elif event["event"] == WORKS:
-            directory = None
+            failing.remove((event["node"], event["folder"]))
         elif event["log_level"] in ("error", "critical"):
-            is_explained = directory is not None and event["event"] in SAID and (event.get("folder") or directory).startswith(directory)
+            is_explained = event["event"] in SAID and any((event.get("folder") or folder).startswith(folder) for _, folder in failing)
             if not is_explained:
                 found.append(event)
     return all_errors(found)

@@ -1,6 +1,6 @@
-"""The nodes of ``replicated_nodes``, and what a real machine does that their world did not: disks are slow for seconds, or full.
+"""What clients do beside ``replicated_work`` where disks are slow for seconds, or full.
 
-Clients have five requests in flight, write to topics that were made just now, and change ``min.insync.replicas``, features and replicas
+They have five requests in flight, write to topics that were made just now, and change ``min.insync.replicas``, features and replicas
 meanwhile; a topic is deleted and made again under its name while it is written to; strangers speak at every listener. A third of the seeds
 change values: under ``min.insync.replicas=1``, or without eligible leader replicas, one loss of power may cost what was acknowledged, so
 that no power is cut there.
@@ -10,32 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
+from tests.simulation.explorer import Events, Trial
 from tests.simulation.failing_disks import unexpected_errors
 from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, go_and_come
-from tests.simulation.quorum_nodes import CONTROLLER_PORT, WORK_SECONDS, QuorumNode, Run
-from tests.simulation.replicated_nodes import Events, all_errors, explore_replication
+from tests.simulation.quorum_nodes import CONTROLLER_PORT, all_errors
 from tests.simulation.replicated_work import ALL, REPLICATED, Work
-from tests.simulation.zookeeper_nodes import nodes_in_zookeeper, trouble_of_zookeeper
 
-from ottla.broker.replicas.full_directories import has_full
 from ottla.client.admin import Admin, Broker, NewTopic, Topic, UpgradeType
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.controller.features import ELR_VERSION, MIN_ISR
 from ottla.errors import KafkaError
 from ottla.ports import Connection
-from ottla.sim.cluster import PORT, SimClient, Simulation
-from ottla.sim.disk import VOLUME_BYTES, SimDisk
-from ottla.sim.faults import Slow
+from ottla.sim.cluster import PORT, SimClient
 from ottla.sim.workload import count_while
 from ottla.types import TopicPartition
 
-SLOW_OPERATIONS: Final = ("append", "truncate", "sync", "create", "sync_dir", "rename")
-SLOW_MS: Final = (30, 150, 600, 3000)
 FRESH_PARTITIONS: Final = 2
 FULL_ERRORS: Final = frozenset(
     {
@@ -49,10 +42,10 @@ FULL_ERRORS: Final = frozenset(
 class HardWork(Work):
     """Bursts, topics that are written at once, values that change, strangers."""
 
-    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, is_in_quorum: bool) -> None:
-        super().__init__(simulation, bootstrap, is_over, states)
+    def __init__(self, trial: Trial, *, is_in_quorum: bool = True) -> None:
+        super().__init__(trial)
         self._is_in_quorum = is_in_quorum
-        self.changes_values = changes_values(simulation.seed)
+        self.changes_values = changes_values(trial.seed)
         self.topics = [*self.topics, FLEETING]
         self._fresh = 0
 
@@ -225,67 +218,9 @@ def changes_values(seed: int) -> bool:
     return seed % 3 == 0
 
 
-async def trouble_of_disks(simulation: Simulation, nodes: Sequence[QuorumNode], result: Run) -> None:
-    """Each for some time slow in all it does, slow in one operation, or full; all are well at the end."""
-    rng, states, loop = simulation.random("slow disks"), result.states, asyncio.get_running_loop()
-    end = loop.time() + WORK_SECONDS
-    await asyncio.sleep(8)
-    while loop.time() < end:
-        node = nodes[rng.randrange(len(nodes))]
-        disk, kind = node.machine.disk, rng.choice(["slow disk", "slow operations", "slow operations", "full disk"])
-        states[f"disks: {kind}"] += 1
-        if kind == "slow disk":
-            disk.slow_share, disk.slow_ms_max = rng.uniform(0.02, 0.3), rng.choice(SLOW_MS)
-            await asyncio.sleep(rng.uniform(0.2, 4))
-        elif kind == "slow operations":
-            for _ in range(rng.randrange(1, 6)):
-                suffix = rng.choice([".log", ".log", ".log", "", "checkpoint.tmp"])
-                disk.slow.append(Slow(rng.choice(SLOW_OPERATIONS), suffix, rng.uniform(10, rng.choice(SLOW_MS))))
-            await asyncio.sleep(rng.uniform(0.2, 2))
-        elif (broker := node.broker) is not None and not has_full(broker.partitions):
-            disk.capacity_bytes = disk.used_bytes + rng.randrange(2000)
-            until = loop.time() + rng.uniform(0.5, 8)
-            while loop.time() < until and node.broker is broker:  # a start needs room, and a directory that is full again its reserve
-                await asyncio.sleep(0.02)
-        _heal(disk)
-        await asyncio.sleep(rng.uniform(0.1, 2))
-
-
-def _heal(disk: SimDisk) -> None:
-    disk.slow_share = disk.slow_ms_max = 0.0
-    disk.slow.clear()
-    disk.capacity_bytes = VOLUME_BYTES
-
-
-def explore_hard(seed: int, home: str = "quorum") -> Run:
-    """One run in that home. ``findings`` is empty when every promise of acks=all was kept."""
-
-    def work(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> Work:
-        return HardWork(simulation, bootstrap, is_over, states, is_in_quorum=home == "quorum")
-
-    async def beside(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
-        more = [trouble_of_disks(simulation, nodes, result)]
-        if home == "zookeeper":
-            more.append(trouble_of_zookeeper(simulation, nodes, result))
-        await asyncio.gather(*more)
-
-    if home == "zookeeper":
-        return explore_replication(
-            seed,
-            nodes_in_zookeeper,
-            beside,
-            may_have_elr=False,
-            errors_of=_zookeeper_errors,
-            work_of=work,
-        )
-    return explore_replication(
-        seed, beside=beside, may_cut_power=not changes_values(seed), errors_of=errors_beside_full_disks, work_of=work
-    )
-
-
 def errors_beside_full_disks(events: Events) -> list[str]:
     return all_errors([event for event in events if event["event"] not in FULL_ERRORS])
 
 
-def _zookeeper_errors(events: Events) -> list[str]:
+def zookeeper_errors_beside_full_disks(events: Events) -> list[str]:
     return unexpected_errors([event for event in events if event["event"] not in FULL_ERRORS])

@@ -1,4 +1,4 @@
-"""Transactions over nodes whose disks are slow or full, while their replicas move, their topics go, and ``transaction.version`` changes.
+"""Transactions while their replicas move, their topics go, and ``transaction.version`` changes.
 
 A topic is deleted and made again under its name while a producer writes to it in transactions: what of them is read is nobody's promise,
 but each of them ends. The level goes up and down while transactions are open; producers keep to what they began with.
@@ -6,23 +6,17 @@ but each of them ends. The level goes up and down while transactions are open; p
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from tests.simulation.explorer import Trial
 from tests.simulation.fleeting import FLEETING, FLEETING_KEYS, change_meanwhile, go_and_come
-from tests.simulation.hard_nodes import errors_beside_full_disks, trouble_of_disks
-from tests.simulation.quorum_nodes import QuorumNode, Run
-from tests.simulation.replicated_nodes import explore_replication
 from tests.simulation.replicated_work import NODE_PAIRS
 from tests.simulation.transactional_client import Attempts, Transactor
 from tests.simulation.transactional_nodes import KEYS, RIVAL_SECONDS, TransactionalWork
-from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.client.admin import Admin, NewTopic, UpgradeType
 from ottla.controller.features import TRANSACTION_VERSION
-from ottla.sim.cluster import Simulation
 from ottla.types import TopicPartition
 
 ROAMING: Final = TopicPartition("roaming", 0)
@@ -31,8 +25,8 @@ ROAMING: Final = TopicPartition("roaming", 0)
 class HardTransactionalWork(TransactionalWork):
     """Beside the transactions of others."""
 
-    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, level: int) -> None:
-        super().__init__(simulation, bootstrap, is_over, states, level=level)
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial)
         self._has_epochs_of_their_own = False  # a client that keeps to the level has them at times
         self.keys = [*KEYS[1:], ROAMING]
         self.topics = [*self.topics, NewTopic(ROAMING.topic, assignments={0: [1, 2]}), FLEETING]
@@ -68,24 +62,3 @@ class HardTransactionalWork(TransactionalWork):
             self._states[f"level {level} finalized"] += 1
 
         await change_meanwhile(self._client("leveling"), self._is_over, lambda: rng.uniform(1, 8), change)
-
-
-def explore_hard_transactions(seed: int) -> Run:
-    """One run, which begins at one of the levels."""
-    level = 2 if seed % 3 else 1
-
-    def work_of(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> HardTransactionalWork:
-        return HardTransactionalWork(simulation, bootstrap, is_over, states, level=level)
-
-    async def beside(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
-        await trouble_of_disks(simulation, nodes, result)
-
-    findings: list[str] = []
-    states: Counter[str] = Counter()
-    with TransactionWatch(findings, states).watching():
-        result = explore_replication(
-            seed, beside=beside, errors_of=errors_beside_full_disks, work_of=work_of, features={TRANSACTION_VERSION: level}
-        )
-    result.findings += findings
-    result.states += states
-    return result

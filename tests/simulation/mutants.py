@@ -1,7 +1,7 @@
-"""Planted bugs: each patch of ``tests/mutants`` is applied to a copy of the source, and the exploration must find it.
+"""Planted bugs: each patch of ``tests/mutants`` is applied to a copy of the source, and a test must find it.
 
-A patch whose text has a line "Found by: FILE..." is looked for by these tests in place of the exploration. They pass in a copy without
-a planted bug: one that fails there for want of a file would find every bug.
+The text of a patch says which, as in "Found by: tests/storage/test_log.py -k places". They pass in a copy without a planted bug: one that
+fails there for want of a file would find every bug.
 ``python -m tests.simulation.mutants [NAME...]`` reports each; a patch that no longer applies, or that nothing finds, fails. ``--table``
 writes them as the table of docs/planted-bugs.md.
 """
@@ -20,7 +20,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 MUTANTS = ROOT / "tests" / "mutants"
-SEEDS = 400
 FILE_SEEDS = 60
 """Of the explorations among the tests that a patch names."""
 SECONDS_MAX = 600
@@ -34,13 +33,12 @@ def names() -> list[str]:
 def hunt(name: str) -> str:
     """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
     patch, tests = (MUTANTS / f"{name}.patch").read_bytes(), tests_of(name)
-    if tests is not None:
-        check_sound(tests)
+    check_sound(tests)
     with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
         copy_into(folder)
         applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
-        found = run(folder, "tests.simulation.hunt", str(SEEDS)) if tests is None else run_tests(folder, tests)
+        found = run_tests(folder, tests)
     assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
     lines = found.stdout.splitlines()
     errors = [line[1:].strip() for line in lines if line.startswith("E  ")]
@@ -48,10 +46,11 @@ def hunt(name: str) -> str:
     return next((f"{line.removesuffix(' - ' + said)} - {said}" for line in lines if line.startswith("FAILED")), found.stdout.strip())
 
 
-def tests_of(name: str) -> str | None:
-    """Those that look for the bug; None for the exploration."""
+def tests_of(name: str) -> str:
+    """Those that look for the bug."""
     named = re.search(r"^Found by: (.+)$", (MUTANTS / f"{name}.patch").read_text(), re.MULTILINE)
-    return None if named is None else named[1]
+    assert named is not None, f"{name} does not say which tests find it"
+    return named[1]
 
 
 @functools.cache
@@ -76,14 +75,19 @@ def run_tests(folder: str, tests: str) -> subprocess.CompletedProcess[str]:
 
 def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The module as a program, over the copy in the directory."""
-    environment = os.environ | {"PYTHONPATH": f"{folder}/src:{folder}", "PYTHONHASHSEED": "0", "OTTLA_SEEDS": str(FILE_SEEDS)}
+    environment = os.environ | {
+        "PYTHONPATH": f"{folder}/src:{folder}",
+        "PYTHONHASHSEED": "0",
+        "OTTLA_SEEDS": str(FILE_SEEDS),
+        "OTTLA_SHRINK_RUNS": "0",
+    }
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
 
 
 def row(name: str, found: str, seconds: float) -> str:
     """Of the table: what is planted, which test has found it, what that said, and how long it took."""
-    test, _, said = found.removeprefix("FAILED ").partition(" - ") if found.startswith("FAILED ") else ("the exploration", "", found)
+    test, _, said = found.removeprefix("FAILED ").partition(" - ")
     cells = (name, test.replace("tests/", "", 1), said.removeprefix("AssertionError: ")[:SAID_MAX])
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} | {seconds:.0f} |\n"
 
@@ -92,8 +96,7 @@ def main() -> int:
     failed, is_table = 0, "--table" in sys.argv
     for name in [given for given in sys.argv[1:] if given != "--table"] or names():
         try:
-            if (tests := tests_of(name)) is not None:
-                check_sound(tests)
+            check_sound(tests_of(name))
             began = time.monotonic()
             found = hunt(name)
             sys.stdout.write(row(name, found, time.monotonic() - began) if is_table else f"{name}: found by {found[:160]}\n")

@@ -1,21 +1,17 @@
-"""Three shipped nodes with replicated partitions in the simulated world: clients at work, and nodes that are killed, cut off and paused.
+"""Replicated partitions: what clients are told is compared with what was committed in that moment, and with what is there in the end.
 
-What a client is told is compared with what was committed in that moment. At the end everything heals: every replica is in sync, all of
-them have the same records, those have all that was acknowledged with acks=all, once and in order, and every decision that the
-controllers have ever committed was sound.
+At the end everything heals: every replica is in sync, all of them have the same records, those have all that was acknowledged with
+acks=all, once and in order, and every decision that the controllers have ever committed was sound.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-import structlog
-from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode, Run, needless_fences, slow_stops, trouble, with_time
-from tests.simulation.replicated_trouble import Trouble
-from tests.simulation.replicated_watch import Watch
+from tests.simulation.explorer import Trial
+from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode
 from tests.simulation.replicated_work import TRIMMED, Work
 
 from ottla.broker.metadata.replica import MetadataReplica
@@ -26,153 +22,96 @@ from ottla.metadata.image import EMPTY_IMAGE, PartitionImage
 from ottla.metadata.replay import ImageBuilder
 from ottla.metadata.transactions import Transactions
 from ottla.sim.checkers import acknowledged_are_kept, commits_are_kept, idempotent_producers_store_once_and_in_order, nothing_is_invented
-from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.cluster import SimClient
 from ottla.sim.decisions import unsound
-from ottla.sim.loop import run
-from ottla.sim.workload import History
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
-STATE_PARTITIONS: Final = 3
-REPLICATION = {
-    "transaction.state.log.num.partitions": str(STATE_PARTITIONS),  # so few, as the watch looks at all of them all the time
-    "offsets.topic.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "offsets.topic.num.partitions": "1",
-    "metadata.log.max.record.bytes.between.snapshots": "100000000",  # so that the whole log is there to be judged
-}
-CONTENT = {"elections": 3, "truncations": 1, "faults": 5, "acknowledged": 500}
+CONTENT: Final = {"elections": 3, "truncations": 1, "faults": 5, "acknowledged": 500}
 """Without so many of each a run has not looked where mistakes are."""
 Records = list[tuple[int, int, bytes]]
 """Offset, leader epoch and value."""
-NodesOf = Callable[[Simulation], Sequence[QuorumNode]]
-Beside = Callable[[Simulation, list[QuorumNode], Run], Coroutine[Any, Any, None]]
-Kinds = Mapping[str, Callable[[QuorumNode], Awaitable[None]]]
-WorkOf = Callable[[Simulation, str, asyncio.Event, Counter[str]], Work]
-KindsOf = Callable[[Simulation, list[QuorumNode], Run], Kinds]
-Events = Sequence[Mapping[str, Any]]
 
 
-def _in_a_quorum(simulation: Simulation) -> list[QuorumNode]:
-    return [QuorumNode(simulation, node, REPLICATION) for node in range(1, NODES + 1)]
+def has_elr(seed: int) -> bool:
+    return seed % 2 == 0
 
 
-async def _nothing(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> None:
-    pass
+def elr(seed: int) -> Mapping[str, int]:
+    return {ELR_VERSION: int(has_elr(seed))}
 
 
-def _no_more(simulation: Simulation, nodes: list[QuorumNode], result: Run) -> Kinds:
-    return {}
+def power_of(trial: Trial, *, may_ever: bool) -> Callable[[], bool]:
+    """Fewer machines may lose what was not synced than replicas must have it (KIP-966): one, until all are in sync again.
 
-
-def all_errors(events: Events) -> list[str]:
-    """What nodes have logged as errors."""
-    errors = [event for event in events if event["log_level"] in ("error", "critical")]
-    return [f"{event['event']}: {event.get('reason') or event.get('error') or event.get('exc_info')!r}" for event in errors]
-
-
-def explore_replication(
-    seed: int,
-    nodes_of: NodesOf = _in_a_quorum,
-    beside: Beside = _nothing,
-    more_kinds: KindsOf = _no_more,
-    *,
-    may_have_elr: bool = True,
-    may_cut_power: bool = True,
-    errors_of: Callable[[Events], list[str]] = all_errors,
-    work_of: WorkOf = Work,
-    features: Mapping[str, int] = {},
-) -> Run:
-    """One run. ``findings`` is empty when every promise of acks=all was kept.
-
-    ``beside`` is more trouble, which ends by itself, ``more_kinds`` are more of that which befalls one node at a time. ``errors_of`` finds
-    the errors that nodes should not have logged. ``work_of`` is what clients do.
+    Without eligible leader replicas one loss of power may cost records that were acknowledged, as with Kafka: the last replica that the
+    controller has heard from stays in sync, whatever it has lost.
     """
-    result = Run()
-    simulation = Simulation(seed)
-    has_elr = may_have_elr and seed % 2 == 0
+    has_lost_power = False  # since all replicas were last in sync
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        nodes = list(nodes_of(simulation))
-        for node in nodes:
-            await node.format({ELR_VERSION: int(has_elr), **features})
-            node.begin()
-        bootstrap = ",".join(node.bootstrap for node in nodes)
-        is_over = asyncio.Event()
-        work = work_of(simulation, bootstrap, is_over, result.states)
-        watch = Watch(nodes, work.history, result)
-        await work.create_topics()
-        working = [loop.create_task(task) for task in work.tasks()]
-        watching = loop.create_task(watch.run())
-        troubled = Trouble(simulation, nodes, result.states, has_elr=has_elr and may_cut_power)
-        await asyncio.gather(
-            trouble(
-                simulation,
-                nodes,
-                result.states,
-                may_cut_power=troubled.may_cut_power,
-                more={**troubled.kinds, **more_kinds(simulation, nodes, result)},
-                is_enough=lambda: not _lacks(result, watch, work.history, events),
-            ),
-            beside(simulation, nodes, result),
-        )
-        is_over.set()
-        async with asyncio.timeout(HEAL_SECONDS):
-            await asyncio.gather(*working)
-            for node in nodes:
-                if node.starting is not None:
-                    await node.starting
-        watching.cancel()
-        result.states["elections"] = watch.election_count
-        result.states["with content"] = int(not _lacks(result, watch, work.history, events))
-        await _judge(simulation, nodes, work, watch, result)
+    def may_cut_power() -> bool:
+        nonlocal has_lost_power
+        if _are_in_sync(trial.nodes):
+            has_lost_power = False
+        may = may_ever and not has_lost_power
+        has_lost_power |= may
+        return may
 
-    with structlog.testing.capture_logs(processors=[with_time]) as events:
-        run(main())
-    result.events = events
-    result.findings += needless_fences(events)
-    result.findings += slow_stops(events)
-    result.findings += errors_of(events)
-    for event in events:
-        result.states[event["event"]] += 1
-    result.digest = simulation.trace.digest
-    return result
+    return may_cut_power
 
 
-def _lacks(result: Run, watch: Watch, history: History, events: Events) -> dict[str, int]:
+def _are_in_sync(nodes: list[QuorumNode]) -> bool:
+    images = [node.broker.image for node in nodes if node.broker is not None]
+    partitions = [partition for image in images for topic in image.topics.values() for partition in topic.partitions.values()]
+    return len(images) == NODES and all(set(partition.isr) == set(partition.replicas) for partition in partitions)
+
+
+def work_of(trial: Trial) -> Work:
+    work = trial.work
+    assert isinstance(work, Work)
+    return work
+
+
+def lacks(trial: Trial) -> Mapping[str, int]:
     """Of what a run needs to say anything, that of which there is too little."""
     had = {
-        "elections": watch.election_count,
-        "truncations": sum(event["event"] == "replica_truncated" and event["was"] > event["end_offset"] for event in events),
-        "faults": sum(count for state, count in result.states.items() if state.startswith("trouble: ")),
-        "acknowledged": len(history.acknowledged),
+        "elections": work_of(trial).watch.election_count,
+        "truncations": sum(event["event"] == "replica_truncated" and event["was"] > event["end_offset"] for event in trial.events),
+        "faults": trial.injector.counts["troubles"],
+        "acknowledged": len(work_of(trial).history.acknowledged),
     }
     return {name: count for name, count in had.items() if count < CONTENT[name]}
 
 
-async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, watch: Watch, result: Run) -> None:
+async def replicas_are_one(trial: Trial) -> list[str]:
+    """All replicas are in sync, and have the same records; all nodes have the same metadata."""
     deadline = asyncio.get_running_loop().time() + HEAL_SECONDS
-    while (problem := await _not_yet(nodes)) is not None:
+    while (problem := await _not_yet(trial.nodes)) is not None:
         if asyncio.get_running_loop().time() > deadline:
-            result.findings.append(problem)
-            return
+            return [problem]
         await asyncio.sleep(0.5)
-    brokers = {node.node: node.broker for node in nodes if node.broker is not None}
+    return []
+
+
+async def promises_are_kept(trial: Trial) -> list[str]:
+    """What clients were answered, and what readers got, is there."""
+    work = work_of(trial)
+    brokers = brokers_of(trial)
     records = {key: await _records(brokers[found.leader], key) for key, found in _partitions(brokers[1]).items()}
     logs = {key: [(offset, value) for offset, _, value in found] for key, found in records.items() if key.topic in work.promised}
-    result.states["acknowledged records"] = len(work.history.acknowledged)
-    result.findings += acknowledged_are_kept(work.history, logs)
-    result.findings += idempotent_producers_store_once_and_in_order(work.history, logs)
-    result.findings += nothing_is_invented(work.history, logs)
-    result.findings += work.what_was_read_is_there(logs)
+    trial.states["elections"] = work.watch.election_count
+    trial.states["acknowledged records"] = len(work.history.acknowledged)
+    findings = acknowledged_are_kept(work.history, logs)
+    findings += idempotent_producers_store_once_and_in_order(work.history, logs)
+    findings += nothing_is_invented(work.history, logs)
+    findings += work.what_was_read_is_there(logs)
     for node, broker in brokers.items():
         start = broker.partitions.by_name[TRIMMED][0].log.log_start_offset
         if start < work.trimmed_to:
-            result.findings.append(
+            findings.append(
                 f"node {node} has records from {start} on again: a client was told that all below {work.trimmed_to} are deleted"
             )
-    client = SimClient(simulation, "judge", work.bootstrap, request_timeout_ms=5000)
+    client = SimClient(trial.simulation, "judge", work.bootstrap, request_timeout_ms=5000)
 
     async def ask() -> dict[TopicPartition, int]:
         admin = Admin(client.cluster())
@@ -180,10 +119,12 @@ async def _judge(simulation: Simulation, nodes: list[QuorumNode], work: Work, wa
         await admin.close()
         return {partition: offset.offset for partition, offset in found.items()}
 
-    result.findings += commits_are_kept(work.history, await client.machine.run(ask()))
-    result.findings += await watch.commits_told_too_early(brokers[1])
-    result.findings += await _unsound_decisions(brokers[1], result)
-    result.findings += await work.judge(brokers)
+    findings += commits_are_kept(work.history, await client.machine.run(ask()))
+    return findings + await work.watch.commits_told_too_early(brokers[1]) + await work.judge(brokers)
+
+
+def brokers_of(trial: Trial) -> dict[int, Broker]:
+    return {node.node: node.broker for node in trial.nodes if node.broker is not None}
 
 
 def _partitions(broker: Broker) -> dict[TopicPartition, PartitionImage]:
@@ -194,7 +135,7 @@ def _partitions(broker: Broker) -> dict[TopicPartition, PartitionImage]:
     }
 
 
-async def _not_yet(nodes: list[QuorumNode]) -> str | None:
+async def _not_yet(nodes: Sequence[QuorumNode]) -> str | None:
     """Why the replicas are not yet one."""
     brokers = {node.node: node.broker for node in nodes if node.broker is not None}
     if len(brokers) < NODES:
@@ -232,8 +173,9 @@ async def _records(broker: Broker, key: TopicPartition) -> Records:
     return [(record.offset, log.epochs.epoch_at(record.offset), record.value or b"") async for found in reading for record in found]
 
 
-async def _unsound_decisions(broker: Broker, result: Run) -> list[str]:
+async def decisions_are_sound(trial: Trial) -> list[str]:
     """Every committed step of the metadata, from the first one on; where it lies in ZooKeeper there is no log of it to judge."""
+    broker = brokers_of(trial)[1]
     replica, transactions, builder, before = broker.controller.replica, Transactions(), ImageBuilder(EMPTY_IMAGE), EMPTY_IMAGE
     if not isinstance(replica, MetadataReplica):
         return []
@@ -248,5 +190,5 @@ async def _unsound_decisions(broker: Broker, result: Run) -> list[str]:
                 after = builder.image()
                 found += unsound(before, after)
                 before = after
-                result.states["metadata steps"] += 1
+                trial.states["metadata steps"] += 1
     return found[:4]

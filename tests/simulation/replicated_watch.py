@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from tests.simulation.quorum_nodes import QuorumNode, Run
+from tests.simulation.explorer import Run
+from tests.simulation.quorum_nodes import QuorumNode
 
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition

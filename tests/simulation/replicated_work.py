@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
+
+from tests.simulation.explorer import Trial
+from tests.simulation.replicated_watch import Watch
 
 from ottla.broker.node import Broker
 from ottla.client.admin import Admin, NewTopic
@@ -15,7 +17,7 @@ from ottla.client.fetcher import FetchSettings
 from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.cluster import SimClient
 from ottla.sim.workload import History, commit_up, count_while
 from ottla.types import TopicPartition
 
@@ -35,12 +37,14 @@ NODE_PAIRS = [[1, 2], [2, 1], [1, 3], [3, 1], [2, 3], [3, 2]]
 class Work:
     """Its history has what acks=all has promised; of the topic that may lose records there is none."""
 
-    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> None:
+    def __init__(self, trial: Trial) -> None:
         self.history = History()
-        self.bootstrap = bootstrap
-        self._simulation = simulation
-        self._is_over = is_over
-        self._states = states
+        self.bootstrap = trial.bootstrap
+        self.watch = Watch(trial.nodes, self.history, trial.result)
+        self._trial = trial
+        self._simulation = trial.simulation
+        self._is_over = trial.is_over
+        self._states = trial.states
         self.topics = TOPICS
         self.promised = set(PARTITION_COUNTS)
         """Topics of which all that was acknowledged is kept."""
@@ -72,7 +76,9 @@ class Work:
         """What else is wrong, now that everything is healed."""
         return []
 
-    async def create_topics(self) -> None:
+    async def prepare(self) -> None:
+        """All topics are there, and the watch looks on."""
+        self._trial.background.append(asyncio.ensure_future(self.watch.run()))
         await self._admin.machine.run(self._create_topics())
 
     async def _create_topics(self) -> None:

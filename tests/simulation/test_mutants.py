@@ -1,9 +1,8 @@
-"""A test of the exploration: planted bugs are found. ``make test`` tries one, ``make sim`` all of them."""
+"""A test of the tests: planted bugs are found. ``make test`` tries one, ``make sim`` all of them."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,7 @@ QUICK = ["acknowledged-before-written"]
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", names() if "OTTLA_SEEDS" in os.environ else QUICK)
 def test_a_planted_bug_is_found(name: str) -> None:
-    assert re.match(r"Plan\(|FAILED", hunt(name))
+    assert hunt(name).startswith("FAILED")
 
 
 def test_every_planted_bug_applies(tmp_path: Path) -> None:

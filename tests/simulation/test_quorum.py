@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+from tests.simulation.trying import MACHINES, try_seed
 
 from ottla.sim.machines.exhaustive import Scope, search
-from ottla.sim.machines.plan import LEADER, Fault, Plan, plan_of
+from ottla.sim.machines.plan import LEADER, Plan, plan_of
 from ottla.sim.machines.run import Outcome, explore_quorum, never_reached
 from ottla.sim.machines.world import FAULT, QuorumWorld
+from ottla.sim.schedule.fault import Kind, ScheduledFault, from_text, to_text
 
 SEEDS = 100 * int(os.environ.get("OTTLA_SEEDS", "10"))
 CHUNK = 100_000
@@ -23,10 +26,17 @@ LARGER = [Scope(appends=1, crashes=0), Scope(appends=0, crashes=1), Scope(epochs
 
 
 def check(seed: int) -> Outcome:
-    plan = plan_of(seed)
-    outcome = explore_quorum(plan)
-    assert not outcome.findings, f"{plan}\n" + "\n".join(outcome.findings[:5])
+    outcome = explore_quorum(plan_of(seed))
+    assert not outcome.findings, f"seed {seed}: " + "\n".join(try_seed(*MACHINES, seed)[1][:5])
     return outcome
+
+
+def test_a_plan_is_a_text_to_be_read_and_written_and_leads_to_the_same_run() -> None:
+    for seed in range(50):
+        plan = plan_of(seed)
+        again = replace(plan, faults=tuple(from_text(to_text(plan.faults))))
+        assert again == plan
+        assert explore_quorum(again) == explore_quorum(plan)
 
 
 def test_same_seed_same_trace() -> None:
@@ -62,7 +72,7 @@ def test_a_killed_leader_is_replaced_long_before_fetch_timeout(voters: int) -> N
         for member in world.members.values():
             member.boot(0)
             world.arm(member)
-        world.push(1500, FAULT, 0, Fault(1500, "kill", LEADER, 1, 5000))
+        world.push(1500, FAULT, 0, ScheduledFault(1500, Kind.KILL, LEADER, for_ms=5000))
         world.run(1499)
         before = max(world.checker.established)
         world.run(1600)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.broker.test_log_care import create
 from tests.broker.transactional import TransactionalProducer
-from tests.simulation.hunt import silence
+from tests.quiet import silence
 from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.broker.replicas.partition import Partition

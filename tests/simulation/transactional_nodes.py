@@ -1,4 +1,4 @@
-"""The nodes of ``replicated_nodes``, with transactional producers among the clients.
+"""Transactional producers among the clients of replicated partitions, and what must hold of their transactions.
 
 ``transactional_watch`` looks on. In the end everything heals. Then every transaction has ended; of each, readers get all or nothing, and
 all where its producer was told that it is committed; its offsets go with it; and all replicas know the same about it.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from tests.simulation.quorum_nodes import HEAL_SECONDS, Run
-from tests.simulation.replicated_nodes import explore_replication
+from tests.simulation.explorer import Trial
+from tests.simulation.quorum_nodes import HEAL_SECONDS
 from tests.simulation.replicated_work import TOPICS, Work
 from tests.simulation.transactional_application import NAME, Application
 from tests.simulation.transactional_client import Attempts, Outcome, Transactor
@@ -21,11 +22,10 @@ from tests.simulation.transactional_watch import TransactionWatch
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic
-from ottla.controller.features import TRANSACTION_VERSION
 from ottla.records.batch import BatchHeader, iterate_batches
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import iterate_records
-from ottla.sim.cluster import SimClient, Simulation
+from ottla.sim.cluster import SimClient
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.transactions.transaction import TransactionState
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
@@ -40,14 +40,15 @@ RIVAL_SECONDS: Final = 20.0
 class TransactionalWork(Work):
     """Beside what other clients do."""
 
-    def __init__(self, simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str], *, level: int) -> None:
-        super().__init__(simulation, bootstrap, is_over, states)
+    def __init__(self, trial: Trial, *, level: int | None = None) -> None:
+        super().__init__(trial)
+        level = level_of(trial.seed) if level is None else level
         self.topics = [*TOPICS, NewTopic(ATOMIC, len(KEYS), 3)]
         self.keys = KEYS
         self.attempts = Attempts()
         self._level = level
-        self._has_epochs_of_their_own = level >= 2 and simulation.seed % 2 == 1  # each transaction, whoever begins it
-        self._oldest_level = level if simulation.seed % 2 else 1  # of a client that is on its own
+        self._has_epochs_of_their_own = level >= 2 and trial.seed % 2 == 1  # each transaction, whoever begins it
+        self._oldest_level = level if trial.seed % 2 else 1  # of a client that is on its own
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [*super().tasks(), *(self._transact(number, name) for number, name in enumerate(IDS)), self._apply()]
@@ -213,17 +214,12 @@ def _differing(brokers: Mapping[int, Broker], key: TopicPartition) -> list[str]:
     return [f"{key}: replicas know {known}"] if any(other != first for other in known.values()) else []
 
 
-def explore_transactions(seed: int) -> Run:
-    """One run, at one of the levels."""
-    level = 2 if seed % 3 else 1
+def level_of(seed: int) -> int:
+    return 2 if seed % 3 else 1
 
-    def work_of(simulation: Simulation, bootstrap: str, is_over: asyncio.Event, states: Counter[str]) -> TransactionalWork:
-        return TransactionalWork(simulation, bootstrap, is_over, states, level=level)
 
-    findings: list[str] = []
-    states: Counter[str] = Counter()
-    with TransactionWatch(findings, states).watching():
-        result = explore_replication(seed, work_of=work_of, features={TRANSACTION_VERSION: level})
-    result.findings += findings
-    result.states += states
-    return result
+@contextmanager
+def watching(trial: Trial) -> Iterator[None]:
+    """The transactions of the run are watched."""
+    with TransactionWatch(trial.result.findings, trial.states).watching():
+        yield

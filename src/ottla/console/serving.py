@@ -1,4 +1,4 @@
-"""The console of one cluster, served until its process is told to end."""
+"""The console of one cluster, served until its process gets the signal to end."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from typing import Final, cast
 
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.sim.connection import Address, Signal, SimConnection, SimListener
+from ottla.sim.exchanges import Seen
 from ottla.sim.link import Host, Link
 from ottla.sim.loop import SimLoop
 from ottla.sim.process import Process, alive
@@ -47,6 +48,8 @@ class Fabric:
         self._listeners: dict[Address, SimListener] = {}
         self._connections: dict[SimConnection, None] = {}
         self._last_ports: Counter[str] = Counter()
+        self.on_exchange: Seen | None = None
+        """Told of the exchanges of all processes that are booted from then on."""
         self.counts: Counter[str] = Counter()
         """What rarely happens, by name: a run that never meets it has not tried it."""
 

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-from ottla.ports import World
+from ottla.ports import Network, World
 from ottla.sim.clock import SimClock, world_seconds
 from ottla.sim.disk import SimDisk
+from ottla.sim.exchanges import Watched
 from ottla.sim.loop import SimLoop
 from ottla.sim.network import Fabric, SimNetwork
 from ottla.sim.process import PowerCut, Process
@@ -58,9 +59,10 @@ class Machine:
         self._fabric.switch_on(self.name)
         process = self.process = Process(self.name, self.clock)
         random = self._random_of(f"{self._component}/process-{self._boots}")
-        return World(
-            self.clock, random, SimTimers(process), self.disk, SimNetwork(self._fabric, process), lambda count: _drawn(random, count)
-        )
+        network: Network = SimNetwork(self._fabric, process)
+        if self._fabric.on_exchange is not None:
+            network = Watched(network, self.name, self._fabric.on_exchange)
+        return World(self.clock, random, SimTimers(process), self.disk, network, lambda count: _drawn(random, count))
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the process makes of it. PowerCut when it dies meanwhile, or is dead."""

@@ -22,7 +22,8 @@ from ottla.consensus.voters import VoterSet
 from ottla.errors import KafkaError
 from ottla.sim.machines.checker import Checker
 from ottla.sim.machines.member import Member
-from ottla.sim.machines.plan import CHAOS_MS, LEADER, Fault, Plan
+from ottla.sim.machines.plan import ALL, CHAOS_MS, LEADER, Plan
+from ottla.sim.schedule.fault import Kind, ScheduledFault
 from ottla.wire.schema import ZERO_UUID
 
 REQUEST, ANSWER, TICK, DISK, SYNC, LOST, PROBED, FAULT, MEND, APPEND, SECOND = range(11)
@@ -220,63 +221,73 @@ class QuorumWorld:
                     self.checker.found(f"node {member.settings.node_id} decides before it may")
                 self.arm(member)
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: ScheduledFault) -> None:
         node, until_ms = self._target(fault), min(self.now_ms + fault.for_ms, CHAOS_MS)
         member = self.members[node]
-        self.checker.met[fault.kind] += 1
-        if fault.kind in ("kill", "power", "stop"):
-            if member.is_up and member.paused_until <= self.now_ms:
-                if fault.kind == "stop":
-                    self._stop(member)
-                    until_ms += 300
-                    self.push(self.now_ms + 200, MEND, node, "halt", member.incarnation)
-                else:
-                    self._crash(member, power_cut=fault.kind == "power")
-                self.push(until_ms, MEND, node, "boot", None)
-        elif fault.kind == "pause":
-            member.paused_until = max(member.paused_until, until_ms)
-            self.push(until_ms, MEND, node, "resumed", None)
-        elif fault.kind == "blackout":
-            for other, victim in self.members.items():
-                if victim.is_up and victim.paused_until <= self.now_ms:
-                    self._crash(victim, power_cut=True)
-                    self.push(self.now_ms + 1 + int(self.rng.random() * fault.for_ms), MEND, other, "boot", None)
-        elif fault.kind in ("cut", "isolate", "split"):
-            links = self._links(fault, node)
-            for link in links:
-                self.cuts[link] = self.cuts.get(link, 0) + 1
-            self.push(until_ms, MEND, node, "links", links)
-        elif fault.kind == "refuse":
-            for link in self._links(fault, node):
-                self.refused[link] = self.refused.get(link, 0) + 1
-                self.push(until_ms, MEND, node, "refused", link)
-                self.push(self.now_ms + 1, LOST, link[0], self.members[link[0]].incarnation, link[1])
-        elif fault.kind == "loss":
-            self.loss = self.rng.choice((0.05, 0.3))
-            self.push(until_ms, MEND, 0, "loss", None)
-        elif fault.kind == "slow-net":
-            self.slow_ms = self.rng.choice((20, 150))
-            self.push(until_ms, MEND, 0, "slow-net", None)
-        elif fault.kind == "slow-disk":
-            member.disk_ms = self.rng.choice((20, 250))
-            self.push(until_ms, MEND, node, "disk", None)
-        elif fault.kind == "snapshot":
-            if member.is_up and member.paused_until <= self.now_ms:
-                self.checker.met["snapshots taken"] += member.take_snapshot()
-                self.arm(member)
-        elif node != fault.other:
-            for one, other in ((node, fault.other), (fault.other, node)):
-                self.push(self.now_ms + 1, LOST, one, self.members[one].incarnation, other)
+        self.checker.met[fault.kind.value] += 1
+        match fault.kind:
+            case Kind.KILL | Kind.POWER | Kind.RESTART:
+                if member.is_up and member.paused_until <= self.now_ms:
+                    if fault.kind is Kind.RESTART:
+                        self._stop(member)
+                        until_ms += 300
+                        self.push(self.now_ms + 200, MEND, node, "halt", member.incarnation)
+                    else:
+                        self._crash(member, power_cut=fault.kind is Kind.POWER)
+                    self.push(until_ms, MEND, node, "boot", None)
+            case Kind.PAUSE:
+                member.paused_until = max(member.paused_until, until_ms)
+                self.push(until_ms, MEND, node, "resumed", None)
+            case Kind.BLACKOUT:
+                for other, victim in self.members.items():
+                    if victim.is_up and victim.paused_until <= self.now_ms:
+                        self._crash(victim, power_cut=True)
+                        self.push(self.now_ms + 1 + int(self.rng.random() * fault.for_ms), MEND, other, "boot", None)
+            case Kind.CUT | Kind.DARK | Kind.SPLIT:
+                links = self._links(fault, node)
+                for link in links:
+                    self.cuts[link] = self.cuts.get(link, 0) + 1
+                self.push(until_ms, MEND, node, "links", links)
+            case Kind.REFUSE:
+                for link in self._links(fault, node):
+                    self.refused[link] = self.refused.get(link, 0) + 1
+                    self.push(until_ms, MEND, node, "refused", link)
+                    self.push(self.now_ms + 1, LOST, link[0], self.members[link[0]].incarnation, link[1])
+            case Kind.LOSS:
+                self.loss = fault.by
+                self.push(until_ms, MEND, 0, "loss", None)
+            case Kind.SLOW:
+                self.slow_ms = int(fault.by)
+                self.push(until_ms, MEND, 0, "slow-net", None)
+            case Kind.DISK_SLOW:
+                member.disk_ms = int(fault.by)
+                self.push(until_ms, MEND, node, "disk", None)
+            case Kind.SNAPSHOT:
+                if member.is_up and member.paused_until <= self.now_ms:
+                    self.checker.met["snapshots taken"] += member.take_snapshot()
+                    self.arm(member)
+            case Kind.BREAK:
+                peer = _node_of(fault.peer)
+                for one, other in ((node, peer), (peer, node)) if node != peer else ():
+                    self.push(self.now_ms + 1, LOST, one, self.members[one].incarnation, other)
+            case _:
+                raise ValueError(f"nothing here carries out: {fault}")
 
-    def _target(self, fault: Fault) -> int:
-        leader = self._leader() if fault.node == LEADER else None
-        return fault.other if fault.node == LEADER and leader is None else leader.settings.node_id if leader else fault.node
+    def _target(self, fault: ScheduledFault) -> int:
+        """The node that the fault befalls: some node, where the leader is meant and there is none."""
+        if fault.host == ALL:
+            return 1
+        if fault.host != LEADER:
+            return _node_of(fault.host)
+        leader = self._leader()
+        return 1 + fault.at_ms % len(self.members) if leader is None else leader.settings.node_id
 
-    def _links(self, fault: Fault, node: int) -> list[tuple[int, int]]:
+    def _links(self, fault: ScheduledFault, node: int) -> list[tuple[int, int]]:
         """What is cut: the way to one node, all ways from and to a node, or all between two halves."""
-        if fault.kind in ("cut", "refuse"):
-            return [(node, fault.other)] if node != fault.other else []
-        half = {node} if fault.kind == "isolate" else {node, *(other for other in self.members if self.rng.random() < 0.4)}
+        if fault.kind in (Kind.CUT, Kind.REFUSE):
+            peer = _node_of(fault.peer)
+            return [(node, peer)] if node != peer else []
+        half = {node} if fault.kind is Kind.DARK else {node, *(other for other in self.members if self.rng.random() < 0.4)}
         return [(one, other) for one in self.members for other in self.members if (one in half) != (other in half)]
 
     def _end(self, node: int, what: str, detail: Any) -> None:
@@ -367,3 +378,7 @@ class QuorumWorld:
             silent_ms = member.settings.check_quorum_ms + SLACK_MS
             if needed and self.now_ms - heard[needed - 1] > silent_ms and self.now_ms - member.led_since_ms > silent_ms:
                 self.checker.found(f"node {node} leads epoch {member.quorum.epoch}, and no majority has fetched for {silent_ms} ms")
+
+
+def _node_of(host: str) -> int:
+    return int(host.removeprefix("node-"))

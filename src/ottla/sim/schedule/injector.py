@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 from ottla.errors import KafkaError
+from ottla.loggers import get_logger
+from ottla.messages.api_keys import ApiKey
+from ottla.sim.exchanges import Moment
 from ottla.sim.faults import Fault
 from ottla.sim.network import Fabric
 from ottla.sim.process import PowerCut
-from ottla.sim.schedule.timed import Kind, TimedFault
+from ottla.sim.schedule.fault import AFTER, ANY_HOST, LINK_KINDS, STEP, Kind, ScheduledFault, Trigger
 from ottla.sim.world import Machine
 
 SUPERVISOR_SECONDS: Final = 0.5
 """After that a node that did not start is started again."""
+TRIGGER_SECONDS_MAX: Final = 60.0
+"""So long a fault waits for what triggers it."""
+BEGINS, ENDS = "fault_begins", "fault_ends"
 FULL: Final = [
     Fault(operation, "", errno.ENOSPC, lasts=True, spares="__cluster_metadata") for operation in ("append", "create", "make_dirs")
 ]
 """A disk without room. The metadata log does not come back from that, as is documented, and is spared."""
-
-
-ADDITIVE: Final = frozenset({Kind.CLOCK, Kind.DISK_FULL})
+NO_FILES: Final = [Fault("create", "", errno.EMFILE, lasts=True, spares="__cluster_metadata")]
+REFUSED: Final = {Kind.DISK_FULL: FULL, Kind.NO_FILES: NO_FILES}
+ADDITIVE: Final = frozenset({Kind.CLOCK, *REFUSED})
 """Each of those that overlap ends by itself; of the others the last one's end is the end."""
+log = get_logger(__name__)
 
 
 class Node(Protocol):
@@ -39,92 +48,264 @@ class Node(Protocol):
     def kill(self, *, power_cut: bool) -> None: ...
 
 
-class Injector:
-    """``counts``: what happened, by kind, and what it met."""
+Begun = tuple[ScheduledFault, Coroutine[Any, Any, None] | None]
+Act = Callable[[ScheduledFault], Coroutine[Any, Any, None] | None]
+"""Carries a fault out, from its start to its end; None where it is carried out as any other."""
 
-    def __init__(self, fabric: Fabric, nodes: Mapping[str, Node], others: Mapping[str, Machine] = {}) -> None:
+
+def _nothing(fault: ScheduledFault) -> None:
+    return None
+
+
+class _Trap:
+    """A fault that waits for its trigger."""
+
+    def __init__(self, fault: ScheduledFault, trigger: Trigger) -> None:
+        self.fault = fault
+        self.trigger = trigger
+        self.left = trigger.nth
+        self.awaited = trigger.suffix.removeprefix(AFTER) if trigger.suffix.startswith(AFTER) else ""
+        self.suffix = "" if self.awaited else trigger.suffix
+        self.sprung: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
+
+
+class Injector:
+    """``counts``: what happened, by kind, and what it met. ``begun``: the faults that were carried out, each with its end."""
+
+    def __init__(self, fabric: Fabric, faults: Iterable[ScheduledFault]) -> None:
+        """Before any machine boots: exchanges are watched from then on, if a trigger asks for them."""
         self._fabric = fabric
+        self._faults = sorted(faults, key=lambda fault: fault.at_ms)
+        self._nodes: Mapping[str, Node] = {}
+        self._machines: dict[str, Machine] = {}
+        self._active: Counter[tuple[Kind, str, str]] = Counter()
+        self._traps: list[_Trap] = []
+        self._starting: list[asyncio.Task[None]] = []
+        self._began_at = 0.0
+        self.counts: Counter[str] = Counter()
+        self.begun: list[ScheduledFault] = []
+        self.over = asyncio.Event()  # clients stop
+        self.role_of: Callable[[str], str] = lambda role: role
+        """The name of the host that has the role; the name itself where it is a host's."""
+        self.may_cut_power: Callable[[], bool] = lambda: True
+        self.act: Act = _nothing
+        if any(fault.when is not None and fault.when.moment is not None for fault in self._faults):
+            fabric.on_exchange = self._on_exchange
+
+    async def run(
+        self,
+        nodes: Mapping[str, Node],
+        others: Mapping[str, Machine] = {},
+        *,
+        goes_on: Callable[[ScheduledFault], bool] = lambda fault: True,
+        ends_ms: int = 0,
+        after_ms: int = 0,
+    ) -> None:
+        """Every fault has come, and ended; then all nodes are up.
+
+        Where the schedule does not say when clients stop, they do when all faults have ended, so long after it, and not before ``ends_ms``.
+        ``goes_on`` False of a fault: this and all later ones are left out.
+        """
         self._nodes = nodes
         self._machines = {name: node.machine for name, node in nodes.items()} | dict(others)
-        self._active: Counter[tuple[Kind, str, str]] = Counter()
-        self.counts: Counter[str] = Counter()
+        self._watch_disks()
+        self._began_at = asyncio.get_running_loop().time()
+        ends: list[asyncio.Task[None]] = []
+        waiting: dict[_Trap, asyncio.Task[None]] = {}
+        is_cut_short = False
+        for fault in self._faults:
+            await self._until(fault.at_ms)
+            if is_cut_short := not goes_on(fault):
+                break
+            self.begun.append(fault)
+            if fault.kind is Kind.END:
+                self._end()
+            elif fault.when is not None:
+                self._traps.append(trap := _Trap(fault, fault.when))
+                waiting[trap] = asyncio.ensure_future(self._wait(trap))
+            else:
+                ends.append(asyncio.ensure_future(self._finish(*self._begin(fault))))
 
-    async def run(self, faults: Iterable[TimedFault]) -> None:
-        """Every fault has come, and ended."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        def unfinished() -> list[asyncio.Task[None]]:
+            """Where some were left out, those that still wait for their triggers are not waited for."""
+            sprung = [task for trap, task in waiting.items() if not (is_cut_short and trap in self._traps)]
+            return [task for task in (*ends, *sprung) if not task.done()]
 
-        async def carry_out(fault: TimedFault) -> None:
-            await asyncio.sleep(max(0.0, begun + fault.at_ms / 1000 - loop.time()))
-            await self._begin(fault)
-            await asyncio.sleep(fault.for_ms / 1000)
-            await self._end(fault)
+        while tasks := unfinished():
+            await asyncio.wait(tasks)
+        if not self.over.is_set():
+            now_ms = math.ceil((asyncio.get_running_loop().time() - self._began_at) * 1000)
+            end = ScheduledFault(max(ends_ms, now_ms + after_ms), Kind.END, "clients")
+            await self._until(end.at_ms)
+            self.begun.append(end)
+            self._end()
+        await asyncio.gather(*ends, *waiting.values())
+        await asyncio.gather(*self._starting)
+        for name in nodes:
+            await self.start(name)
 
-        await asyncio.gather(*(carry_out(fault) for fault in faults))
+    def _end(self) -> None:
+        self.over.set()
+        self.disarm()
 
-    async def _begin(self, fault: TimedFault) -> None:
-        machine = self._machines[fault.host]
-        self._active[fault.kind, fault.host, fault.peer] += 1
+    async def _until(self, at_ms: int) -> None:
+        delay = self._began_at + at_ms / 1000 - asyncio.get_running_loop().time()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    # Triggers
+
+    async def _wait(self, trap: _Trap) -> None:
+        try:
+            async with asyncio.timeout(TRIGGER_SECONDS_MAX):
+                found = await trap.sprung
+        except TimeoutError:
+            self._traps = [other for other in self._traps if other is not trap]
+            self.counts["never triggered"] += 1
+            return
+        self.counts["triggered"] += 1
+        await self._finish(*found)
+
+    def disarm(self) -> None:
+        """Faults that still wait for their triggers do not come."""
+        traps, self._traps = self._traps, []
+        for trap in traps:
+            trap.sprung.set_exception(TimeoutError())
+
+    def _watch_disks(self) -> None:
+        if any(fault.when is not None and fault.when.moment is None for fault in self._faults):
+            for name, machine in self._machines.items():
+                machine.disk.on_step = self._on_step(name, machine.disk.on_step)
+
+    def _on_step(self, host: str, then: Callable[[str, str, str], None]) -> Callable[[str, str, str], None]:
+        def on_step(operation: str, path: str, what: str) -> None:
+            then(operation, path, what)
+            for trap in [trap for trap in self._traps if trap.trigger.moment is None]:
+                trigger = trap.trigger
+                is_it = trigger.what in (STEP, operation) and path.endswith(trap.suffix) and self._is_meant(trigger.host, host)
+                if is_it and not trap.awaited:
+                    self._come_closer(trap)
+
+        return on_step
+
+    def _on_exchange(self, key: int, moment: Moment, client: str, server: str) -> None:
+        for trap in [trap for trap in self._traps if trap.trigger.moment is moment and key == ApiKey[trap.trigger.what]]:
+            if self._is_meant(trap.trigger.host, client) and self._is_meant(trap.trigger.peer, server):
+                self._come_closer(trap)
+
+    def note(self, act: str) -> None:
+        """This has been done, which triggers may wait for."""
+        for trap in self._traps:
+            if trap.awaited == act.replace(" ", "-"):
+                trap.awaited = ""
+
+    def _is_meant(self, name: str, host: str) -> bool:
+        return name == ANY_HOST or self.role_of(name) == host
+
+    def _come_closer(self, trap: _Trap) -> None:
+        trap.left -= 1
+        if not trap.left:
+            self._traps.remove(trap)
+            trap.sprung.set_result(self._begin(trap.fault))
+
+    # Faults
+
+    def _begin(self, fault: ScheduledFault) -> Begun:
+        """Starts the fault, with hosts in place of roles, or leaves it to what carries it out."""
+        fault = replace(fault, host=self.role_of(fault.host), peer=self.role_of(fault.peer))
+        if fault.kind is Kind.POWER and not self.may_cut_power():
+            fault = replace(fault, kind=Kind.KILL)
+        log.info(BEGINS, fault=str(fault))
         self._note(fault)
+        self._active[fault.kind, fault.host, fault.peer] += 1
+        act = self.act(fault)
+        if act is None:
+            self._strike(fault)
+        return fault, act
+
+    def _strike(self, fault: ScheduledFault) -> None:
+        if fault.kind in LINK_KINDS:
+            self._strike_link(fault, fault.host, fault.peer)
+            return
+        machine = self._machines[fault.host]
         match fault.kind:
             case Kind.KILL | Kind.POWER:
                 self._nodes[fault.host].kill(power_cut=fault.kind is Kind.POWER)
             case Kind.RESTART:
-                await self._stop(fault.host)
+                pass  # which takes its time
             case Kind.PAUSE:
                 machine.pause_process()
             case Kind.DARK:
                 self._fabric.darken(fault.host)
             case Kind.BREAK:
-                self._fabric.break_connections(fault.host)
-            case Kind.DISK_FULL:
-                machine.disk.faults += FULL
+                self._fabric.break_connections(fault.host, opened_to=fault.peer or None)
+            case Kind.DISK_FULL | Kind.NO_FILES:
+                machine.disk.faults += REFUSED[fault.kind]
             case Kind.DRIFT:
                 machine.clock.drift(fault.by)
             case Kind.CLOCK:
                 machine.clock.step_ms += int(fault.by)
-            case Kind.CUT:
-                self._fabric.cut_link(fault.host, fault.peer)
-            case Kind.REFUSE:
-                self._fabric.refuse(fault.host, fault.peer)
-            case Kind.SLOW:
-                self._fabric.slow_link(fault.host, fault.peer, fault.by)
-            case Kind.CLOG:
-                self._fabric.clog_link(fault.host, fault.peer, fault.for_ms)
+            case _:
+                raise ValueError(f"nothing here carries out: {fault}")
 
-    async def _end(self, fault: TimedFault) -> None:
-        machine, key = self._machines[fault.host], (fault.kind, fault.host, fault.peer)
-        self._active[key] -= 1
-        if self._active[key] and fault.kind not in ADDITIVE:
-            return
+    def _strike_link(self, fault: ScheduledFault, source: str, target: str) -> None:
+        match fault.kind:
+            case Kind.CUT:
+                self._fabric.cut_link(source, target)
+            case Kind.REFUSE:
+                self._fabric.refuse(source, target)
+            case Kind.SLOW:
+                self._fabric.slow_link(source, target, float(fault.by))
+            case _:
+                self._fabric.clog_link(source, target, fault.for_ms)
+
+    async def _finish(self, fault: ScheduledFault, act: Coroutine[Any, Any, None] | None) -> None:
+        """The fault has lasted for its time, and is over."""
+        if act is not None:
+            await act
+        else:
+            if fault.kind is Kind.RESTART:
+                await self.stop(fault.host)
+            await asyncio.sleep(fault.for_ms / 1000)
+        self._active[fault.kind, fault.host, fault.peer] -= 1
+        log.info(ENDS, fault=str(fault))
+        if act is None and (fault.kind in ADDITIVE or not self._active[fault.kind, fault.host, fault.peer]):
+            self._mend(fault)
+
+    def _mend(self, fault: ScheduledFault) -> None:
         match fault.kind:
             case Kind.KILL | Kind.POWER | Kind.RESTART:
-                await self.start(fault.host)
+                self.begin(fault.host)
             case Kind.PAUSE:
-                machine.resume_process()
+                self._machines[fault.host].resume_process()
             case Kind.DARK:
                 self._fabric.lighten(fault.host)
-            case Kind.DISK_FULL:
-                for full in FULL:
-                    machine.disk.faults.remove(full)
+            case Kind.DISK_FULL | Kind.NO_FILES:
+                for refused in REFUSED[fault.kind]:
+                    self._machines[fault.host].disk.faults.remove(refused)
             case Kind.DRIFT:
-                machine.clock.drift(1.0)
+                self._machines[fault.host].clock.drift(1.0)
             case Kind.CLOCK:
-                machine.clock.step_ms -= int(fault.by)
+                self._machines[fault.host].clock.step_ms -= int(fault.by)
             case Kind.CUT:
                 self._fabric.join_link(fault.host, fault.peer)
             case Kind.REFUSE:
                 self._fabric.refuse(fault.host, fault.peer, refuses=False)
             case Kind.SLOW:
                 self._fabric.slow_link(fault.host, fault.peer, 0)
-            case Kind.BREAK | Kind.CLOG:
+            case _:
                 pass
 
-    def _note(self, fault: TimedFault) -> None:
+    def _note(self, fault: ScheduledFault) -> None:
         self.counts[fault.kind.value] += 1
+        self.counts["troubles"] += not any(self._active.values())
         for kind, host, peer in sorted((key for key, count in self._active.items() if count), key=str):
             if (kind, host, peer) != (fault.kind, fault.host, fault.peer) and fault.host in (host, peer):
                 self.counts[f"{fault.kind.value} during {kind.value}"] += 1
+
+    def begin(self, name: str) -> None:
+        """The node starts, if it does not run; the run does not end before it has."""
+        self._starting.append(asyncio.ensure_future(self.start(name)))
 
     async def start(self, name: str) -> None:
         """The node runs, or is killed on the way, or is being started already."""
@@ -135,12 +316,14 @@ class Injector:
             except PowerCut:
                 self.counts["death during start"] += 1
                 return
-            except (OSError, KafkaError):
+            except (OSError, KafkaError) as error:
                 self.counts["start failed"] += 1
+                log.error("node_not_started", node=name, reason=repr(error))
                 node.kill(power_cut=False)
                 await asyncio.sleep(SUPERVISOR_SECONDS)
 
-    async def _stop(self, name: str) -> None:
+    async def stop(self, name: str) -> None:
+        """The node has stopped in order, if it ran; or it was killed on the way."""
         node = self._nodes[name]
         if not node.is_up:
             return

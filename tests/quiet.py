@@ -1,0 +1,11 @@
+"""What tests say of brokers that are crashed on purpose: nothing, for these have much to say."""
+
+from __future__ import annotations
+
+import logging
+
+import structlog
+
+
+def silence() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
