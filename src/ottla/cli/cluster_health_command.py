@@ -27,8 +27,8 @@ WATCH_SECONDS: Final = 2.0
 def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: bool, output: str) -> None:
     """Say what is wrong with the cluster, and what to do about it.
 
-    Exit code 0 when nothing is; 1 when something is, or when no broker answers. With --until-healthy it waits for 0; without --watch it
-    then prints the last look alone.
+    Exit code 0 when nothing is; 1 when something is, or when no broker answers. With --until-healthy it waits for 0, also where no
+    cluster runs yet; without --watch it then prints the last look alone.
     """
     is_repeated = watch or until_healthy
     while True:

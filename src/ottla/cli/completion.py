@@ -11,7 +11,7 @@ PROGRAM = "ottla"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes commands and options.
+    """Print a script that completes commands, options, and names of topics and groups.
 
     \b
     bash: eval "$(ottla completion bash)"             in ~/.bashrc

@@ -43,7 +43,9 @@ Matcher = Callable[["AnyRecord"], bool]
 @click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option("-e", "--regex", "regex", help="Only records that have it in the key, the value or a header; a regular expression of Python.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only these partitions.")
-@click.option("-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit.")
+@click.option(
+    "-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit; without -o, -p and --exit."
+)
 @click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the current end of each partition (same as :end).")
 @click.option("--read-committed", is_flag=True, help="Only records of committed transactions.")
 @bootstrap_option

@@ -19,10 +19,10 @@ from ottla.errors import OttlaError
 
 COMMANDS: Final = {
     "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
-    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file."),
+    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file; list and describe a cluster's brokers."),
     "certs": ("ottla.cli.certs:certs", "Make a private authority, and certificates for nodes and clients."),
     "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
-    "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine."),
+    "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine; status and health of any cluster."),
     "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
     "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
     "console": ("ottla.cli.console:console", "Serve a page to look at a cluster."),
@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
     "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
     "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
-    "storage": ("ottla.cli.storage:storage", "Verify and maintain log directories."),
+    "storage": ("ottla.cli.storage:storage", "Format, verify and maintain log directories."),
     "token": ("ottla.cli.token:token", "Create, list, renew and expire delegation tokens."),
     "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
     "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),

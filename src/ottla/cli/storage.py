@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("storage")
 def storage() -> None:
-    """Verify and maintain log directories."""
+    """Format, verify and maintain log directories."""
 
 
 @storage.command("format")
