@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -140,8 +141,9 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
 def test_waiting_for_health_ends_when_the_cluster_is_well(tmp_path: Path) -> None:
     """Until then it prints nothing, and says on standard error what is wrong."""
     port = lasting_port()
-    command = [sys.executable, "-m", "ottla", "cluster", "health", "-B", f"127.0.0.1:{port}", "--until-healthy", "--format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "ottla", "cluster", "health", "--until-healthy", "--format", "json"]
+    environment = os.environ | {"OTTLA_BOOTSTRAP": f"127.0.0.1:{port}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         assert "no broker at" in process.stderr.readline()
         with BrokerThread({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(tmp_path)}):

@@ -20,7 +20,14 @@ WATCH_SECONDS: Final = 2.0
 @click.command()
 @data_option
 @client_options
-@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
+@click.option(
+    "-B",
+    "--bootstrap-server",
+    "bootstrap",
+    envvar="OTTLA_BOOTSTRAP",
+    show_envvar=True,
+    help="Ask this cluster, of other machines, in place of one that runs here.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
 @click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
 @format_option
@@ -31,6 +38,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
     cluster runs yet; without --watch it then prints the last look alone.
     """
     is_repeated = watch or until_healthy
+    last_problem = ""
     while True:
         try:
             is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy)
@@ -38,7 +46,9 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
             if not is_repeated:
                 raise
             is_well = False
-            complain(str(error))
+            if str(error) != last_problem:
+                last_problem = str(error)
+                complain(last_problem)
         if not is_repeated or (until_healthy and is_well):
             break
         time.sleep(WATCH_SECONDS)
@@ -52,7 +62,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
 
-    servers = bootstrap or _servers_of(data)
+    servers = bootstrap if bootstrap and data is None else _servers_of(data)
     with wrong_call():
         parse_bootstrap(servers)
     with Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
