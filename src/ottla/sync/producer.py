@@ -27,36 +27,13 @@ from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord
+from ottla.sync.waiting import Run, Single
 
 _new_future = object.__new__  # without the call of an __init__ that does nothing
 WAITING_BYTES_MAX: Final = 1 << 20
 WAITING_OVERHEAD_BYTES: Final = 100
 """The memory of a waiting record beside its content."""
 CHUNK_COUNT: Final = 2_000
-
-
-class Single:
-    """A prepared record, with its future."""
-
-    __slots__ = ("future", "partition", "record", "topic")
-
-    def __init__(self, record: Outgoing, future: SentRecord) -> None:
-        self.topic, self.partition = record.topic, record.partition
-        self.record = record
-        self.future = future
-
-
-class Run:
-    """Records of one topic and time without a key, each with its future; in the order of their sending."""
-
-    __slots__ = ("rows", "size_bytes_max", "timestamp_ms", "topic")
-    partition = None
-
-    def __init__(self, topic: str, timestamp_ms: int, size_bytes_max: int) -> None:
-        self.topic = topic
-        self.timestamp_ms = timestamp_ms
-        self.size_bytes_max = size_bytes_max
-        self.rows: list[tuple[bytes, SentRecord]] = []
 
 
 class Producer(Blocking[aio.Producer]):
