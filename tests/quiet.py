@@ -8,4 +8,5 @@ import structlog
 
 
 def silence() -> None:
+    logging.getLogger("ottla.client").addHandler(logging.NullHandler())  # else Python prints what its clients do not reach
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
