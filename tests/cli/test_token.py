@@ -57,7 +57,9 @@ def test_a_token_is_created_used_listed_renewed_and_expired(tmp_path: Path) -> N
         assert made["hmac"] not in listed.stdout
         [renewed] = items(ottla(address, "token", "renew", made["token"], "--hours", "1", *as_alice, "--format", "json"))
         assert renewed["expires"] < found["expires"]
-        assert ottla(address, "token", "expire", made["token"], *as_alice).exit_code == 0
+        assert ottla(address, "token", "expire", made["token"], *as_alice).exit_code == 1
+        assert ottla(address, "topic", "list", *by_token).exit_code == 0
+        assert ottla(address, "token", "expire", made["token"], "--yes", *as_alice).exit_code == 0
         gone = ottla(address, "topic", "list", *by_token)
         assert code_of(gone) == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert code_of(ottla(address, "token", "renew", made["token"], *as_alice)) == ErrorCode.DELEGATION_TOKEN_NOT_FOUND

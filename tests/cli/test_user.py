@@ -50,7 +50,10 @@ def test_users_are_added_used_listed_and_deleted(broker: BrokerThread, tmp_path:
     refused = ottla(address, "topic", "list", *as_dave("guess"))
     assert (refused.returncode, refused.stderr.startswith("ottla: SASL_AUTHENTICATION_FAILED")) == (1, True)
     assert "guess" not in refused.stdout + refused.stderr
-    assert ottla(address, "user", "delete", "dave", *as_admin).returncode == 0
+    planned = ottla(address, "user", "delete", "dave", *as_admin)
+    assert (planned.returncode, "would delete the credentials of dave for" in planned.stderr) == (1, True)
+    assert ottla(address, "topic", "list", *as_dave("dave's secret")).returncode == 0
+    assert ottla(address, "user", "delete", "dave", "--yes", *as_admin).returncode == 0
     assert ottla(address, "topic", "list", *as_dave("dave's secret")).returncode == 1
     assert ottla(address, "user", "delete", "dave", *as_admin).returncode == 1
 

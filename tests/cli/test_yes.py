@@ -30,6 +30,8 @@ DESTRUCTIVE = {
     ("group", "import"): (("readers", "-"), 2, "has no offsets"),
     ("group", "delete-offsets"): (("readers", "--topic", "t"), 1, "would delete these offsets"),
     ("group", "delete"): (("readers",), 1, "would delete readers with their offsets"),
+    ("user", "delete"): (("zed", "-m", "SCRAM-SHA-256"), 1, "would delete the credentials of zed for SCRAM-SHA-256"),
+    ("token", "expire"): (("x",), 1, "would end token x at once"),
     ("txn", "fence"): (("app",), 1, "would fence the producers of app"),
     ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
     ("txn", "find-hanging"): ((), 0, ""),

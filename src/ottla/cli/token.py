@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -75,12 +75,17 @@ def renew(token_id: str, hours: float | None, bootstrap: str, output: str) -> No
 @token.command()
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="From now; at once when it is not given.")
+@yes_option
 @bootstrap_option
 @format_option
-def expire(token_id: str, hours: float | None, bootstrap: str, output: str) -> None:
+def expire(token_id: str, hours: float | None, yes: bool, bootstrap: str, output: str) -> None:
     """Expire the token of that id; sessions that it has begun end, too."""
     from ottla.sync import Admin
 
+    if not yes:
+        end_of_plan(
+            f"would end token {token_id} {'at once' if hours is None else f'in {hours:g} hours'}, with the sessions that it has begun"
+        )
     with Admin(bootstrap, **client_settings()) as admin:
         expires_ms = admin.expire_token(_named(admin, token_id).hmac, period_ms=-1 if hours is None else int(hours * HOUR_MS))
     print_rows(output, "token expire", ("token", "expires"), [(token_id, "removed" if hours is None else _time(expires_ms))])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import KafkaError
 from ottla.types import Secret
 
@@ -68,9 +68,10 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, password_file: 
 @click.option(
     "-m", "--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="All of the user's when it is not given."
 )
+@yes_option
 @bootstrap_option
 @format_option
-def delete(name: str, mechanisms: tuple[str, ...], bootstrap: str, output: str) -> None:
+def delete(name: str, mechanisms: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
     """Delete a user, or its credentials of one mechanism."""
     from ottla.client.admin import UserChange
     from ottla.sync import Admin
@@ -82,6 +83,8 @@ def delete(name: str, mechanisms: tuple[str, ...], bootstrap: str, output: str) 
         if isinstance(found, KafkaError):
             raise found
         chosen = tuple(found)
+    if not yes:
+        end_of_plan(f"would delete the credentials of {name} for {' and '.join(chosen)}")
     _alter(output, "user delete", bootstrap, [UserChange(name, mechanism) for mechanism in chosen], "deleted")
 
 
