@@ -83,9 +83,8 @@ def expire(token_id: str, hours: float | None, yes: bool, bootstrap: str, output
     from ottla.sync import Admin
 
     if not yes:
-        end_of_plan(
-            f"would end token {token_id} {'at once' if hours is None else f'in {hours:g} hours'}, with the sessions that it has begun"
-        )
+        when = "at once" if hours is None else f"in {hours:g} hours"
+        end_of_plan(f"would end token {token_id} {when}, with the sessions that it has begun")
     with Admin(bootstrap, **client_settings()) as admin:
         expires_ms = admin.expire_token(_named(admin, token_id).hmac, period_ms=-1 if hours is None else int(hours * HOUR_MS))
     print_rows(output, "token expire", ("token", "expires"), [(token_id, "removed" if hours is None else _time(expires_ms))])
