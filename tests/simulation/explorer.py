@@ -32,7 +32,7 @@ class Work(Protocol):
     """What clients do."""
 
     async def prepare(self) -> None:
-        """Before anything fails."""
+        """Before anything fails; it has the time in which nodes heal."""
         ...
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -166,7 +166,8 @@ async def _play(exploration: Exploration, trial: Trial, *, is_drawn: bool) -> No
     injector.role_of = lambda name: roles[name](trial) if name in roles else name
     work = trial.work = exploration.work_of(trial)
     injector.act, injector.may_cut_power = exploration.acts(trial), exploration.may_cut_power(trial)
-    await work.prepare()
+    async with asyncio.timeout(exploration.heal_seconds):
+        await work.prepare()
     nodes = {node.machine.name: node for node in trial.nodes} | trial.processes
 
     def goes_on(fault: ScheduledFault) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,18 @@ def test_who_looks_at_exchanges_and_operations_changes_nothing() -> None:
     again = explore(exploration, 3, [*waiting, *first.schedule])
     assert again.states["never triggered"] == len(waiting)
     assert again.digest == first.digest
+
+
+def test_a_run_that_never_starts_ends_with_a_finding() -> None:
+    class Unprepared:
+        async def prepare(self) -> None:
+            await asyncio.Event().wait()
+
+        def tasks(self) -> list[Any]:
+            return []
+
+    found = explore(replace(EXPLORATIONS["metadata", QUORUM], work_of=lambda trial: Unprepared()), 3)
+    assert found.findings == ["TimeoutError()"]
 
 
 @pytest.mark.parametrize("key", EXPLORATIONS, ids="-in-".join)
