@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from ottla.messages.headers import decode_request_header_start
+from ottla.net.passing import PassingConnection
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
 from ottla.sim.process import CURRENT
 from ottla.tls import TlsClient, TlsServer
@@ -65,47 +66,13 @@ class Watched:
         return made[0]
 
 
-class _End:
-    """A ``Connection`` that passes everything on."""
+class _End(PassingConnection):
+    """An end of a connection, of which the watcher sees the exchanges."""
 
     def __init__(self, connection: Connection, seen: Seen, client: str, server: str) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._seen = seen
         self._hosts = client, server
-
-    @property
-    def peer(self) -> tuple[str, int]:
-        return self._connection.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self._connection.local
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._connection.unsent_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._connection.is_closed
-
-    def pause_reading(self) -> None:
-        self._connection.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._connection.resume_reading()
-
-    def probe(self) -> None:
-        self._connection.probe()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def abort(self) -> None:
-        self._connection.abort()
-
-    def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
-        self._connection.send(buffers)
 
     def _outlives(self, key: int, moment: Moment) -> bool:
         """Whether the process goes on after it."""

@@ -19,6 +19,7 @@ from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import APIS, Api
+from ottla.net.passing import PassingConnection
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
 from ottla.tls import TlsClient, TlsServer
 from ottla.wire.compiler import decode, encode
@@ -103,49 +104,18 @@ class Interference:
         return made[0]
 
 
-class _Link:
+class _Link(PassingConnection):
     """One connection: to the client a ``Connection``, to the broker's end a ``ConnectionHandler``."""
 
     def __init__(self, owner: Interference, transport: Connection, make_handler: Callable[[Connection], ConnectionHandler]) -> None:
         self._owner = owner
-        self._transport = transport
+        super().__init__(transport)
         self._cutter = FrameCutter(FRAME_BYTES_MAX)
         self._unanswered: deque[Exchange] = deque()  # in the order of requests
         self._at_broker: deque[Exchange] = deque()
         self._client = make_handler(self)
 
     # The client's connection
-
-    @property
-    def peer(self) -> tuple[str, int]:
-        return self._transport.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self._transport.local
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._transport.unsent_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport.is_closed
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def probe(self) -> None:
-        self._transport.probe()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         if self.is_closed:

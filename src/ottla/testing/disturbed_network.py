@@ -17,6 +17,7 @@ from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.registry import APIS, Api
+from ottla.net.passing import PassingConnection
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
 from ottla.testing.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.testing.faults import Fault, Faults, Kind
@@ -97,12 +98,12 @@ class _Exchange:
     is_swallowed: bool = False  # the second answer to one request
 
 
-class _Link:
+class _Link(PassingConnection):
     """One connection: to the socket a ``ConnectionHandler``, to the broker a ``Connection``."""
 
     def __init__(self, owner: DisturbedNetwork, transport: Connection, accept: Callable[[Connection], ConnectionHandler]) -> None:
         self._owner = owner
-        self._transport = transport
+        super().__init__(transport)
         self._cutter = FrameCutter(FRAME_BYTES_MAX)
         self._unanswered: deque[_Exchange] = deque()  # in the order of requests
         self._at_broker: deque[_Exchange] = deque()
@@ -173,37 +174,6 @@ class _Link:
         self._broker.on_close(error)
 
     # What the broker answers
-
-    @property
-    def peer(self) -> tuple[str, int]:
-        return self._transport.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self._transport.local
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._transport.unsent_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport.is_closed
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def probe(self) -> None:
-        self._transport.probe()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         if self._is_unread:

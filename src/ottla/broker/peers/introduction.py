@@ -19,6 +19,7 @@ from ottla.messages.headers import RequestHeader, decode_response_header, encode
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.net.passing import PassingConnection
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, TimerHandle, World
 from ottla.security.client_exchange import ClientExchange, Credentials, OAuthCredentials
 from ottla.security.mechanism import Refusal
@@ -139,7 +140,7 @@ class Introduced:
         return made[0]
 
 
-class _Introducing:
+class _Introducing(PassingConnection):
     """One connection: to its handler a ``Connection``, to the transport a ``ConnectionHandler``."""
 
     def __init__(self, world: World, transport: Connection, credentials: Credentials | OAuthCredentials) -> None:
@@ -147,7 +148,7 @@ class _Introducing:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_introduced = False
         self._world = world
-        self._transport = transport
+        super().__init__(transport)
         self._mechanism = credentials.mechanism
         self._credentials = credentials
         self._exchange: ClientExchange
@@ -244,38 +245,11 @@ class _Introducing:
     # -- from the handler
 
     @property
-    def peer(self) -> tuple[str, int]:
-        return self._transport.peer
-
-    @property
-    def local(self) -> tuple[str, int]:
-        return self._transport.local
-
-    @property
     def unsent_bytes(self) -> int:
         return self._transport.unsent_bytes + sum(map(len, self._waiting))
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport.is_closed
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         if self.is_introduced:
             self._transport.send(buffers)
         elif not self.is_closed:
             self._waiting += buffers
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def probe(self) -> None:
-        self._transport.probe()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
