@@ -79,7 +79,7 @@ def beside_a_cold_read(peer: Peer) -> Figures:
 
 def _evict(peer: Peer) -> None:
     """The backlog's log has left the page cache. AssertionError while the kernel keeps more than a hundredth, to read ahead or write."""
-    for path in sorted((peer.folder / "data").glob(f"{BACKLOG}-0/*.log")):
+    for path in sorted((peer.directory / "data").glob(f"{BACKLOG}-0/*.log")):
         with path.open("r+b") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

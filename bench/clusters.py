@@ -95,7 +95,7 @@ class KafkaNode(Kafka):
     def __exit__(self, *_: object) -> None:
         if self.is_running():
             self.kill()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
 
 class KafkaCluster:
@@ -125,13 +125,13 @@ class KafkaCluster:
 def zookeeper_cluster() -> Iterator[Cluster]:
     """Sessions last 18 s, as by default: no death is noticed by their end."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        directory = Path(name)
         for part in ("zookeeper", "cluster"):
-            (folder / part).mkdir()
-        server = ZooKeeperServer(folder / "zookeeper", lasting_ports(20)[-1])
+            (directory / part).mkdir()
+        server = ZooKeeperServer(directory / "zookeeper", lasting_ports(20)[-1])
         server.start()
         try:
-            with ZookeeperCluster(folder / "cluster", server, zookeeper_session_timeout_ms="18000") as processes:
+            with ZookeeperCluster(directory / "cluster", server, zookeeper_session_timeout_ms="18000") as processes:
                 yield OttlaCluster(processes, "ottla in ZooKeeper mode")
         finally:
             server.kill()
@@ -139,7 +139,7 @@ def zookeeper_cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def ottla_cluster() -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory() as folder, ClusterProcesses(Path(folder)) as processes:
+    with tempfile.TemporaryDirectory() as directory, ClusterProcesses(Path(directory)) as processes:
         yield OttlaCluster(processes)
 
 

@@ -195,8 +195,8 @@ def main() -> None:
         return
     kill_count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     other_count = int(sys.argv[2]) if len(sys.argv) > 2 else kill_count
-    with tempfile.TemporaryDirectory() as folder:
-        sys.stdout.write(f"{run(Path(folder), kill_count=kill_count)}\n")
+    with tempfile.TemporaryDirectory() as directory:
+        sys.stdout.write(f"{run(Path(directory), kill_count=kill_count)}\n")
     why_not = Kafka.why_not()
     with ottla_cluster() as cluster:
         figures = {cluster.name: [measure(cluster, kill_count)]}

@@ -39,13 +39,13 @@ CAUGHT_UP: Final = 2**62
 class Controllers:
     """Three of them, in processes of their own."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int) -> None:
         ports = lasting_ports(2 * count)
         self.ports = ports[:count]
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(self.ports, 1))
         self.nodes = []
         for node, port in enumerate(self.ports, 1):
-            own = folder / str(node)
+            own = directory / str(node)
             own.mkdir()
             made = BrokerProcess(
                 own, port=port, node_id=str(node), process_roles="controller", controller_quorum_voters=voters,
@@ -132,8 +132,8 @@ def running(controllers: Controllers) -> Iterator[None]:
 
 
 def main(count: int, controller_count: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="ottla-fencing-") as folder:
-        controllers = Controllers(Path(folder), controller_count)
+    with tempfile.TemporaryDirectory(prefix="ottla-fencing-") as directory:
+        controllers = Controllers(Path(directory), controller_count)
         with running(controllers):
             brokers = [Pretended(controllers, broker_id) for broker_id in (11, 12, 13)]
             assert all(broker.is_served.wait(60) for broker in brokers)

@@ -131,9 +131,22 @@ def _generate(share: list[Target], window: int, barrier: Barrier, results: multi
     results.put((done.responses, done.seconds))
 
 
-def at_rest(folder: Path) -> Figures:
+def at_rest(directory: Path) -> Figures:
     """Three nodes with 600 partitions and nothing to do: processor time of the busiest one, over half a minute."""
-    command = [sys.executable, "-m", "ottla", "cluster", "start", "-n", "3", "--json", "--data", str(folder), "--port", str(_first_free(8))]
+    command = [
+        sys.executable,
+        "-m",
+        "ottla",
+        "cluster",
+        "start",
+        "-n",
+        "3",
+        "--json",
+        "--data",
+        str(directory),
+        "--port",
+        str(_first_free(8)),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None, "it is a pipe"
         serving = json.loads(process.stdout.readline())
@@ -155,10 +168,10 @@ def _first_free(count: int) -> int:
     return choose_ports(count, 20_000 + os.getpid() % 1000 * 10)
 
 
-def run(kinds: Sequence[type[Peer]], folder: Path) -> Rounds:
+def run(kinds: Sequence[type[Peer]], directory: Path) -> Rounds:
     """The rows of both; the second side has none of a cluster at rest."""
     found = compared([Machine, *kinds[1:]])
-    rest = at_rest(folder)
+    rest = at_rest(directory)
     note(f"at rest: {rest}")
     for figures in found[Machine.name]:
         figures |= rest
@@ -173,8 +186,8 @@ def main() -> None:
 
     why_not = Kafka.why_not()
     kinds: list[type[Peer]] = [Ottla] if why_not is not None else [Ottla, Kafka]
-    with tempfile.TemporaryDirectory() as folder:
-        figures = run(kinds, Path(folder) / "cluster")
+    with tempfile.TemporaryDirectory() as directory:
+        figures = run(kinds, Path(directory) / "cluster")
     beside = "Apache Kafka 4.3.0, one node, 1 GiB heap, G1" if why_not is None else f"none: {why_not}"
     report("machine", figures, beside=f"{beside}, on the same cores", goals=MACHINE_GOALS)
 

@@ -32,8 +32,8 @@ class Peer:
     environment: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{self.name}-bench-")
-        self.folder = Path(self._folder.name)
+        self._directory = tempfile.TemporaryDirectory(prefix=f"{self.name}-bench-")
+        self.directory = Path(self._directory.name)
         self.address = ("127.0.0.1", 0)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,7 +64,7 @@ class Peer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -107,10 +107,10 @@ class Ottla(Peer):
 
     def __init__(self, **properties: str) -> None:
         super().__init__()
-        self._ready_file = self.folder / "ready"
+        self._ready_file = self.directory / "ready"
         self._properties = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": str(self.folder / "data"),
+            "log.dirs": str(self.directory / "data"),
             "group.initial.rebalance.delay.ms": "0",
         } | properties
 
@@ -144,7 +144,7 @@ class Kafka(Peer):
         self.features = {name.replace("_", "."): level for name, level in features.items()}
         self.address = ("127.0.0.1", _free_port())
         controller = _free_port()
-        self._config = self.folder / "server.properties"
+        self._config = self.directory / "server.properties"
         lines = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -152,7 +152,7 @@ class Kafka(Peer):
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self.folder / "data"),
+            "log.dirs": str(self.directory / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",

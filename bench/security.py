@@ -267,8 +267,8 @@ def main() -> None:
     if why_not is None:
         kinds.append(Kafka)
     rounds: Rounds = {kind.name: [] for kind in kinds}
-    with tempfile.TemporaryDirectory(prefix="security-bench-") as folder, contextlib.ExitStack() as stack:
-        authority = Authority(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="security-bench-") as directory, contextlib.ExitStack() as stack:
+        authority = Authority(Path(directory))
         trust = str(authority.trust)
         places = [stack.enter_context(Place(kind, authority).running()) for kind in kinds]
         for number in range(ROUNDS + 1):

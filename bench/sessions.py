@@ -90,9 +90,9 @@ async def idle_us(broker: Broker, count: int) -> float:
 
 async def main() -> None:
     raise_limit()
-    with tempfile.TemporaryDirectory(prefix="ottla-sessions-") as folder:
-        (Path(folder) / "logs").mkdir()
-        broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{folder}/logs"}))
+    with tempfile.TemporaryDirectory(prefix="ottla-sessions-") as directory:
+        (Path(directory) / "logs").mkdir()
+        broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{directory}/logs"}))
         await broker.start()
         await broker.controller.create_topics([NewTopic("t", max(PARTITIONS), 1)])
         for count in PARTITIONS:

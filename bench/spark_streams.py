@@ -50,7 +50,7 @@ def main() -> None:
 
     with contextlib.ExitStack() as stack:
         peer = stack.enter_context(Ottla())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
         _fill(peer)
         spark = session("bench", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
         stack.callback(spark.stop)
@@ -58,13 +58,13 @@ def main() -> None:
         for number in range(ROUNDS):
             figures: Figures = {}
             for kind, options in KINDS.items():
-                figures[f"ms a batch of {ROWS} rows, {kind}"] = _copy(spark, peer, folder / f"{number} {kind}", options)
+                figures[f"ms a batch of {ROWS} rows, {kind}"] = _copy(spark, peer, directory / f"{number} {kind}", options)
             for kind in COUNTED:
                 name = f"ms a batch of {COUNT_ROWS:,} rows, counts of {KEYS:,} keys, {kind}"
-                figures[name], written = _count(spark, peer, folder / f"{number} count {kind}", KINDS[kind])
+                figures[name], written = _count(spark, peer, directory / f"{number} count {kind}", KINDS[kind])
                 if written is not None:
                     figures["bytes in the checkpoint's topic for each byte of changed state"] = written
-            figures[f"s to restore a checkpoint of {STATE_FILES * STATE_FILE_BYTES // 1_000_000} MB"] = _restore(peer, folder, number)
+            figures[f"s to restore a checkpoint of {STATE_FILES * STATE_FILE_BYTES // 1_000_000} MB"] = _restore(peer, directory, number)
             found["ottla"].append(figures)
             note(f"round {number + 1} of {ROUNDS}")
     report("spark_streams", found, beside=f"none; record kernel {FORM}", goals={})
@@ -92,39 +92,39 @@ def _rows(spark: SparkSession, peer: Peer, topic: str, rows_per_batch: int) -> D
     return spark.readStream.format("ottla").options(maxOffsetsPerTrigger=str(rows_per_batch), **options).load()
 
 
-def _copy(spark: SparkSession, peer: Peer, folder: Path, options: dict[str, str]) -> float:
+def _copy(spark: SparkSession, peer: Peer, directory: Path, options: dict[str, str]) -> float:
     """Milliseconds a batch."""
     rows = _rows(spark, peer, "rows", ROWS).select("key", "value")
-    writer = rows.writeStream.foreachBatch(_sink(peer, folder, options)) if options else rows.writeStream.format("noop")
-    return _batch_ms(writer, folder, BATCHES)
+    writer = rows.writeStream.foreachBatch(_sink(peer, directory, options)) if options else rows.writeStream.format("noop")
+    return _batch_ms(writer, directory, BATCHES)
 
 
-def _count(spark: SparkSession, peer: Peer, folder: Path, options: dict[str, str]) -> tuple[float, float | None]:
+def _count(spark: SparkSession, peer: Peer, directory: Path, options: dict[str, str]) -> tuple[float, float | None]:
     """Milliseconds a batch; and where the checkpoint is in a topic, its bytes for each byte of changed state."""
     counts = _rows(spark, peer, "keyed", COUNT_ROWS).groupBy("key").count().selectExpr("key", "cast(count as string) as value")
-    made = _sink(peer, folder, options)
-    spent_ms = _batch_ms(counts.writeStream.foreachBatch(made).outputMode("update"), folder, COUNT_BATCHES)
+    made = _sink(peer, directory, options)
+    spent_ms = _batch_ms(counts.writeStream.foreachBatch(made).outputMode("update"), directory, COUNT_BATCHES)
     mirror = made._application._mirror
-    changed = sum(path.stat().st_size for path in folder.rglob("*.changelog"))
+    changed = sum(path.stat().st_size for path in directory.rglob("*.changelog"))
     return spent_ms, None if mirror is None else mirror.sent_bytes / changed
 
 
-def _sink(peer: Peer, folder: Path, options: dict[str, str]) -> Any:
-    app = "".join(character if character.isalnum() else "-" for character in folder.name)
+def _sink(peer: Peer, directory: Path, options: dict[str, str]) -> Any:
+    app = "".join(character if character.isalnum() else "-" for character in directory.name)
     return sink({"kafka.bootstrap.servers": peer.bootstrap, "topic": "written", "app": app} | options)
 
 
-def _batch_ms(writer: Any, folder: Path, batches: int) -> float:
-    query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+def _batch_ms(writer: Any, directory: Path, batches: int) -> float:
+    query = writer.option("checkpointLocation", str(directory)).trigger(availableNow=True).start()
     query.awaitTermination()
     spent = [progress.durationMs["triggerExecution"] for progress in query.recentProgress if progress.numInputRows]
     assert len(spent) == batches, f"{len(spent)} batches"
     return statistics.median(spent[min(WARM_BATCHES, batches // 3) :])
 
 
-def _restore(peer: Peer, folder: Path, number: int) -> float:
+def _restore(peer: Peer, directory: Path, number: int) -> float:
     """Seconds, of files as one batch has written them."""
-    app, root = f"restored-{number}", folder / f"restored-{number}"
+    app, root = f"restored-{number}", directory / f"restored-{number}"
     options = {"kafka.bootstrap.servers": peer.bootstrap, "topic": "written", "app": app, "checkpoint": "topic"}
     planned = PlannedBatch("q", [json.dumps({"rows": {"0": 1}, "began at": {"rows-0": 0}})], True, str(root))
     rng = random.Random(number)
@@ -136,7 +136,7 @@ def _restore(peer: Peer, folder: Path, number: int) -> float:
     application = Application(options)
     assert application.deliver(planned, 0, tuple) == 0, "it is written"
     application.close()
-    root.rename(folder / f"kept-{number}")
+    root.rename(directory / f"kept-{number}")
     begin = time.perf_counter()
     assert DriverSink(options).prepare(str(root)) == len(files), "all of it comes back"
     return time.perf_counter() - begin

@@ -88,8 +88,8 @@ def quiet() -> None:
 
 
 async def _measure() -> tuple[dict[str, int], dict[str, float]]:
-    with tempfile.TemporaryDirectory(prefix="ottla-steps-") as folder:
-        broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}))
+    with tempfile.TemporaryDirectory(prefix="ottla-steps-") as directory:
+        broker = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}))
         await broker.start()
         vars(burst_timing).update(BURST_US_MIN=1 << 40, BURST_US_MAX=1 << 40)  # nobody else has a turn here
         try:

@@ -33,9 +33,9 @@ def ship(bootstrap: str, path: Path) -> int:
     return count
 
 
-def load(bootstrap: str, folder: Path) -> int:
+def load(bootstrap: str, directory: Path) -> int:
     """What the topic holds and the directory does not, yet, is in it; how many rows came."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     rows = 0
     with Consumer(bootstrap, group_id="lake", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
@@ -53,18 +53,18 @@ def load(bootstrap: str, folder: Path) -> int:
                         "offset": [record.offset for record in records],
                     }
                 )
-                pq.write_table(table, folder / f"{partition}-{records[0].offset:020d}.parquet")
+                pq.write_table(table, directory / f"{partition}-{records[0].offset:020d}.parquet")
                 rows += len(records)
             consumer.commit()
     return rows
 
 
 def main() -> None:
-    bootstrap, path, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    bootstrap, path, directory = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
     print(f"{ship(bootstrap, path)} lines shipped")
-    print(f"{load(bootstrap, folder)} rows written")
+    print(f"{load(bootstrap, directory)} rows written")
 
 
 if __name__ == "__main__":

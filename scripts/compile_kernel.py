@@ -1,4 +1,4 @@
-"""Compiles the record kernel: ``python scripts/compile_kernel.py FOLDER`` writes its extension module into FOLDER.
+"""Compiles the record kernel: ``python scripts/compile_kernel.py DIRECTORY`` writes its extension module into DIRECTORY.
 
 Needs a C compiler (CC, or the one that Python was built with) and Python's headers, and nothing else. Where one of them is missing it
 says so and ends with 1; ``--check`` in place of the directory does only that. CFLAGS are passed on.
@@ -61,8 +61,8 @@ def compile_into(path: Path, command: Sequence[str], platform: str, flags: Seque
     names = {"SOURCE_SHA256": [RECORDS / "plain_kernel.py"], "C_SHA256": [SOURCE, *(SOURCE.with_name(name) for name in HEADERS)]}
     defined = [f'-D{name}="{hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()}"' for name, files in names.items()]
     linked = ["-shared", *(["-undefined", "dynamic_lookup"] if platform == "darwin" else [])]
-    with tempfile.TemporaryDirectory(prefix="ottla-kernel-", dir=path.parent) as folder:
-        made = Path(folder, path.name)
+    with tempfile.TemporaryDirectory(prefix="ottla-kernel-", dir=path.parent) as directory:
+        made = Path(directory, path.name)
         given = shlex.split(os.environ.get("CFLAGS", ""))
         options = [*FLAGS, *flags, *given, *defined, f"-I{sysconfig.get_path('include')}", *linked]
         subprocess.run([*command, *options, str(SOURCE), "-o", str(made)], check=True)

@@ -52,8 +52,8 @@ def page() -> str:
 
 def record() -> list[Step]:
     """The steps of a cluster of three nodes, whose active controller is killed by its button and started again."""
-    with tempfile.TemporaryDirectory(prefix="ottla-console-run-") as folder:
-        command = [sys.executable, "-m", "ottla", "cluster", "start", "-n", "3", "--console", "--data", f"{folder}/cluster"]
+    with tempfile.TemporaryDirectory(prefix="ottla-console-run-") as directory:
+        command = [sys.executable, "-m", "ottla", "cluster", "start", "-n", "3", "--console", "--data", f"{directory}/cluster"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True) as process:
             assert process.stdout is not None
             address = next(line.partition(": ")[2].strip() for line in process.stdout if line.startswith("ottla console: "))

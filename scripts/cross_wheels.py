@@ -1,8 +1,8 @@
 """All wheels, on one Linux machine: the pure one, and one with the compiled kernel for each platform. ``make wheels`` runs it.
 
-``python scripts/cross_wheels.py FOLDER`` compiles with zig (the ziglang package), which has the C libraries of the other platforms, builds
-the wheels into FOLDER, and checks them: the platform that auditwheel finds in each, the limited API by abi3audit, and a record that goes
-round in each CPython from 3.11 on that this machine has. A check that fails ends it with 1.
+``python scripts/cross_wheels.py DIRECTORY`` compiles with zig (the ziglang package), which has the C libraries of the other platforms,
+builds the wheels into DIRECTORY, and checks them: the platform that auditwheel finds in each, the limited API by abi3audit, and a record
+that goes round in each CPython from 3.11 on that this machine has. A check that fails ends it with 1.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ TARGETS = (
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    pure = build(folder, {"OTTLA_PURE": "1"})
+    directory = Path(sys.argv[1]).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    pure = build(directory, {"OTTLA_PURE": "1"})
     say(f"{pure.name}: pure")
     for target in TARGETS:
         began = time.monotonic()
-        wheel = compiled_wheel(folder, target)
+        wheel = compiled_wheel(directory, target)
         say(f"{wheel.name}: {time.monotonic() - began:.1f} s, {', '.join(checked(wheel, target))}")
-    native = next(folder.glob(f"*manylinux*_{os.uname().machine}.whl"), None)
+    native = next(directory.glob(f"*manylinux*_{os.uname().machine}.whl"), None)
     if native is None:
         sys.exit(f"There is no wheel for this machine, {os.uname().machine}, to be tried.")
     tried = [version for python in pythons() if (version := round_trip(native, python))]
@@ -76,20 +76,20 @@ def main() -> None:
     say(f"a record went round with the compiled kernel in CPython {', '.join(tried)}")
 
 
-def compiled_wheel(folder: Path, target: Target) -> Path:
+def compiled_wheel(directory: Path, target: Target) -> Path:
     with tempfile.TemporaryDirectory(prefix="ottla-wheel-") as made:
         module = Path(made, MODULE)
         compile_into(module, [*ZIG, "-target", target.zig], target.platform, FLAGS)
-        return build(folder, {"OTTLA_KERNEL_FILE": str(module), "OTTLA_WHEEL_PLATFORM": target.tag})
+        return build(directory, {"OTTLA_KERNEL_FILE": str(module), "OTTLA_WHEEL_PLATFORM": target.tag})
 
 
-def build(folder: Path, environment: Mapping[str, str]) -> Path:
+def build(directory: Path, environment: Mapping[str, str]) -> Path:
     """The wheel that this environment makes, in the directory."""
-    with tempfile.TemporaryDirectory(prefix="ottla-wheel-", dir=folder) as made:
+    with tempfile.TemporaryDirectory(prefix="ottla-wheel-", dir=directory) as made:
         options = ["--disable-pip-version-check", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made]
         run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], environment)
         [wheel] = Path(made).iterdir()
-        return Path(shutil.move(wheel, folder / wheel.name))
+        return Path(shutil.move(wheel, directory / wheel.name))
 
 
 def checked(wheel: Path, target: Target) -> Iterator[str]:
@@ -140,10 +140,10 @@ def pythons() -> Iterator[str]:
 
 def round_trip(wheel: Path, python: str) -> str:
     """The version of the Python; SystemExit where the wheel does not work in an environment that has nothing else."""
-    with tempfile.TemporaryDirectory(prefix="ottla-round-") as folder:
-        run([python, "-m", "venv", "--without-pip", folder])
-        run([sys.executable, "-m", "pip", "--python", folder, "install", "--disable-pip-version-check", "--quiet", str(wheel)])
-        return run([f"{folder}/bin/python", "-P", "-c", ROUND]).strip()
+    with tempfile.TemporaryDirectory(prefix="ottla-round-") as directory:
+        run([python, "-m", "venv", "--without-pip", directory])
+        run([sys.executable, "-m", "pip", "--python", directory, "install", "--disable-pip-version-check", "--quiet", str(wheel)])
+        return run([f"{directory}/bin/python", "-P", "-c", ROUND]).strip()
 
 
 def run(command: list[str], environment: Mapping[str, str] | None = None) -> str:

@@ -184,8 +184,8 @@ METRICS_PAGES: Final = ("/metrics", "/metrics/partitions", "/metrics/lag")
 
 async def metrics() -> dict[str, str]:
     """Each page of a broker with a topic, by its path."""
-    with tempfile.TemporaryDirectory() as folder:
-        node = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}))
+    with tempfile.TemporaryDirectory() as directory:
+        node = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}))
         await node.start()
         try:
             host, port = node.addresses["PLAINTEXT"]

@@ -20,7 +20,7 @@ MODULE = "compiled_kernel.abi3.so"
 
 
 class CompiledKernel(BuildHookInterface):  # type: ignore[type-arg]
-    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _directory: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable" or os.environ.get("OTTLA_PURE") == "1":  # the first is compiled in place by scripts/setup
@@ -34,15 +34,15 @@ class CompiledKernel(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"] = False
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self._directory is not None:
+            self._directory.cleanup()
 
     def _compiled(self) -> str | None:
         """The module for this machine; None, and a word, where it cannot be compiled."""
-        self._folder = tempfile.TemporaryDirectory(prefix="ottla-wheel-")
+        self._directory = tempfile.TemporaryDirectory(prefix="ottla-wheel-")
         script = Path(self.root, "scripts", "compile_kernel.py")
-        done = subprocess.run([sys.executable, script, self._folder.name], check=False, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, script, self._directory.name], check=False, capture_output=True, text=True)
         if done.returncode == 0:
-            return str(Path(self._folder.name, MODULE))
+            return str(Path(self._directory.name, MODULE))
         self.app.display_warning(f"{done.stderr.strip()} This wheel is pure: ottla runs the plain kernel.")
         return None

@@ -116,6 +116,10 @@ def sources() -> list[tuple[Path, str]]:
     return found
 
 
+def test_a_directory_has_one_name_in_identifiers_too() -> None:
+    assert not [path for path, source in sources() if "folder" in source.lower()]
+
+
 def test_docstrings_and_comments_have_ever_fewer_words_that_the_glossary_replaces() -> None:
     text = "\n".join(part for _, source in sources() for part in prose(source))
     counts = {words: len(re.findall(rf"\b({words})\b", text, re.IGNORECASE)) for words in IN_PROSE}

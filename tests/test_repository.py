@@ -18,9 +18,9 @@ REGISTRY_HOSTS = [
     r"pypi" + r"\.(org|python)", r"python" + r"hosted\.org", r"repo\d?\.maven" + r"\.", r"repository\.apache" + r"\.org",
     r"registry\.npmjs" + r"\.", r"--(extra-)?index" + r"-url", r"--trusted" + r"-host", r"arti" + r"factory|nexus\.",
 ]  # fmt: skip
-FOLDERS_OF_A_MACHINE = r"(?<![\w.$}~*-])/(" + "|".join(["work", "root", "home", "Users", r"tmp/\w+", "private/tmp"]) + r")(/|\b)"
+DIRECTORIES_OF_A_MACHINE = r"(?<![\w.$}~*-])/(" + "|".join(["work", "root", "home", "Users", r"tmp/\w+", "private/tmp"]) + r")(/|\b)"
 LOG_DIR = "/" + "tmp/kafka-logs"  # Kafka's default of log.dir, which is part of its reference
-FORBIDDEN = re.compile("|".join([*REGISTRY_HOSTS, FOLDERS_OF_A_MACHINE]))
+FORBIDDEN = re.compile("|".join([*REGISTRY_HOSTS, DIRECTORIES_OF_A_MACHINE]))
 
 
 def tracked_files() -> list[Path]:
@@ -65,7 +65,7 @@ def test_the_search_finds_hosts_and_paths(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["the /tmp folder", "/var/lib/ottla", "a network/work/path", "~/work", "$HOME/home", "sim/root", "/rooted"]
+    "text", ["the /tmp directory", "/var/lib/ottla", "a network/work/path", "~/work", "$HOME/home", "sim/root", "/rooted"]
 )
 def test_the_search_leaves_ordinary_words_alone(text: str) -> None:
     assert not forbidden_in(text)

@@ -32,8 +32,8 @@ WAIT_SECONDS_MAX: Final = 30
 
 
 class Pages:
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder / "certificates")
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "certificates")
         port, self.port = lasting_ports(2)
         properties = {
             "ottla.admin.listener": f"https://127.0.0.1:{self.port}",
@@ -45,7 +45,7 @@ class Pages:
             "authorizer.class.name": STANDARD,
             "super.users": "User:ANONYMOUS;User:monitor",
         }
-        self.broker = BrokerProcess(folder, port=port, **properties)
+        self.broker = BrokerProcess(directory, port=port, **properties)
 
     def get(self, path: str, user: str = "", *, certificate: str | None = None, header: str | None = None) -> tuple[int, bytes, str | None]:
         """Status, body and the challenge."""

@@ -46,10 +46,10 @@ Metrics = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder = tmp_path_factory.mktemp("admin")
+    directory = tmp_path_factory.mktemp("admin")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with BrokerProcess(folder, ottla_admin_listener=str(port)) as broker:
+    with BrokerProcess(directory, ottla_admin_listener=str(port)) as broker:
         broker.properties["ottla.admin.listener"] = str(port)
         with sync.Admin(broker.bootstrap) as admin:
             admin.create_topics([sync.NewTopic('quoted"', 1), sync.NewTopic("events", 2)])

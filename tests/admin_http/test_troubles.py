@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.admin_http.test_pages import get
-from tests.broker.test_log_care import attempt, create, folder_of, play
+from tests.broker.test_log_care import attempt, create, directory_of, play
 from tests.cluster.in_simulation import SimNodes
 from tests.cluster.in_simulation import play as play_nodes
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
@@ -58,7 +58,7 @@ def test_a_broker_is_not_ready_while_a_log_directory_is_offline_and_its_pages_ar
         broker = sim.broker
         assert broker is not None
         await create(sim, "t", 4)
-        bad = [index for index in range(4) if folder_of(sim, "t", index) == "spare"]
+        bad = [index for index in range(4) if directory_of(sim, "t", index) == "spare"]
         assert await readiness(broker) == (HTTPStatus.OK, [])
         sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
         assert await attempt(sim, bad[0]) == ErrorCode.KAFKA_STORAGE_ERROR

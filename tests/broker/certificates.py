@@ -22,21 +22,21 @@ class Certificate:
 class Authority:
     """``trust`` is its certificate, as ``ssl.truststore.location`` takes it."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
         self._ca = trustme.CA(organization_name=name)
         self.pem = self._ca.cert_pem.bytes().decode()
-        self.trust = folder / f"{name}.pem"
+        self.trust = directory / f"{name}.pem"
         self.trust.write_text(self.pem)
 
-    def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost"), *, folder: Path | None = None) -> Certificate:
-        """For these hosts, with the subject ``OU=...,O=name,CN=...``; another one of that name belongs into another ``folder``."""
+    def issue(self, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost"), *, directory: Path | None = None) -> Certificate:
+        """For these hosts, with the subject ``OU=...,O=name,CN=...``; another one of that name belongs into another ``directory``."""
         made = self._ca.issue_cert(*hosts, common_name=name, organization_name=name, organization_unit_name="tests")
         read = load_pem_private_key(made.private_key_pem.bytes(), None)
         key = read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()  # the only form that Java reads
         chain = "".join(part.bytes().decode() for part in made.cert_chain_pems)
-        place = self._folder if folder is None else folder
+        place = self._directory if directory is None else directory
         place.mkdir(parents=True, exist_ok=True)
         store = place / f"{name}.pem"
         store.write_text(key + chain)

@@ -32,11 +32,11 @@ class LoneReplica:
         return self._replica
 
     @classmethod
-    async def open(cls, folder: Path, *, world: World | None = None, **limits: int) -> LoneReplica:
+    async def open(cls, directory: Path, *, world: World | None = None, **limits: int) -> LoneReplica:
         """Active, with everything that the log has in its image. What the replica fails with is raised."""
         settings, opened = QuorumSettings(NODE, VoterSet({NODE: ZERO_UUID})), cls()
         world = world or real_world()
-        found = await open_log(world, str(folder), settings, clean=False, limits=LogLimits(**limits))
+        found = await open_log(world, str(directory), settings, clean=False, limits=LogLimits(**limits))
         opened._replica = MetadataReplica(world, found, opened)
         opened.replica.begin()
         while not opened.replica.is_active:

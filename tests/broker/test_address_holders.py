@@ -17,7 +17,7 @@ from ottla.broker.requests.listeners import ListenerAddress
 from ottla.client.admin import Admin
 from ottla.config import BrokerConfig
 from ottla.ports import Connection, World
-from ottla.sim.cluster import DATA_FOLDER, PORT, SimClient, Simulation
+from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimClient, Simulation
 from ottla.sim.loop import run
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
@@ -50,7 +50,7 @@ class Waiting(Broker):
 
 async def begin(simulation: Simulation, incarnation_id: bytes, host: str = "broker") -> tuple[Waiting, asyncio.Task[None]]:
     machine = simulation.machine(host)
-    broker = Waiting(machine.boot(), BrokerConfig({"listeners": f"PLAINTEXT://{host}:{PORT}", "log.dirs": DATA_FOLDER}), incarnation_id)
+    broker = Waiting(machine.boot(), BrokerConfig({"listeners": f"PLAINTEXT://{host}:{PORT}", "log.dirs": DATA_DIRECTORY}), incarnation_id)
     starting = asyncio.get_running_loop().create_task(machine.run(broker.start()))
     await broker.is_bound.wait()
     return broker, starting

@@ -37,7 +37,7 @@ def test_replicas_possibly_reported_as_lost_are_reported_again_once_they_are_bac
     async def body() -> int:
         service = Service()
         offline = {TopicPartition("t", 0)}
-        partitions = cast("PartitionStore", SimpleNamespace(offline=offline, all=list, folders=[]))
+        partitions = cast("PartitionStore", SimpleNamespace(offline=offline, all=list, directories=[]))
         session = await service.session("b")
         cut = cast("Session", LostConnection(session, offline.clear))
         events = DirectoryEvents(2, partitions, lambda: cut, open_to_all)

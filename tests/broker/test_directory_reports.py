@@ -43,11 +43,11 @@ class Told:
         self.is_open = True
         self.answers: list[AssignReplicasToDirsResponse | None] = []
         self.told: list[bytes] = []
-        folder = SimpleNamespace(room=self.room, identity=SimpleNamespace(directory_id=DIRECTORY))
+        directory = SimpleNamespace(room=self.room, identity=SimpleNamespace(directory_id=DIRECTORY))
         partition = SimpleNamespace(log=SimpleNamespace(is_failed=False))
         partitions: Any = SimpleNamespace(
-            folders=[folder],
-            folder_of=_Always(folder),
+            directories=[directory],
+            directory_of=_Always(directory),
             find=lambda topic, index: partition if self.is_open else None,
             is_offline=lambda topic, index: False,
             replication=SimpleNamespace(node_id=NODE, is_live=lambda node: True),

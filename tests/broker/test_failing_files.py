@@ -6,7 +6,7 @@ import asyncio
 import errno
 
 import pytest
-from tests.broker.test_log_care import attempt, create, folder_of, play
+from tests.broker.test_log_care import attempt, create, directory_of, play
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
@@ -35,8 +35,8 @@ def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_oth
 
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 4)
-        folders = [folder_of(broker, "t", index) for index in range(4)]
-        assert sorted(folders) == ["data", "data", "spare", "spare"]
+        directories = [directory_of(broker, "t", index) for index in range(4)]
+        assert sorted(directories) == ["data", "data", "spare", "spare"]
         fault = Fault(operation, suffix, errno.EIO, within="/spare")
         broker.machine.disk.faults.append(fault)
         for index in range(4):
@@ -47,14 +47,14 @@ def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_oth
         assert fault not in broker.machine.disk.faults, f"no {name} was written"
         assert broker.broker is not None
         assert broker.broker.failure is None
-        assert [folder.path for folder in broker.broker.partitions.folders if folder.is_failed] == ["/spare"]
+        assert [directory.path for directory in broker.broker.partitions.directories if directory.is_failed] == ["/spare"]
         found = [await attempt(broker, index) for index in range(4)]
-        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if folder == "spare" else ErrorCode.NONE for folder in folders]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if directory == "spare" else ErrorCode.NONE for directory in directories]
         await broker.stop()
         await broker.start()
         assert [await attempt(broker, index) for index in range(4)] == [ErrorCode.NONE] * 4
         if name == "partition.metadata":
-            assert [folder_of(broker, "later", index) for index in range(2)] == ["data", "data"]
+            assert [directory_of(broker, "later", index) for index in range(2)] == ["data", "data"]
 
     play(act, log_dirs="/data,/spare", log_flush_offset_checkpoint_interval_ms="5000")
 
@@ -63,7 +63,7 @@ def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_oth
 def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_and_no_other(suffix: str) -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 4, retention_ms="10000", file_delete_delay_ms="5000")
-        folders = [folder_of(broker, "t", index) for index in range(4)]
+        directories = [directory_of(broker, "t", index) for index in range(4)]
         for index in range(4):
             for _ in range(MANY):
                 await attempt(broker, index)
@@ -72,7 +72,7 @@ def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_a
         await asyncio.sleep(30)
         assert fault not in broker.machine.disk.faults, "nothing was removed"
         found = [await attempt(broker, index) for index in range(4)]
-        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if folder == "spare" else ErrorCode.NONE for folder in folders]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if directory == "spare" else ErrorCode.NONE for directory in directories]
         assert broker.broker is not None
         assert broker.broker.failure is None
 
@@ -108,7 +108,7 @@ def test_a_directory_without_its_mark_of_a_clean_stop_is_recovered_and_no_other(
         broker.machine.disk.faults.append(fault)
         await broker.stop()
         assert fault not in broker.machine.disk.faults
-        marks = [await broker.machine.disk.exists(f"/{folder}/.kafka_cleanshutdown") for folder in ("data", "spare")]
+        marks = [await broker.machine.disk.exists(f"/{directory}/.kafka_cleanshutdown") for directory in ("data", "spare")]
         assert marks == [True, code == errno.ENOSPC]
         await broker.start()
         assert [await attempt(broker, index) for index in range(2)] == [ErrorCode.NONE] * 2

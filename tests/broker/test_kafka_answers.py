@@ -44,8 +44,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
         yield broker
 
 
-def running(folder: Path, **properties: str) -> BrokerThread:
-    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "offsets.topic.num.partitions": "1"}
+def running(directory: Path, **properties: str) -> BrokerThread:
+    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory), "offsets.topic.num.partitions": "1"}
     return BrokerThread(fixed | {name.replace("_", "."): value for name, value in properties.items()})
 
 

@@ -42,11 +42,11 @@ PARTITIONS = 10
 METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE = 3, 23, 0
 
 
-def play(folder: Path, act: Callable[[Broker, Transport], Coroutine[Any, Any, None]], *, may_end: bool = False) -> None:
+def play(directory: Path, act: Callable[[Broker, Transport], Coroutine[Any, Any, None]], *, may_end: bool = False) -> None:
     """With a broker, a topic ``t`` and a connection."""
 
     async def main() -> None:
-        broker = Broker(real_world(), BrokerConfig(properties(folder)))
+        broker = Broker(real_world(), BrokerConfig(properties(directory)))
         await broker.start()
         await broker.controller.create_topics([NewTopic("t", PARTITIONS, 1)])
         async with asyncio.timeout(WAIT_SECONDS_MAX):
@@ -193,8 +193,8 @@ def test_texts_are_sorted_in_slices(count: int) -> None:
     assert asyncio.run(main()) == sorted(texts)
 
 
-def broker_of(folder: Path) -> BrokerThread:
-    return BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "auto.create.topics.enable": "false"})
+def broker_of(directory: Path) -> BrokerThread:
+    return BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory), "auto.create.topics.enable": "false"})
 
 
 def port_of(broker: BrokerThread) -> int:

@@ -277,7 +277,7 @@ def test_the_offsets_topic_is_compacted_and_the_newest_commit_stays() -> None:
     play(act, offsets_topic_segment_bytes="1024", log_flush_interval_messages="1")
 
 
-def folder_of(broker: SimBroker, topic: str, partition: int) -> str:
+def directory_of(broker: SimBroker, topic: str, partition: int) -> str:
     return log_of(broker, topic, partition).segments[0].path.split("/")[1]
 
 
@@ -287,7 +287,7 @@ def test_a_disk_error_takes_its_log_directory_offline_and_no_other(operation: st
         await create(broker, "t", 4, flush_messages="1")
         for partition in range(4):
             await send(broker, "t", [(None, b"before")], partition)
-        bad = [partition for partition in range(4) if folder_of(broker, "t", partition) == "spare"]
+        bad = [partition for partition in range(4) if directory_of(broker, "t", partition) == "spare"]
         assert len(bad) == 2
         broker.machine.disk.faults.append(Fault(operation, log_of(broker, "t", bad[0]).segments[0].path, code))
         steps = broker.machine.disk.steps
@@ -334,7 +334,7 @@ async def attempt(broker: SimBroker, partition: int) -> int:
 def test_a_segment_whose_name_cannot_be_made_durable_for_want_of_room_is_made_again() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 2)
-        spare = next(index for index in range(2) if folder_of(broker, "t", index) == "spare")
+        spare = next(index for index in range(2) if directory_of(broker, "t", index) == "spare")
         broker.machine.disk.faults.append(Fault("sync_dir", f"/t-{spare}", errno.ENOSPC))
         acknowledged = 0
         while await attempt(broker, spare) == ErrorCode.NONE:
@@ -461,7 +461,7 @@ def test_a_log_directory_that_cannot_be_opened_is_left_out_and_its_partitions_ar
         await create(broker, "t", 4)
         for partition in range(4):
             await send(broker, "t", [(None, b"before")], partition)
-        bad = [partition for partition in range(4) if folder_of(broker, "t", partition) == "spare"]
+        bad = [partition for partition in range(4) if directory_of(broker, "t", partition) == "spare"]
         await broker.stop()
         disk: Any = broker.machine.disk
         whole, disk.make_dirs = disk.make_dirs, _failing(disk.make_dirs)
@@ -471,7 +471,7 @@ def test_a_log_directory_that_cannot_be_opened_is_left_out_and_its_partitions_ar
         assert sorted(broker.broker.partitions.by_name["t"]) == [partition for partition in range(4) if partition not in bad]
         await assert_offline(broker, "t", {partition: partition in bad for partition in range(4)})
         await create(broker, "new", 2)
-        assert {folder_of(broker, "new", partition) for partition in range(2)} == {"data"}
+        assert {directory_of(broker, "new", partition) for partition in range(2)} == {"data"}
         await broker.stop()
         await broker.start()
         for partition in range(4):
@@ -500,12 +500,12 @@ async def assert_offline(broker: SimBroker, topic: str, expected: dict[int, bool
 
 
 def _failing(make_dirs: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:
-    async def fails_for_the_spare_folder(path: str, *, is_private: bool = False) -> None:
+    async def fails_for_the_spare_directory(path: str, *, is_private: bool = False) -> None:
         if path.startswith("/spare"):
             raise OSError(errno.EIO, "the disk fails", path)
         await make_dirs(path)
 
-    return fails_for_the_spare_folder
+    return fails_for_the_spare_directory
 
 
 def test_producers_that_are_silent_for_long_are_forgotten_and_others_are_not() -> None:

@@ -100,7 +100,7 @@ def test_a_secret_is_found_nowhere(marked: Marked) -> None:
     for command in (("config", "get", "--broker", "1"), ("config", "get", "--broker", "1", "--all"), ("config", "diff", "--broker", "1")):
         result = ottla(broker.bootstrap, *command)
         shown.append(result.stdout + result.stderr)
-    file = broker.folder / "server.properties"
+    file = broker.directory / "server.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in broker.properties.items() if "\n" not in value))
     result = ottla("", "config", "lint", str(file))
     shown.append(result.stdout + result.stderr)

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.test_log_care import create, play, send
 from tests.quiet import silence
 
-from ottla.broker.metadata.log import FOLDER_NAME
+from ottla.broker.metadata.log import DIRECTORY_NAME
 from ottla.client.admin import Admin, NewTopic
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, StorageError
@@ -51,7 +51,7 @@ def test_it_holds_the_metadata_log_and_partitions_where_it_is_one_of_log_dirs(me
                 await send(broker, "t", [(None, b"x")], partition)
             for path in ("/data", "/spare", "/meta"):
                 names = await disk.list_dir(path) if await disk.exists(path) else []
-                assert (FOLDER_NAME in names) == (path == metadata_dir)
+                assert (DIRECTORY_NAME in names) == (path == metadata_dir)
                 assert len([name for name in names if name.startswith("t-")]) == (2 if path in with_replicas else 0)
         client = broker.client("admin")
         admin = Admin(client)
@@ -68,7 +68,7 @@ def test_without_it_the_broker_ends() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", 2)
         assert broker.broker is not None
-        broker.machine.disk.faults.append(Fault("append", f"/meta/{FOLDER_NAME}/{0:020d}.log", errno.EIO))
+        broker.machine.disk.faults.append(Fault("append", f"/meta/{DIRECTORY_NAME}/{0:020d}.log", errno.EIO))
         admin = Admin(broker.client("admin"))
         with pytest.raises(KafkaError):
             await admin.create_topics([NewTopic("another", 1)])

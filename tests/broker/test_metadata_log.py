@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.broker.metadata_replica import LoneReplica
 
-from ottla.broker.metadata.log import FOLDER_NAME, MetadataLog
+from ottla.broker.metadata.log import DIRECTORY_NAME, MetadataLog
 from ottla.broker.metadata.synced_mark import MARK_NAME
 from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, Request
 from ottla.errors import ErrorCode, StorageError
@@ -38,8 +38,8 @@ def topic(number: int) -> TopicRecord:
     return TopicRecord(f"topic-{number}", number.to_bytes(16, "big"))
 
 
-def log_file(folder: Path) -> Path:
-    return sorted((folder / FOLDER_NAME).glob("*.log"))[-1]
+def log_file(directory: Path) -> Path:
+    return sorted((directory / DIRECTORY_NAME).glob("*.log"))[-1]
 
 
 def test_what_was_committed_is_in_the_image_after_reopening(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_a_torn_group_of_records_counts_for_nothing_and_is_closed(tmp_path: Path
         ends = [position + header.size_bytes for position, header in iterate_batches(data)]
         assert len(ends) == 2 + 5  # who leads, the first group; begin, three batches, end
         for at in [end for end in ends if whole <= end < len(data)]:
-            folder = tmp_path / str(at)
-            torn = folder / FOLDER_NAME / file.name
+            directory = tmp_path / str(at)
+            torn = directory / DIRECTORY_NAME / file.name
             torn.parent.mkdir(parents=True)
             torn.write_bytes(data[: at + 20])
-            again = await LoneReplica.open(folder)
+            again = await LoneReplica.open(directory)
             assert set(again.image.topics) == {"topic-1"}
             await again.record(topic(2))
-            assert set((await LoneReplica.open(folder)).image.topics) == {"topic-1", "topic-2"}
+            assert set((await LoneReplica.open(directory)).image.topics) == {"topic-1", "topic-2"}
 
     run(body)
 
@@ -114,15 +114,15 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
             await log.record(topic(number))
             await log.replica.write_snapshot()
         await log.record(topic(6))  # which is written after what the snapshot has is deleted
-        snapshots = sorted(path.name for path in (tmp_path / FOLDER_NAME).glob("*.checkpoint"))
+        snapshots = sorted(path.name for path in (tmp_path / DIRECTORY_NAME).glob("*.checkpoint"))
         assert snapshots == ["00000000000000000005-0000000001.checkpoint", "00000000000000000006-0000000001.checkpoint"]
         again = await LoneReplica.open(tmp_path)
         assert sorted(again.image.topics) == [f"topic-{number}" for number in range(1, 7)]
-        for path in (tmp_path / FOLDER_NAME).glob("*.log"):
+        for path in (tmp_path / DIRECTORY_NAME).glob("*.log"):
             path.unlink()
         with pytest.raises(StorageError, match="synced up to offset 8"):
             await LoneReplica.open(tmp_path)
-        (tmp_path / FOLDER_NAME / MARK_NAME).unlink()  # the snapshot outlived the log: what it holds is still there
+        (tmp_path / DIRECTORY_NAME / MARK_NAME).unlink()  # the snapshot outlived the log: what it holds is still there
         alone = await LoneReplica.open(tmp_path)
         assert sorted(alone.image.topics) == [f"topic-{number}" for number in range(1, 6)]
 
@@ -135,7 +135,7 @@ def test_snapshots_are_written_when_enough_has_come_since_the_last(tmp_path: Pat
         for number in range(1, 101):
             await log.record(topic(number))
         await log.replica.stop()
-        found = sorted((tmp_path / FOLDER_NAME).glob("*.checkpoint"))
+        found = sorted((tmp_path / DIRECTORY_NAME).glob("*.checkpoint"))
         assert len(found) == 2, "the newest two are kept"
         batches = [(header, iterate_records(found[-1].read_bytes(), at)) for at, header in iterate_batches(found[-1].read_bytes())]
         kinds = [control_type_of(records[0]) for header, records in batches if header.is_control]
@@ -154,7 +154,7 @@ def test_what_came_before_a_start_counts_for_the_next_snapshot(tmp_path: Path) -
             log = await LoneReplica.open(tmp_path, bytes_between_snapshots=2000)
             await log.record(topic(number))
             await log.replica.stop()
-        assert len(list((tmp_path / FOLDER_NAME).glob("*.checkpoint"))) in (2, 3), "an older one may wait for its removal"
+        assert len(list((tmp_path / DIRECTORY_NAME).glob("*.checkpoint"))) in (2, 3), "an older one may wait for its removal"
         assert len((await LoneReplica.open(tmp_path)).image.topics) == 40
 
     run(body)
@@ -178,17 +178,17 @@ def test_snapshots_are_written_after_a_time_if_something_has_come(tmp_path: Path
         world = dataclasses.replace(real_world(), clock=clock)
         for never, count in ((hour, 1), (0, 0)):
             clock.ahead_ms = 0
-            folder = tmp_path / str(never)
-            log = await LoneReplica.open(folder, world=world, snapshot_interval_ms=never)
+            directory = tmp_path / str(never)
+            log = await LoneReplica.open(directory, world=world, snapshot_interval_ms=never)
             await log.record(topic(1))
-            assert list((folder / FOLDER_NAME).glob("*.checkpoint")) == []
+            assert list((directory / DIRECTORY_NAME).glob("*.checkpoint")) == []
             clock.ahead_ms = 2 * hour
             await log.record(topic(2))
             await log.replica.stop()
-            assert len(list((folder / FOLDER_NAME).glob("*.checkpoint"))) == count
-            again = await LoneReplica.open(folder, world=world, snapshot_interval_ms=never)
+            assert len(list((directory / DIRECTORY_NAME).glob("*.checkpoint"))) == count
+            again = await LoneReplica.open(directory, world=world, snapshot_interval_ms=never)
             await again.replica.stop()
-            assert len(list((folder / FOLDER_NAME).glob("*.checkpoint"))) <= 2
+            assert len(list((directory / DIRECTORY_NAME).glob("*.checkpoint"))) <= 2
 
     run(body)
 
@@ -198,11 +198,11 @@ def test_the_log_has_segments_and_those_before_a_snapshot_are_deleted(tmp_path: 
         log = await LoneReplica.open(tmp_path, segment_bytes=1000)
         for number in range(1, 41):
             await log.record(topic(number))
-        assert len(list((tmp_path / FOLDER_NAME).glob("*.log"))) > 3
+        assert len(list((tmp_path / DIRECTORY_NAME).glob("*.log"))) > 3
         await log.replica.write_snapshot()
         await log.record(topic(41))
         await log.replica.stop()
-        assert len(list((tmp_path / FOLDER_NAME).glob("*.log"))) == 1
+        assert len(list((tmp_path / DIRECTORY_NAME).glob("*.log"))) == 1
         assert len((await LoneReplica.open(tmp_path)).image.topics) == 41
 
     run(body)
@@ -214,7 +214,7 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
         log = await LoneReplica.open(tmp_path)
         await log.record(topic(1))
         await log.replica.write_snapshot()
-        [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
+        [path] = (tmp_path / DIRECTORY_NAME).glob("*.checkpoint")
         data = bytearray(path.read_bytes())
         data[-3] ^= 0x40
         whole = path.read_bytes()
@@ -268,7 +268,7 @@ def test_a_failed_read_for_another_replica_is_answered_with_an_error_and_does_no
         await log.record(topic(1))
         await log.replica.write_snapshot()
         await log.record(topic(2))
-        [path] = (tmp_path / FOLDER_NAME).glob("*.checkpoint")
+        [path] = (tmp_path / DIRECTORY_NAME).glob("*.checkpoint")
         found = log.replica.quorum.log.snapshots[-1][0]
         for max_bytes, error in ((-1, ErrorCode.INVALID_REQUEST), (100, ErrorCode.NONE)):
             assert (await asked(log, FetchSnapshot(1, 9, found, 0, max_bytes))).error == error
@@ -323,7 +323,7 @@ def test_what_is_written_while_an_fsync_runs_is_durable_with_the_next_one_only(t
 def test_what_a_process_left_half_written_is_removed_at_the_next_start(tmp_path: Path) -> None:
     async def body() -> None:
         await (await LoneReplica.open(tmp_path)).replica.stop()
-        left = [tmp_path / FOLDER_NAME / name for name in ("00000000000000000009-0000000001.checkpoint.tmp", "arriving.part")]
+        left = [tmp_path / DIRECTORY_NAME / name for name in ("00000000000000000009-0000000001.checkpoint.tmp", "arriving.part")]
         for path in left:
             path.write_bytes(b"half")
         await LoneReplica.open(tmp_path)
@@ -345,6 +345,6 @@ def test_a_snapshot_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> 
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, before)
-        assert not list((tmp_path / FOLDER_NAME).glob("*.tmp"))
+        assert not list((tmp_path / DIRECTORY_NAME).glob("*.tmp"))
 
     run(body)

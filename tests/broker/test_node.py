@@ -17,8 +17,8 @@ from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 
-def properties(folder: Path, **more: str) -> dict[str, str]:
-    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "group.initial.rebalance.delay.ms": "0"}
+def properties(directory: Path, **more: str) -> dict[str, str]:
+    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
     return fixed | {"offsets.topic.num.partitions": "3"} | more
 
 
@@ -65,18 +65,18 @@ def test_mechanism_06_deleting_a_topic_removes_its_data(tmp_path: Path) -> None:
 def test_mechanism_40_each_partition_has_its_own_directory(tmp_path: Path) -> None:
     with BrokerThread(properties(tmp_path)) as broker, Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic("topic1", 5), NewTopic("topic2", 10)])
-        folders = [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("topic")]
-    assert sorted(folders) == sorted([*(f"topic1-{index}" for index in range(5)), *(f"topic2-{index}" for index in range(10))])
+        directories = [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("topic")]
+    assert sorted(directories) == sorted([*(f"topic1-{index}" for index in range(5)), *(f"topic2-{index}" for index in range(10))])
 
 
 def test_partitions_are_spread_over_several_log_directories(tmp_path: Path) -> None:
-    folders = [tmp_path / "a", tmp_path / "b"]
-    config = properties(tmp_path) | {"log.dirs": ",".join(map(str, folders))}
+    directories = [tmp_path / "a", tmp_path / "b"]
+    config = properties(tmp_path) | {"log.dirs": ",".join(map(str, directories))}
     with BrokerThread(config) as broker, Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
         admin.create_topics([NewTopic("t", 4)])
         for index in range(4):
             producer.send("t", b"%d" % index, partition=index).result(10)
-    assert [len(list(folder.glob("t-*"))) for folder in folders] == [2, 2]
+    assert [len(list(directory.glob("t-*"))) for directory in directories] == [2, 2]
     with BrokerThread(config) as broker, Admin(broker.bootstrap) as admin:
         ends = admin.offsets_for_times({TopicPartition("t", index): -1 for index in range(4)})
         assert [ends[TopicPartition("t", index)][0] for index in range(4)] == [1, 1, 1, 1]

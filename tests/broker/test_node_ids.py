@@ -18,7 +18,7 @@ from ottla.ports import World
 from ottla.sim.cluster import PORT, SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.sim.zookeeper import SimZooKeeper
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory
+from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory
 
 
 class Machine(SimBroker):
@@ -46,7 +46,7 @@ class Machine(SimBroker):
         return raised.value
 
     async def format(self, path: str, node_id: int) -> None:
-        ids = FolderIdentity("c", node_id, "d")
+        ids = DirectoryIdentity("c", node_id, "d")
         world = self.boot()
         await self.machine.run(LogDirectory.open(world.disk, path, node_id=node_id, cluster_id=None, new_ids=ids))
         self.machine.end_process()
@@ -73,7 +73,7 @@ async def test_brokers_that_start_at_the_same_time_get_different_ids_and_keep_th
     assert sorted(ids) == [1001, 1002, 1003]
     for machine in machines:
         assert running(machine).config["broker.id"] == running(machine).node_id
-        assert {folder.identity.node_id for folder in running(machine).directories.opened} == {running(machine).node_id}
+        assert {directory.identity.node_id for directory in running(machine).directories.opened} == {running(machine).node_id}
     assert {f"/cluster/brokers/ids/{node_id}" for node_id in ids} <= service.tree.paths().keys()
     machines[0].kill(power_cut=True)
     await machines[1].stop()

@@ -23,8 +23,8 @@ HTTPS = "https://issuer.example/token"
 SECRET = {CLIENT_ID: "node-1", CLIENT_SECRET: "marked-secret"}
 
 
-def source_of(folder: Path, given: Mapping[str, str], world: Any = None) -> Any:
-    return asyncio.run(read_token_source(world or real_world(), BrokerConfig({"log.dirs": str(folder), **given}), "INTERNAL"))
+def source_of(directory: Path, given: Mapping[str, str], world: Any = None) -> Any:
+    return asyncio.run(read_token_source(world or real_world(), BrokerConfig({"log.dirs": str(directory), **given}), "INTERNAL"))
 
 
 @pytest.mark.parametrize(

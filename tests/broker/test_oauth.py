@@ -45,11 +45,11 @@ OAUTH: Final = {
 URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
-def given(folder: Path, more: Mapping[str, str] = MappingProxyType({}), *, data: bytes = b"") -> dict[str, str]:
-    folder.mkdir(exist_ok=True)
-    keys = folder / "keys.json"
+def given(directory: Path, more: Mapping[str, str] = MappingProxyType({}), *, data: bytes = b"") -> dict[str, str]:
+    directory.mkdir(exist_ok=True)
+    keys = directory / "keys.json"
     keys.write_bytes(data or key_set())
-    return properties(folder / "data", **(OAUTH | {URL: f"file:{keys}"} | dict(more)))
+    return properties(directory / "data", **(OAUTH | {URL: f"file:{keys}"} | dict(more)))
 
 
 @pytest.fixture(scope="module")
@@ -222,11 +222,11 @@ class Issuer(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def issuing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def issuing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of an issuer that is served meanwhile, and trusted."""
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "authority.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "authority.pem"))
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(directory / "authority.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Issuer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.broker.test_log_care import create, files_of, folder_of, log_of, records_of, send
+from tests.broker.test_log_care import create, directory_of, files_of, log_of, records_of, send
 from tests.quiet import silence
 from tests.waiting import eventually_is
 
@@ -53,7 +53,7 @@ async def delete(broker: SimBroker, *topics: str) -> None:
 
 def failure_of(broker: SimBroker) -> str | None:
     assert broker.broker is not None
-    assert broker.broker.partitions.offline_folder_count == 0
+    assert broker.broker.partitions.offline_directory_count == 0
     return broker.broker.failure
 
 
@@ -309,11 +309,11 @@ def test_a_partition_opened_late_is_as_it_was_when_closed() -> None:
         await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
         await send(broker, "t", SCATTERED)
         await asyncio.sleep(20)
-        folder, before = folder_of(broker, "t", 0), await records_of(log_of(broker, "t"))
+        directory, before = directory_of(broker, "t", 0), await records_of(log_of(broker, "t"))
         assert len(before) < 20
         disk = broker.machine.disk
         broker.kill(power_cut=False)
-        inode = disk.files[max(path for path in disk.files if path.startswith(f"/{folder}/t-0/") and path.endswith(".log"))]
+        inode = disk.files[max(path for path in disk.files if path.startswith(f"/{directory}/t-0/") and path.endswith(".log"))]
         inode.written += b"torn"
         disk.faults.append(Fault("truncate", ".log", errno.EMFILE, lasts=True))
         await broker.start()
@@ -322,7 +322,7 @@ def test_a_partition_opened_late_is_as_it_was_when_closed() -> None:
         await broker.broker.partitions.write_checkpoints()
         disk.faults.clear()
         await asyncio.sleep(30)
-        assert folder_of(broker, "t", 0) == folder
+        assert directory_of(broker, "t", 0) == directory
         assert await records_of(log_of(broker, "t")) == before
 
     run(main())
@@ -393,7 +393,7 @@ def test_a_compacted_replica_is_intact_after_a_crash_soon_after_its_move(steps: 
                 disk.crash_at, disk.on_crash = disk.steps + 1 + steps, strike
 
         disk.on_step = near
-        mover.move(partition, next(folder for folder in store.folders if folder is not store.folder_of[partition]))
+        mover.move(partition, next(directory for directory in store.directories if directory is not store.directory_of[partition]))
         await asyncio.wait_for(died.wait(), WAIT_SECONDS_MAX)
         await broker.start()
         assert await records_of(log_of(broker, "t")) == before
@@ -476,8 +476,8 @@ def test_a_metadata_log_damaged_below_what_was_synced_is_refused() -> None:
 def test_an_empty_first_log_directory_beside_filled_ones_is_refused(is_gone: bool) -> None:
     async def main() -> None:
         simulation = Simulation(1)
-        folders = {"log.dirs": "/data,/spare", "cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}
-        broker = SimBroker(simulation, SMALL | folders)
+        directories = {"log.dirs": "/data,/spare", "cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}
+        broker = SimBroker(simulation, SMALL | directories)
         await broker.start()
         await create(broker, "t", 2)
         await broker.stop()
@@ -485,7 +485,7 @@ def test_an_empty_first_log_directory_beside_filled_ones_is_refused(is_gone: boo
         if is_gone:
             await disk.remove_tree("/data")
         else:
-            broker._properties = SMALL | folders | {"log.dirs": "/spare,/data", "listeners": f"PLAINTEXT://{broker.bootstrap}"}
+            broker._properties = SMALL | directories | {"log.dirs": "/spare,/data", "listeners": f"PLAINTEXT://{broker.bootstrap}"}
         before = sorted(disk.files)
         with pytest.raises(StorageError, match=r"the directory of the metadata log, "):
             await broker.start()
@@ -538,14 +538,14 @@ def test_after_a_move_whose_source_could_not_be_removed_the_copy_counts() -> Non
         await broker.start()
         await create(broker, "t")
         await send(broker, "t", [(None, b"x" * 300)] * 20)
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         target = {"data": "/spare", "spare": "/data"}[source]
         disk = broker.machine.disk
         disk.faults.append(Fault("rename", f"/{source}/t-0", errno.ENOSPC, lasts=True))
         admin = Admin(broker.client("admin"))
         await admin.alter_replica_log_dirs(1, {TopicPartition("t", 0): target})
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while folder_of(broker, "t", 0) == source:
+            while directory_of(broker, "t", 0) == source:
                 await asyncio.sleep(0.05)
         await admin.close()
         await send(broker, "t", [(None, b"after")] * 5)
@@ -553,7 +553,7 @@ def test_after_a_move_whose_source_could_not_be_removed_the_copy_counts() -> Non
         await broker.stop()
         disk.faults.clear()
         await broker.start()
-        assert folder_of(broker, "t", 0) == target.strip("/")
+        assert directory_of(broker, "t", 0) == target.strip("/")
         assert log_of(broker, "t").log_end_offset == 25
         assert log_of(broker, "t").log_start_offset > 20
 
@@ -567,11 +567,11 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
         await create(broker, "t")
         await send(broker, "t", [(None, b"x" * 300)] * 20)
         assert broker.broker is not None
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         store, mover = broker.broker.partitions, broker.broker.mover
         partition = store.by_name["t"][0]
-        old = store.folder_of[partition]
-        new = next(folder for folder in store.folders if folder is not old)
+        old = store.directory_of[partition]
+        new = next(directory for directory in store.directories if directory is not old)
         mover.move(partition, new)
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while not mover._is_finishing:
@@ -579,7 +579,7 @@ def test_a_replica_that_is_sent_back_while_it_arrives_goes_back() -> None:
             mover.move(partition, old)
             while mover._task is not None:
                 await asyncio.sleep(0.05)
-        assert folder_of(broker, "t", 0) == source
+        assert directory_of(broker, "t", 0) == source
         assert len(await records_of(log_of(broker, "t"))) == 20
 
     run(main())
@@ -595,7 +595,7 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
         assert broker.broker is not None
         store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
         partition = store.by_name["t"][0]
-        mover.move(partition, next(folder for folder in store.folders if folder is not store.folder_of[partition]))
+        mover.move(partition, next(directory for directory in store.directories if directory is not store.directory_of[partition]))
         deleting: list[asyncio.Future[None]] = []
         begun = 0
 
@@ -611,7 +611,7 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
                 await asyncio.sleep(0.05)
         await asyncio.gather(*deleting)
         await asyncio.sleep(5)
-        assert not [name for folder in ("/data", "/spare") for name in await disk.list_dir(folder) if name.startswith("t-0")]
+        assert not [name for directory in ("/data", "/spare") for name in await disk.list_dir(directory) if name.startswith("t-0")]
         assert failure_of(broker) is None
         await create(broker, "t")
         await send(broker, "t", [(None, b"x")])
@@ -638,11 +638,11 @@ def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
             return await work(job, *rest, **more)  # type: ignore[arg-type]
 
         disk.work = watched  # type: ignore[method-assign, assignment]
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         store = broker.broker.partitions
-        broker.broker.mover.move(partition, next(folder for folder in store.folders if folder.path != "/" + source))
+        broker.broker.mover.move(partition, next(directory for directory in store.directories if directory.path != "/" + source))
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while folder_of(broker, "t", 0) == source:
+            while directory_of(broker, "t", 0) == source:
                 await asyncio.sleep(0.05)
         assert jobs == []
 
@@ -702,7 +702,7 @@ def test_a_topic_that_is_deleted_while_its_log_rolls_keeps_no_later_change_back(
         builder = BatchBuilder()
         builder.append(None, b"x" * 300, timestamp_ms=0)
         partition.stage(memoryview(builder.build()), now_ms=0)
-        disk.slow.append(Slow("create", ".log", 1000, within=partition.log.folder))
+        disk.slow.append(Slow("create", ".log", 1000, within=partition.log.directory))
         writing = asyncio.ensure_future(partition.flush())
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while disk.slow:

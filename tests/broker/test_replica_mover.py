@@ -7,7 +7,7 @@ import errno
 from typing import Any
 
 import pytest
-from tests.broker.test_log_care import SMALL, create, folder_of, log_of, records_of, send
+from tests.broker.test_log_care import SMALL, create, directory_of, log_of, records_of, send
 from tests.quiet import silence
 from tests.waiting import eventually_is
 
@@ -22,7 +22,7 @@ from ottla.types import TopicPartition
 
 KEY = TopicPartition("t", 0)
 WAIT_SECONDS_MAX = 60
-FOLDERS = SMALL | {"log.dirs": "/data,/spare"}
+DIRECTORIES = SMALL | {"log.dirs": "/data,/spare"}
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +41,9 @@ async def futures(broker: SimBroker) -> dict[str, tuple[int, int]]:
     """Replicas on their way, by directory: size and lag."""
     admin = Admin(broker.client("admin"))
     found = {
-        folder.path: (replica.size_bytes, replica.offset_lag)
-        for folder in (await admin.describe_log_dirs())[1]
-        for replica in folder.replicas
+        directory.path: (replica.size_bytes, replica.offset_lag)
+        for directory in (await admin.describe_log_dirs())[1]
+        for replica in directory.replicas
         if replica.is_future
     }
     await admin.close()
@@ -61,7 +61,7 @@ def other(path: str) -> str:
     return {"data": "/spare", "spare": "/data"}[path]
 
 
-async def folders_on_disk(broker: SimBroker) -> list[str]:
+async def directories_on_disk(broker: SimBroker) -> list[str]:
     """The log directories that have anything of the partition but what waits to be deleted."""
     disk = broker.machine.disk
     return [
@@ -74,10 +74,10 @@ async def folders_on_disk(broker: SimBroker) -> list[str]:
 
 def test_a_replica_moves_while_records_come_in() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"%d" % number) for number in range(50)])
         producer = Producer(broker.client("producer"), ProducerSettings(linger_ms=0))
 
@@ -89,10 +89,10 @@ def test_a_replica_moves_while_records_come_in() -> None:
         assert await move(broker, other(source)) == ErrorCode.NONE
         await settled(broker)
         assert not sending.done(), "it was moved while records came"
-        assert folder_of(broker, "t", 0) == other(source).strip("/")
+        assert directory_of(broker, "t", 0) == other(source).strip("/")
         await sending
         await producer.close()
-        assert await folders_on_disk(broker) == [other(source)]
+        assert await directories_on_disk(broker) == [other(source)]
         for power_cut in (None, False):
             records = await records_of(log_of(broker, "t"))
             assert [record.value for record in records] == [b"%d" % number for number in range(400)]
@@ -102,7 +102,7 @@ def test_a_replica_moves_while_records_come_in() -> None:
             else:
                 broker.kill(power_cut=power_cut)
             await broker.start()
-            assert await folders_on_disk(broker) == [other(source)]
+            assert await directories_on_disk(broker) == [other(source)]
         assert await move(broker, "/" + source) == ErrorCode.NONE
         await settled(broker)
         assert len(await records_of(log_of(broker, "t"))) == 400
@@ -112,10 +112,10 @@ def test_a_replica_moves_while_records_come_in() -> None:
 
 async def moved_with_a_crash(step: int, *, power_cut: bool, seed: int) -> int:
     """Crashed so many disk operations after the move began; how many of them the move had left."""
-    broker = SimBroker(Simulation(seed), FOLDERS | {"log.flush.interval.messages": "1"})
+    broker = SimBroker(Simulation(seed), DIRECTORIES | {"log.flush.interval.messages": "1"})
     await broker.start()
     await create(broker, "t")
-    source = folder_of(broker, "t", 0)
+    source = directory_of(broker, "t", 0)
     await send(broker, "t", [(None, b"%d" % number) for number in range(30)])
     crashed: list[bool] = []
 
@@ -127,9 +127,9 @@ async def moved_with_a_crash(step: int, *, power_cut: bool, seed: int) -> int:
     begun = disk.steps
     assert broker.broker is not None
     disk.crash_at, disk.on_crash = begun + step, crash
-    broker.broker.mover.move(broker.broker.partitions.by_name["t"][0], broker.broker.partitions.folders[1 if source == "data" else 0])
+    broker.broker.mover.move(broker.broker.partitions.by_name["t"][0], broker.broker.partitions.directories[1 if source == "data" else 0])
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while not crashed and folder_of(broker, "t", 0) == source:
+        while not crashed and directory_of(broker, "t", 0) == source:
             await asyncio.sleep(0.01)
     left = 0 if crashed else step - (disk.steps - begun)
     if not crashed:
@@ -138,7 +138,7 @@ async def moved_with_a_crash(step: int, *, power_cut: bool, seed: int) -> int:
     await asyncio.sleep(1)  # whatever still ran on the machine has noticed
     await broker.start()
     await settled(broker)
-    assert len(await folders_on_disk(broker)) == 1
+    assert len(await directories_on_disk(broker)) == 1
     assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"%d" % number for number in range(30)]
     await send(broker, "t", [(None, b"after")])
     await broker.stop()
@@ -159,10 +159,10 @@ def test_a_crash_at_any_disk_operation_of_a_move_loses_nothing_and_leaves_one_re
 
 def test_directories_left_by_a_move_are_removed_soon() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"x")])
         assert await move(broker, other(source)) == ErrorCode.NONE
         await settled(broker)
@@ -177,10 +177,10 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
     """The full disk that it left renamed its directory, and not durably: what is tried again must not be the replica that is back."""
 
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         disk = broker.machine.disk
         await send(broker, "t", [(None, b"a")])
         disk.faults.append(Fault("sync_dir", f"/{source}", errno.ENOSPC))
@@ -205,7 +205,7 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
             return broker.broker.partitions.departures.has_some
 
         await eventually_is(has_some, False)
-        assert await folders_on_disk(broker) == [f"/{source}"]
+        assert await directories_on_disk(broker) == [f"/{source}"]
         await send(broker, "t", [(None, b"b")])
         assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"a", b"b"]
 
@@ -214,16 +214,16 @@ def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_
 
 def test_a_move_whose_worker_dies_is_made_by_the_next_one() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"x" * 300)] * 20)
         fault = Fault("work", "COPY_JOB", errno.EIO)
         broker.machine.disk.faults.append(fault)
         assert await move(broker, other(source)) == ErrorCode.NONE
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while folder_of(broker, "t", 0) == source:
+            while directory_of(broker, "t", 0) == source:
                 await asyncio.sleep(0.1)
         assert fault not in broker.machine.disk.faults
 
@@ -232,10 +232,10 @@ def test_a_move_whose_worker_dies_is_made_by_the_next_one() -> None:
 
 def test_a_move_continues_after_a_restart() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        broker = SimBroker(Simulation(1), DIRECTORIES | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"x" * 100)] * 50)
         assert await move(broker, other(source)) == ErrorCode.NONE
         assert await move(broker, other(source)) == ErrorCode.NONE, "asked twice is once"
@@ -247,24 +247,24 @@ def test_a_move_continues_after_a_restart() -> None:
         assert list(await futures(broker)) == [other(source)]
         await asyncio.sleep(120)
         await settled(broker)
-        assert folder_of(broker, "t", 0) == other(source).strip("/")
+        assert directory_of(broker, "t", 0) == other(source).strip("/")
 
     run(main())
 
 
 def test_a_move_is_cancelled_by_asking_for_the_old_directory() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        broker = SimBroker(Simulation(1), DIRECTORIES | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"x" * 100)] * 50)
         assert await move(broker, other(source)) == ErrorCode.NONE
         await asyncio.sleep(10)
         assert await move(broker, "/" + source) == ErrorCode.NONE
         await asyncio.sleep(1)
         assert await futures(broker) == {}
-        assert await folders_on_disk(broker) == ["/" + source]
+        assert await directories_on_disk(broker) == ["/" + source]
 
     run(main())
 
@@ -272,42 +272,42 @@ def test_a_move_is_cancelled_by_asking_for_the_old_directory() -> None:
 @pytest.mark.parametrize("what", ["compact", "delete"])
 def test_compaction_and_retention_go_on_while_a_replica_moves(what: str) -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "2000"})
+        broker = SimBroker(Simulation(1), DIRECTORIES | {"replica.alter.log.dirs.io.max.bytes.per.second": "2000"})
         await broker.start()
         configs = {"cleanup_policy": what, "min_cleanable_dirty_ratio": "0.01", "retention_bytes": "3000"}
         await create(broker, "t", 1, **configs)
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         for _ in range(3):
             await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number + b"x" * 100) for number in range(40)])
-            assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+            assert await move(broker, other(directory_of(broker, "t", 0))) == ErrorCode.NONE
             await asyncio.sleep(3)
             await send(broker, "t", [(b"%d" % (number % 3), b"%d" % number + b"x" * 100) for number in range(40)])
             await settled(broker)
-        assert folder_of(broker, "t", 0) == other(source).strip("/")
+        assert directory_of(broker, "t", 0) == other(source).strip("/")
         await asyncio.sleep(60)
         before = await records_of(log_of(broker, "t"))
         assert 3 <= len(before) < 60, "little is left of 240"
         broker.kill(power_cut=False)
         await broker.start()
         assert await records_of(log_of(broker, "t")) == before
-        assert await folders_on_disk(broker) == [other(source)]
+        assert await directories_on_disk(broker) == [other(source)]
 
     run(main())
 
 
 def test_a_topic_deleted_on_its_way_no_longer_exists() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
+        broker = SimBroker(Simulation(1), DIRECTORIES | {"replica.alter.log.dirs.io.max.bytes.per.second": "100"})
         await broker.start()
         await create(broker, "t")
         await send(broker, "t", [(None, b"x" * 100)] * 50)
-        assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+        assert await move(broker, other(directory_of(broker, "t", 0))) == ErrorCode.NONE
         await asyncio.sleep(5)
         admin = Admin(broker.client("admin"))
         await admin.delete_topics(["t"])
         await asyncio.sleep(120)
         assert await futures(broker) == {}
-        assert await folders_on_disk(broker) == []
+        assert await directories_on_disk(broker) == []
         assert (await admin.describe_log_dirs())[1][0].error is None
         await admin.close()
 
@@ -317,20 +317,20 @@ def test_a_topic_deleted_on_its_way_no_longer_exists() -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_target_that_refuses_leaves_the_replica_where_it_was_until_the_next_try(code: int) -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
-        source = folder_of(broker, "t", 0)
+        source = directory_of(broker, "t", 0)
         await send(broker, "t", [(None, b"x" * 100)] * 50)
         broker.machine.disk.faults.append(Fault("append", f"-future/{0:020d}.log", code))
         assert await move(broker, other(source)) == ErrorCode.NONE
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while broker.machine.disk.faults or len(await folders_on_disk(broker)) > 1:
+            while broker.machine.disk.faults or len(await directories_on_disk(broker)) > 1:
                 await asyncio.sleep(0.05)
-        assert await folders_on_disk(broker) == ["/" + source]
+        assert await directories_on_disk(broker) == ["/" + source]
         await send(broker, "t", [(None, b"after")])
         await settled(broker)
-        assert await folders_on_disk(broker) == [other(source)]
+        assert await directories_on_disk(broker) == [other(source)]
         assert len(await records_of(log_of(broker, "t"))) == 51
 
     run(main())
@@ -338,24 +338,27 @@ def test_a_target_that_refuses_leaves_the_replica_where_it_was_until_the_next_tr
 
 def test_each_replica_that_cannot_be_moved_has_its_own_error() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t", 2)
         assert await move(broker, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
-        assert await move(broker, "/" + folder_of(broker, "t", 0)) == ErrorCode.NONE
+        assert await move(broker, "/" + directory_of(broker, "t", 0)) == ErrorCode.NONE
         assert await futures(broker) == {}
         for path in ("/spare", "/data"):
             new = TopicPartition(f"new{path.strip('/')}", 0)
             assert await move(broker, path, new) == ErrorCode.REPLICA_NOT_AVAILABLE
             await create(broker, new.topic)
-            assert folder_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
+            assert directory_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
         assert broker.broker is not None
-        broker.broker.partitions.fail_folder(broker.broker.partitions.folders[1])
-        key = TopicPartition("t", next(index for index in range(2) if folder_of(broker, "t", index) == "data"))
+        broker.broker.partitions.fail_directory(broker.broker.partitions.directories[1])
+        key = TopicPartition("t", next(index for index in range(2) if directory_of(broker, "t", index) == "data"))
         assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR
         admin = Admin(broker.client("admin"))
-        errors = {folder.path: folder.error.code if folder.error else ErrorCode.NONE for folder in (await admin.describe_log_dirs())[1]}
+        errors = {
+            directory.path: directory.error.code if directory.error else ErrorCode.NONE
+            for directory in (await admin.describe_log_dirs())[1]
+        }
         assert errors == {"/data": ErrorCode.NONE, "/spare": ErrorCode.KAFKA_STORAGE_ERROR}
         await admin.close()
 
@@ -364,7 +367,7 @@ def test_each_replica_that_cannot_be_moved_has_its_own_error() -> None:
 
 def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -> None:
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS)
+        broker = SimBroker(Simulation(1), DIRECTORIES)
         await broker.start()
         await create(broker, "t")
         assert broker.broker is not None
@@ -375,13 +378,15 @@ def test_a_replica_that_moves_while_directories_are_described_is_listed_once() -
         async def space(path: str) -> tuple[int, int]:
             """The move ends while the disk is asked."""
             partition = partitions.by_name["t"][0]
-            partitions.folder_of[partition] = next(found for found in partitions.folders if found is not partitions.folder_of[partition])
+            partitions.directory_of[partition] = next(
+                found for found in partitions.directories if found is not partitions.directory_of[partition]
+            )
             found: tuple[int, int] = await really(path)
             return found
 
         disk.space = space
         admin = Admin(broker.client("admin"))
-        told = [replica for folder in (await admin.describe_log_dirs())[1] for replica in folder.replicas]
+        told = [replica for directory in (await admin.describe_log_dirs())[1] for replica in directory.replicas]
         assert [replica.partition.topic for replica in told] == ["t"]
         await admin.close()
 
@@ -397,13 +402,13 @@ def test_how_fast_replicas_move_is_shown() -> None:
         return next(float(found.samples[0].value) for found in broker_families(broker.broker.status, idle_share=0.0) if found.name == name)
 
     async def main() -> None:
-        broker = SimBroker(Simulation(1), FOLDERS | {"alter.log.dirs.replication.quota.window.size.seconds": "2"})
+        broker = SimBroker(Simulation(1), DIRECTORIES | {"alter.log.dirs.replication.quota.window.size.seconds": "2"})
         await broker.start()
         await create(broker, "t")
         await send(broker, "t", [(None, bytes(500))] * 40)
         assert rate(broker) == 0
         size_bytes = log_of(broker, "t").size_bytes
-        assert await move(broker, other(folder_of(broker, "t", 0))) == ErrorCode.NONE
+        assert await move(broker, other(directory_of(broker, "t", 0))) == ErrorCode.NONE
         await settled(broker)
         assert size_bytes / 2 * 0.8 < rate(broker) <= size_bytes / 2, "bytes over two seconds"
         await asyncio.sleep(30)

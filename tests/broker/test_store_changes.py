@@ -35,15 +35,15 @@ LISTENERS: Final = {
 class Changing:
     """A broker whose stores may change."""
 
-    def __init__(self, folder: Path, **more: str) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder = folder
-        self.authority = Authority(folder / "certificates")
+    def __init__(self, directory: Path, **more: str) -> None:
+        directory.mkdir(exist_ok=True)
+        self.directory = directory
+        self.authority = Authority(directory / "certificates")
         self.first = self.authority.issue("broker")
-        self.store = folder / "store.pem"
+        self.store = directory / "store.pem"
         self.store.write_bytes(self.first.store.read_bytes())
         stores = {"ssl.keystore.location": str(self.store), "listener.name.mutual.ssl.truststore.location": str(self.authority.trust)}
-        self.properties = properties(folder / "data", **LISTENERS, **stores, **more)
+        self.properties = properties(directory / "data", **LISTENERS, **stores, **more)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Changing]:
@@ -70,8 +70,8 @@ class Changing:
 
     def again(self, name: str = "broker", **more: Any) -> Certificate:
         """Another key and certificate of the same subject."""
-        folder = self.folder / f"again-{len(list(self.folder.iterdir()))}"
-        return self.authority.issue(name, folder=folder, **more)
+        directory = self.directory / f"again-{len(list(self.directory.iterdir()))}"
+        return self.authority.issue(name, directory=directory, **more)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_changed_trust_store_changes_the_trusted_clients(changing: Changing, t
         ({KEYS: "/nowhere.pem"}, "the store /nowhere.pem cannot be read"),
         ({KEYS: "{fifo}"}, "it is not a regular file"),
         ({KEYS: "/dev/zero"}, "it is not a regular file"),
-        ({KEYS: "{folder}"}, "cannot be read"),
+        ({KEYS: "{directory}"}, "cannot be read"),
         ({KEYS: "{large}"}, "it has more than"),
         ({KEYS: "nul\0l"}, "cannot be read"),
         ({KEYS: "{trust}"}, "has 0 private keys and 1 certificates"),
@@ -153,9 +153,9 @@ def test_a_changed_trust_store_changes_the_trusted_clients(changing: Changing, t
 def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, tmp_path: Path, values: dict[str, str], says: str) -> None:
     before = changing.presented()
     other = changing.authority.issue("other")
-    places = {name: tmp_path / name for name in ("fifo", "folder", "large", "crossed", "crossed_trust")}
+    places = {name: tmp_path / name for name in ("fifo", "directory", "large", "crossed", "crossed_trust")}
     os.mkfifo(places["fifo"])
-    places["folder"].mkdir()
+    places["directory"].mkdir()
     with places["large"].open("wb") as file:
         file.truncate(5 << 20)
     places["crossed"].write_text(other.key + changing.first.chain)

@@ -55,8 +55,8 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("tls")
-    authority = Authority(folder / "certificates")
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority(directory / "certificates")
     server = authority.issue("broker")
     inline = server.chain.replace("\n", "\\n")
     given = {
@@ -71,7 +71,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.mutual.ssl.truststore.location": str(authority.trust),
         "ssl.principal.mapping.rules": "RULE:^CN=(\\w+),OU=tests.*$/$1/U,DEFAULT",
     }
-    with BrokerThread(properties(folder / "data", **given)) as broker:
+    with BrokerThread(properties(directory / "data", **given)) as broker:
         yield Secured(broker, authority, authority.issue("client"))
 
 

@@ -16,7 +16,7 @@ from tests.waiting import WAIT_SECONDS_MAX, eventually
 
 
 class ClusterCommand:
-    """``with ClusterCommand(folder).started() as cluster:``; what still runs at the end is ended by its process id."""
+    """``with ClusterCommand(directory).started() as cluster:``; what still runs at the end is ended by its process id."""
 
     def __init__(self, place: Path, *options: str, port: int | None = None) -> None:
         self.place = place

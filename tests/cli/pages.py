@@ -114,12 +114,12 @@ def is_shown(shown: str, printed: str, columns: Collection[str] = ()) -> bool:
 
 
 def in_a_shell(
-    commands: str, folder: Path, environment: Mapping[str, str], *, options: str = "", seconds: float = SECONDS_MAX
+    commands: str, directory: Path, environment: Mapping[str, str], *, options: str = "", seconds: float = SECONDS_MAX
 ) -> subprocess.CompletedProcess[str]:
     """What they print, errors too, is in ``stdout``. ``options`` are bash's."""
     return subprocess.run(
         ["bash", f"-{options}c", commands],
-        cwd=folder,
+        cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -135,11 +135,11 @@ class Terminal:
     ``places`` has what is there in place of other directories of the page.
     """
 
-    def __init__(self, folder: Path, port: int, *, places: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, port: int, *, places: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.directory = directory
         self._port = port
         self._places = places
-        programs = folder / "bin"
+        programs = directory / "bin"
         programs.mkdir()
         # A page starts brokers at the usual port.
         _program(
@@ -150,7 +150,7 @@ class Terminal:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "OTTLA_BOOTSTRAP"))}
         self.environment = kept | {
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "HOME": str(folder),
+            "HOME": str(directory),
             "PYTHONPATH": str(ROOT / "src"),
             "OTTLA_BOOTSTRAP": f"127.0.0.1:{port}",
             "COLUMNS": "200",
@@ -172,7 +172,7 @@ class Terminal:
             text = re.sub(rf":{self._port + step}\b", f":{PORT + step}", text)
         for page, place in self._places.items():
             text = text.replace(place, page)
-        return text.replace(str(self.folder), HOME)
+        return text.replace(str(self.directory), HOME)
 
     def run(self, session: Iterable[Typed], *, columns: Collection[str] = (), seconds: float = SECONDS_MAX) -> None:
         """Each command, one after the other in one shell, prints what the page shows, and succeeds unless the next one is ``echo $?``."""
@@ -191,7 +191,7 @@ class Terminal:
 
     def _ended(self, commands: Sequence[str], seconds: float) -> list[tuple[str, int]]:
         script = "".join(f"(exit ${{status-0}})\n{self.moved(each)}\nstatus=$?; printf '\\n{MARK} %s\\n' $status\n" for each in commands)
-        printed = self.told(in_a_shell(script, self.folder, self.environment, seconds=seconds).stdout)
+        printed = self.told(in_a_shell(script, self.directory, self.environment, seconds=seconds).stdout)
         found = re.findall(rf"(.*?)\n{MARK} (\d+)\n", printed, re.DOTALL)
         assert len(found) == len(commands), printed
         return [(text, int(status)) for text, status in found]
@@ -199,11 +199,11 @@ class Terminal:
     @contextlib.contextmanager
     def serving(self, typed: Typed, *, columns: Collection[str] = ()) -> Iterator[None]:
         """The command runs, and has printed what the page shows. Then it is interrupted, as by Ctrl-C, and ends well."""
-        output = self.folder / "serving.txt"
+        output = self.directory / "serving.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {self.moved(typed.command)}"],
-                cwd=self.folder,
+                cwd=self.directory,
                 env=self.environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -227,7 +227,7 @@ class Terminal:
 
     def python(self, program: str, *, seconds: float = SECONDS_MAX) -> str:
         """What the program prints, errors too, whose broker is the terminal's."""
-        path = self.folder / "program.py"
+        path = self.directory / "program.py"
         path.write_text(self.moved(program))
         return self.type(f"python {path}", seconds=seconds)
 

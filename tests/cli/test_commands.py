@@ -27,8 +27,8 @@ SECONDS_MAX = 30
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("data")
-    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "group.initial.rebalance.delay.ms": "0"}
+    directory = tmp_path_factory.mktemp("data")
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
     with BrokerThread(config | {"offsets.topic.num.partitions": "2"}) as broker:
         yield broker.bootstrap
 

@@ -79,7 +79,7 @@ def test_a_dashboard_asks_for_what_brokers_tell(served: dict[str, set[str]], nam
 def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> None:
     [group] = generate("alert-rules")["groups"]
     names = {rule["alert"] for rule in group["rules"]}
-    assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataFolders"}
+    assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     for rule in group["rules"]:
         [metric] = names_in(rule["expr"])
         assert metric in served.keys() | OF_PROMETHEUS_ITSELF, rule

@@ -46,9 +46,9 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 @contextlib.contextmanager
-def new_terminal(folder: Path, start: Typed) -> Iterator[Terminal]:
+def new_terminal(directory: Path, start: Typed) -> Iterator[Terminal]:
     """Another one, of no broker but what ``start`` starts."""
-    found = Terminal(folder, consecutive_ports(PORTS))
+    found = Terminal(directory, consecutive_ports(PORTS))
     with found.serving(start):
         yield found
 
@@ -89,7 +89,7 @@ def test_the_page_of_authorization(terminal: Terminal) -> None:
 
 def test_the_page_of_histories(terminal: Terminal) -> None:
     [judged] = sessions("history.md")
-    (terminal.folder / "history.jsonl").write_text(next(block for block in blocks("history.md", "") if block.startswith("{")))
+    (terminal.directory / "history.jsonl").write_text(next(block for block in blocks("history.md", "") if block.startswith("{")))
     terminal.run(judged)
 
 

@@ -21,68 +21,68 @@ from ottla.security.scram import ScramMechanism
 from ottla.sync import Admin, Producer
 
 
-def verify(folder: Path, *options: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "ottla", "storage", "verify", *options, str(folder)]
+def verify(directory: Path, *options: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "ottla", "storage", "verify", *options, str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_an_intact_a_damaged_a_used_and_a_foreign_directory(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder)}) as broker:
+    directory = tmp_path / "data"
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}) as broker:
         with Producer(broker.bootstrap) as producer:
             producer.send("orders", b"x" * 100).result(10)
-        code, _, problem = verify(folder)
+        code, _, problem = verify(directory)
         assert (code, "in use by a broker" in problem) == (1, True)
-    code, text, _ = verify(folder)
+    code, text, _ = verify(directory)
     assert (code, text.split(": ")[-1].strip()) == (0, "intact")
-    with open(folder / "orders-0" / "00000000000000000000.log", "r+b") as file:
+    with open(directory / "orders-0" / "00000000000000000000.log", "r+b") as file:
         file.seek(90)
         file.write(b"!")
-    code, text, _ = verify(folder, "--format", "json")
+    code, text, _ = verify(directory, "--format", "json")
     [item] = json.loads(text)["items"]
     assert (code, item["is_damaged"]) == (1, True)
     assert [finding["path"] for finding in item["findings"]] == ["orders-0/00000000000000000000.log"]
-    assert verify(folder)[1].startswith("DAMAGE  orders-0/")
+    assert verify(directory)[1].startswith("DAMAGE  orders-0/")
     assert verify(tmp_path)[0] == 1
     assert verify(tmp_path / "nowhere")[0] == 2
 
 
-def strays(folder: Path, *options: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "ottla", "storage", "strays", *options, str(folder)]
+def strays(directory: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ottla", "storage", "strays", *options, str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def test_replicas_that_a_start_set_aside_are_listed_and_deleted_while_no_broker_uses_the_directory(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder)}
+    directory = tmp_path / "data"
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}
     with BrokerThread(properties) as broker, Producer(broker.bootstrap) as producer:
         for topic in ("gone", "kept"):
             producer.send(topic, b"x" * 100).result(10)
-    shutil.copytree(folder / "gone-0", tmp_path / "copy")
+    shutil.copytree(directory / "gone-0", tmp_path / "copy")
     with BrokerThread(properties) as broker, Admin(broker.bootstrap) as admin:
         assert admin.delete_topics(["gone"]) == {"gone": None}
-    shutil.copytree(tmp_path / "copy", folder / "gone-0")  # as a kill before the renaming leaves it
+    shutil.copytree(tmp_path / "copy", directory / "gone-0")  # as a kill before the renaming leaves it
     with BrokerThread(properties):
-        code, text = strays(folder, "--format", "json")
+        code, text = strays(directory, "--format", "json")
         [item] = json.loads(text)["items"]
         assert (code, item["partition"], item["is_deleted"]) == (0, "gone-0", False)
         assert item["topic_id"] in (tmp_path / "copy" / "partition.metadata").read_text()
         assert item["size_bytes"] >= 160
-        code, text = strays(folder, "--delete")
+        code, text = strays(directory, "--delete")
         assert (code, "in use by a broker" in text) == (1, True)
         assert Path(item["path"]).exists()
-    code, text = strays(folder, "--delete")
+    code, text = strays(directory, "--delete")
     assert (code, text.splitlines()[-1]) == (0, f"strays: 1, {item['size_bytes']} bytes")
     assert not Path(item["path"]).exists()
-    assert strays(folder)[1].startswith("strays: 0,")
-    assert (folder / "kept-0").is_dir()
+    assert strays(directory)[1].startswith("strays: 0,")
+    assert (directory / "kept-0").is_dir()
     assert strays(tmp_path)[0] == 1
 
 
-def format_(folder: Path, *options: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "ottla", "storage", "format", "-X", f"log.dirs={folder}/a,{folder}/b", *options]
+def format_(directory: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ottla", "storage", "format", "-X", f"log.dirs={directory}/a,{directory}/b", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -156,9 +156,9 @@ def test_leaders_replicas_directories_quorum_and_features_are_described(admin: A
     assert results[TopicPartition(topic, 0)] is None
     assert code_of(results[TopicPartition(topic, 1)]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     assert admin.list_partition_reassignments() == {}
-    [folder] = admin.describe_log_dirs()[1]
-    assert topic in {found.partition.topic for found in folder.replicas}
-    assert admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): folder.path}) == {TopicPartition(topic, 0): None}
+    [directory] = admin.describe_log_dirs()[1]
+    assert topic in {found.partition.topic for found in directory.replicas}
+    assert admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): directory.path}) == {TopicPartition(topic, 0): None}
     nowhere = admin.alter_replica_log_dirs(1, {TopicPartition(topic, 0): "/nowhere"})
     assert code_of(nowhere[TopicPartition(topic, 0)]) == ErrorCode.LOG_DIR_NOT_FOUND
     assert [voter.node_id for voter in admin.describe_quorum().voters] == [1]

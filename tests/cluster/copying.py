@@ -73,9 +73,9 @@ class Outcome:
 class CopierProcess:
     """A copier that is started again whenever it ends."""
 
-    def __init__(self, task: Task, folder: Path, java: Java | None) -> None:
+    def __init__(self, task: Task, directory: Path, java: Java | None) -> None:
         self.task = task
-        self._folder = folder
+        self._directory = directory
         self._command = [sys.executable, "-m", "tests.cluster.copier", json.dumps(dataclasses.asdict(task))] if java is None else java(task)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +87,7 @@ class CopierProcess:
             if code is None:
                 return ""
             done = f"{'failures' if code > 0 else 'ends'} of {self.task.maker}"
-        with (self._folder / f"{self.task.name}.log").open("ab") as log:
+        with (self._directory / f"{self.task.name}.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         return done
 
@@ -189,7 +189,7 @@ class Copying:
 
 
 def run(
-    folder: Path,
+    directory: Path,
     *,
     makers: Sequence[str] = ("librdkafka", "ottla", "librdkafka"),
     is_group: bool = False,
@@ -205,7 +205,7 @@ def run(
     it returns, but for what has to be fetched. Without it a node is killed, a role in turn. In two rounds of three a copier is killed, too.
     """
     began, disturbances = time.monotonic(), Counter[str]()
-    cluster = make(folder, **{**PROPERTIES, **properties})
+    cluster = make(directory, **{**PROPERTIES, **properties})
     with cluster, Admin(cluster.bootstrap) as admin:
         for topic in (SOURCE, TARGET):
             create(cluster, admin, topic, REPLICAS)
@@ -224,9 +224,9 @@ def run(
             )
             for index, maker in enumerate(makers)
         ]
-        copiers = [CopierProcess(task, folder, java if task.maker == "java" else None) for task in tasks]
+        copiers = [CopierProcess(task, directory, java if task.maker == "java" else None) for task in tasks]
         with _copying(cluster.bootstrap, copiers) as copying:
-            rng = random.Random(folder.name)
+            rng = random.Random(directory.name)
             for number in range(round_count):
                 before = copying.reader.count
                 copying.send(SENT_PER_ROUND)

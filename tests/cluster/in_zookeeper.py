@@ -20,11 +20,11 @@ SESSION_MS = 6000
 
 
 class ZookeeperCluster(NodeProcesses):
-    """``with ZookeeperCluster(folder, server) as cluster:``; brokers 1 to ``count``. ``servers`` is how they reach it, if not directly."""
+    """``with ZookeeperCluster(directory, server) as cluster:``; brokers 1 to ``count``. They reach it by ``servers``, if not directly."""
 
-    def __init__(self, folder: Path, server: ZooKeeperServer, count: int = 3, *, servers: str = "", **properties: str) -> None:
-        self._folder = folder
-        self.chroot = f"/{folder.name}"
+    def __init__(self, directory: Path, server: ZooKeeperServer, count: int = 3, *, servers: str = "", **properties: str) -> None:
+        self._directory = directory
+        self.chroot = f"/{directory.name}"
         self.servers = (servers or server.address) + self.chroot
         self._server = server
         self._address = server.address + self.chroot
@@ -34,9 +34,9 @@ class ZookeeperCluster(NodeProcesses):
             self.nodes[node] = self._node(node, port)
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
-        folder = self._folder / f"node-{node}"
-        folder.mkdir()
-        return BrokerProcess(folder, port=port, broker_id=str(node), **self._properties | properties)
+        directory = self._directory / f"node-{node}"
+        directory.mkdir()
+        return BrokerProcess(directory, port=port, broker_id=str(node), **self._properties | properties)
 
     def add(self, node: int, **properties: str) -> BrokerProcess:
         """Another broker; it has started."""

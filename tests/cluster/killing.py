@@ -139,11 +139,11 @@ def _is_done(history: History, ask: Callable[[], KafkaError | None], done_before
     return True
 
 
-def run(folder: Path, *, kill_count: int) -> Outcome:
+def run(directory: Path, *, kill_count: int) -> Outcome:
     """AssertionError when an acknowledged change is lost, or one is half applied."""
     history = History()
     without_controller, kills = [], []
-    with ClusterProcesses(folder) as cluster:
+    with ClusterProcesses(directory) as cluster:
         with Admin(cluster.bootstrap) as admin:
             topics = [NewTopic(OFFSETS_TOPIC, 1, 1), NewTopic(CONFIG_TOPIC, 1, 1)]
             assert admin.create_topics(topics) == {OFFSETS_TOPIC: None, CONFIG_TOPIC: None}

@@ -104,11 +104,11 @@ class Hosts:
 class LinkedCluster(ClusterProcesses):
     """As ``ClusterProcesses``, on hosts of their own."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+    def __init__(self, directory: Path, count: int = 3, **properties: str) -> None:
         self.hosts = Hosts(range(1, count + 1))
         self._proxy: Proxy | None = None
         try:
-            super().__init__(folder, count, **properties)
+            super().__init__(directory, count, **properties)
         except BaseException:
             self.hosts.remove()
             raise

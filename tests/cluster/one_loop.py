@@ -27,7 +27,7 @@ SESSION_MS = 9000
 class LoopCluster:
     """``nodes`` are those that run, by their ids."""
 
-    folder: Path
+    directory: Path
     voters: str
     ports: dict[int, tuple[int, int]]  # a node's port for clients, and that for controllers
     properties: dict[str, str]
@@ -75,7 +75,7 @@ class LoopCluster:
         own = (in_zookeeper if self.zookeeper else among_voters) | {
             "node.id": str(node_id),
             "log.dirs": ",".join(
-                str(self.folder / f"node-{node_id}{'abc'[index] if index else ''}") for index in range(self.directory_count)
+                str(self.directory / f"node-{node_id}{'abc'[index] if index else ''}") for index in range(self.directory_count)
             ),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
@@ -85,7 +85,7 @@ class LoopCluster:
 
 @asynccontextmanager
 async def cluster_on_loop(
-    folder: Path, count: int = 3, *, directory_count: int = 1, zookeeper: str = "", **properties: str
+    directory: Path, count: int = 3, *, directory_count: int = 1, zookeeper: str = "", **properties: str
 ) -> AsyncIterator[LoopCluster]:
     """So many nodes, each of them broker and controller. Those that run at the end are stopped.
 
@@ -96,7 +96,7 @@ async def cluster_on_loop(
     ports = lasting_ports(2 * count)
     pairs = {node_id: (ports[node_id - 1], ports[count + node_id - 1]) for node_id in range(1, count + 1)}
     voters = ",".join(f"{node_id}@127.0.0.1:{controller_port}" for node_id, (_, controller_port) in pairs.items())
-    cluster = LoopCluster(folder, voters, pairs, given, directory_count, zookeeper)
+    cluster = LoopCluster(directory, voters, pairs, given, directory_count, zookeeper)
     if not zookeeper:
         for node_id in pairs:
             await cluster.format(node_id)

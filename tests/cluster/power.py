@@ -26,23 +26,23 @@ _WITHOUT_LOG_FLUSH = struct.pack("I", 2)
 
 
 class Disk:
-    """``folder`` is where it is mounted."""
+    """``directory`` is where it is mounted."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._image = folder.with_suffix(".img")
-        folder.mkdir()
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._image = directory.with_suffix(".img")
+        directory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(DISK_BYTES)
         call("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(self._image))
         self.mount()
 
     def mount(self) -> None:
-        call("mount", "-o", "loop", str(self._image), str(self.folder))
+        call("mount", "-o", "loop", str(self._image), str(self.directory))
 
     def cut(self) -> None:
         """Nothing more reaches the disk."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
+        descriptor = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, _WITHOUT_LOG_FLUSH)
         finally:
@@ -50,24 +50,24 @@ class Disk:
 
     def unmount(self) -> None:
         """No process has a file of it open any more; its loop device goes with it."""
-        if os.path.ismount(self.folder):
-            call("umount", str(self.folder))
+        if os.path.ismount(self.directory):
+            call("umount", str(self.directory))
 
 
 class PoweredNode(BrokerProcess):
     """``kill`` is a power cut; ``start`` is the power's return."""
 
-    def __init__(self, folder: Path, **properties: Any) -> None:
-        super().__init__(folder, **properties)
-        self.disk = Disk(folder / "disk")
-        self.data = self.disk.folder / "data"
+    def __init__(self, directory: Path, **properties: Any) -> None:
+        super().__init__(directory, **properties)
+        self.disk = Disk(directory / "disk")
+        self.data = self.disk.directory / "data"
         self.data.mkdir()
 
     def kill(self) -> None:
         cut([self])
 
     def spawn(self) -> None:
-        if not os.path.ismount(self.disk.folder):
+        if not os.path.ismount(self.disk.directory):
             self.disk.mount()
         super().spawn()
 

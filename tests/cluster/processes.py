@@ -74,7 +74,7 @@ class NodeProcesses:
 
 
 class ClusterProcesses(NodeProcesses):
-    """``with ClusterProcesses(folder) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
+    """``with ClusterProcesses(directory) as cluster:``: three combined nodes, 1 to 3, and whatever ``add`` adds."""
 
     node_type: type[BrokerProcess] = BrokerProcess
     is_in_zookeeper = IS_IN_ZOOKEEPER
@@ -82,8 +82,8 @@ class ClusterProcesses(NodeProcesses):
     features: Mapping[str, int] = MappingProxyType({})
     """The levels that it is formatted for, the highest without any."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, count: int = 3, **properties: str) -> None:
+        self._directory = directory
         ports = lasting_ports(2 * count + 1)
         self._zookeeper: ZooKeeperServer | None = None
         if self.is_in_zookeeper:
@@ -99,7 +99,7 @@ class ClusterProcesses(NodeProcesses):
 
     def _begin_in_zookeeper(self, ports: list[int], count: int, properties: dict[str, str]) -> None:
         """All brokers are the same, and any of them may be the controller."""
-        self._zookeeper = ZooKeeperServer(self._folder / "zookeeper", ports[-1])
+        self._zookeeper = ZooKeeperServer(self._directory / "zookeeper", ports[-1])
         self._zookeeper.start()
         address = self.zookeeper_address(self._zookeeper)
         own = {"zookeeper_connect": f"{address}/cluster", "zookeeper_session_timeout_ms": ZOOKEEPER_SESSION_MS}
@@ -109,11 +109,11 @@ class ClusterProcesses(NodeProcesses):
             self.nodes[node] = self._node(node, port, listeners=f"PLAINTEXT://{self.host_of(node)}:{port}")
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
-        folder = self._folder / f"node-{node}"
-        folder.mkdir()
+        directory = self._directory / f"node-{node}"
+        directory.mkdir()
         if self._zookeeper is not None:
             properties.pop("process_roles", None)
-        made = self.node_type(folder, port=port, node_id=str(node), **self._properties | properties)
+        made = self.node_type(directory, port=port, node_id=str(node), **self._properties | properties)
         if self._zookeeper is None:
             format_(made, CLUSTER_ID, self.features)
         return made

@@ -88,14 +88,14 @@ def fetch(cluster: ClusterProcesses, node: int, topic: str, offset: int, index: 
     return answer.responses[0].partitions[0]
 
 
-def stored(folder: Path, end_offset: int) -> bytes:
+def stored(directory: Path, end_offset: int) -> bytes:
     """The batches of a partition directory up to that offset, as they lie there, whatever segments they are in."""
-    return b"".join(batch.data for batch in stored_batches(folder) if batch.base_offset < end_offset)
+    return b"".join(batch.data for batch in stored_batches(directory) if batch.base_offset < end_offset)
 
 
-def stored_end(folder: Path) -> int:
+def stored_end(directory: Path) -> int:
     """The offset after the last batch that lies in the partition directory."""
-    last = max((batch for batch in stored_batches(folder)), key=lambda batch: batch.base_offset, default=None)
+    last = max((batch for batch in stored_batches(directory)), key=lambda batch: batch.base_offset, default=None)
     return 0 if last is None else last.base_offset + int(HEADER.unpack_from(last.data)[LAST_OFFSET_DELTA]) + 1
 
 
@@ -111,8 +111,8 @@ def assert_replicas_are_equal(cluster: ClusterProcesses, admin: Admin, topic: st
         wait_for_in_sync(admin, topic, set(partition.replicas), index)
         leader = leaders(admin, topic)[index]
         end_offset = visible_end(cluster, leader, topic, index)
-        folders = {node: cluster.nodes[node].data / f"{topic}-{index}" for node in partition.replicas}
-        eventually(lambda f=folders: min(map(stored_end, f.values())), lambda found, end=end_offset: found >= end)  # type: ignore[misc]
-        logs = {node: stored(folder, end_offset) for node, folder in folders.items()}
+        directories = {node: cluster.nodes[node].data / f"{topic}-{index}" for node in partition.replicas}
+        eventually(lambda f=directories: min(map(stored_end, f.values())), lambda found, end=end_offset: found >= end)  # type: ignore[misc]
+        logs = {node: stored(directory, end_offset) for node, directory in directories.items()}
         assert len(set(logs.values())) == 1, f"the logs of {topic}-{index} differ below {end_offset}"
         assert end_offset == 0 or logs[leader], "what is compared is not nothing"

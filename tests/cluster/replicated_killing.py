@@ -199,7 +199,7 @@ class JavaProducer(HistoryThread):
 
 
 def run(
-    folder: Path,
+    directory: Path,
     *,
     kill_count: int,
     make: Callable[..., Any] = ClusterProcesses,
@@ -213,7 +213,7 @@ def run(
     SIGKILL, a power cut, or SIGSTOP until they are started. ``java`` is the command of interop.Client, which then produces, too.
     """
     history, kills, began = History(), Counter[str](), time.monotonic()
-    cluster = make(folder, **PROPERTIES | properties)
+    cluster = make(directory, **PROPERTIES | properties)
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
@@ -244,12 +244,12 @@ def run(
                 if round_number % 4 == 3:
                     members.pop(0).join()
             log = read_to_the_end(cluster, history, producers, reader)
-        judge(cluster, admin, history, reader, log, folder / HISTORY)
+        judge(cluster, admin, history, reader, log, directory / HISTORY)
     assert len(history.sent_count) == len(producers), "every client has sent something"
     return Outcome(kills, history.sent_count, history.resumed_count, time.monotonic() - began)
 
 
-def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -> Outcome:
+def run_cuts_of_all(directory: Path, *, cut_count: int, java: Sequence[str] = ()) -> Outcome:
     """As ``run``; it is the power of all nodes that is cut, at once, again and again.
 
     With flush.messages=1 the nodes have synced what they have acknowledged, so none of it may be lost. librdkafka has one record on its
@@ -257,7 +257,7 @@ def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -
     of order, it begins its next producer epoch, and sends again what other partitions have and have not acknowledged (its issue 4953).
     """
     history, began = History(), time.monotonic()
-    cluster = PoweredCluster(folder, 3, **PROPERTIES | {"log_flush_interval_messages": "1"})
+    cluster = PoweredCluster(directory, 3, **PROPERTIES | {"log_flush_interval_messages": "1"})
     with cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         begin_at_the_beginning(admin)
@@ -272,7 +272,7 @@ def run_cuts_of_all(folder: Path, *, cut_count: int, java: Sequence[str] = ()) -
                 for index in range(PARTITION_COUNT):
                     wait_for_in_sync(admin, TOPIC, ALL, index)
             log = read_to_the_end(cluster, history, producers, reader)
-        judge(cluster, admin, history, reader, log, folder / HISTORY)
+        judge(cluster, admin, history, reader, log, directory / HISTORY)
     assert len(history.sent_count) == len(producers), "every client has sent something"
     return Outcome(Counter({"whole cluster": cut_count}), history.sent_count, history.resumed_count, time.monotonic() - began)
 

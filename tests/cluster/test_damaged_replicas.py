@@ -45,19 +45,19 @@ async def send(cluster: LoopCluster, count: int) -> None:
             await (await producer.send("t", b"%100d" % number, partition=0))
 
 
-def damage(folder: Path) -> None:
+def damage(directory: Path) -> None:
     """A bit of the first segment is another one."""
-    path = min(folder.glob("*.log"))
+    path = min(directory.glob("*.log"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def logs_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+def logs_of(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
-async def are_equal(cluster: LoopCluster, folder: Path, end_offset: int) -> None:
+async def are_equal(cluster: LoopCluster, directory: Path, end_offset: int) -> None:
     """Each node has the partition, up to the offset, byte for byte, and is in sync."""
 
     async def state() -> object:
@@ -66,15 +66,15 @@ async def are_equal(cluster: LoopCluster, folder: Path, end_offset: int) -> None
         return ends, {frozenset(node.image.topics["t"].partitions[0].isr) for node in cluster.nodes.values()}
 
     await eventually_is(state, ({end_offset}, {frozenset({1, 2, 3})}))
-    assert len({logs_of(place(folder, node)) for node in (1, 2, 3)}) == 1
+    assert len({logs_of(place(directory, node)) for node in (1, 2, 3)}) == 1
 
 
-def place(folder: Path, node: int) -> Path:
-    return folder / f"node-{node}" / "t-0"
+def place(directory: Path, node: int) -> Path:
+    return directory / f"node-{node}" / "t-0"
 
 
-def strays(folder: Path, node: int) -> list[str]:
-    return [name for name in os.listdir(folder / f"node-{node}") if name.endswith("-stray")]
+def strays(directory: Path, node: int) -> list[str]:
+    return [name for name in os.listdir(directory / f"node-{node}") if name.endswith("-stray")]
 
 
 def test_a_damaged_leader_steps_down_first_and_is_fetched_again(tmp_path: Path) -> None:

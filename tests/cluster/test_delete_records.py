@@ -252,7 +252,7 @@ def test_records_are_deleted_while_a_follower_moves_its_replica_to_another_direc
         await nodes.create("t", [1, 2, 3])
         for _ in range(30):
             await nodes.send("t", b"x" * 50_000)
-        before = nodes.partition(2, "t").log.folder
+        before = nodes.partition(2, "t").log.directory
         target = "/spare" if before.startswith("/data") else "/data"
 
         async def move(cluster: Cluster) -> None:
@@ -262,15 +262,15 @@ def test_records_are_deleted_while_a_follower_moves_its_replica_to_another_direc
         for offset in (5, 12, 25):
             assert await delete(nodes, 1, [offset]) == [(0, offset)]
             await asyncio.sleep(2)
-        assert nodes.partition(2, "t").log.folder == before, "the copy is still on its way"
-        await nodes.until(lambda: nodes.partition(2, "t").log.folder != before)
+        assert nodes.partition(2, "t").log.directory == before, "the copy is still on its way"
+        await nodes.until(lambda: nodes.partition(2, "t").log.directory != before)
         assert await delete(nodes, 1, [26]) == [(0, 26)]
         assert starts(nodes, 1, 2, 3) == [26, 26, 26]
         await nodes.until(lambda: nodes.partition(2, "t").log.segments[0].base_offset > 0)
         nodes.nodes[2].kill(power_cut=True)
         nodes.nodes[2].begin()
         await nodes.until(lambda: nodes.has(2, "t"))
-        assert nodes.partition(2, "t").log.folder.startswith(target)
+        assert nodes.partition(2, "t").log.directory.startswith(target)
         assert starts(nodes, 2) == [26]
         await nodes.send("t", b"y")
         await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 2, 3})

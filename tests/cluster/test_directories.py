@@ -22,7 +22,7 @@ def directory(cluster: LoopCluster, index: int, node: int = 1) -> bytes:
     store = cluster.nodes[node].partitions
     found = store.find("t", index)
     assert found is not None
-    return uuid_bytes(store.folder_of[found].identity.directory_id)
+    return uuid_bytes(store.directory_of[found].identity.directory_id)
 
 
 async def opened(cluster: LoopCluster, count: int, node: int = 1) -> None:
@@ -52,7 +52,7 @@ def test_replicas_of_a_failed_directory_get_other_leaders_and_the_rest_stay(tmp_
             lost = cluster.nodes[1].directories.opened[1]  # without the first one the node would end: its metadata log lies there
             failed = uuid_bytes(lost.identity.directory_id)
             there = [index for index in range(4) if lying[index] == failed]
-            cluster.nodes[1].partitions.fail_folder(lost)
+            cluster.nodes[1].partitions.fail_directory(lost)
 
             async def left() -> list[int]:
                 """What others lead: which one, brokers that have only just come decide by who came first."""

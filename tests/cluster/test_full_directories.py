@@ -130,7 +130,7 @@ def test_the_only_replica_in_a_full_directory_stays_and_can_be_read() -> None:
         assert nodes.partition(2, "t").led_epoch >= 0
         assert await values_of(nodes, TopicPartition("t", 0)) == [(0, b"a")]
         empty(disk)
-        await nodes.until(lambda: not nodes.nodes[2].broker.partitions.folders[0].room.is_full)  # type: ignore[union-attr]
+        await nodes.until(lambda: not nodes.nodes[2].broker.partitions.directories[0].room.is_full)  # type: ignore[union-attr]
         assert await nodes.act(send) == [0, 0, 0]
 
     play(body)

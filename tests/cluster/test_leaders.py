@@ -30,8 +30,8 @@ async def in_sync(cluster: LoopCluster, asked: int) -> list[int]:
 
 
 @asynccontextmanager
-async def after_broker_2_was_away(folder: Path, **properties: Any) -> AsyncIterator[LoopCluster]:
-    async with cluster_on_loop(folder, 3, **properties) as cluster:
+async def after_broker_2_was_away(directory: Path, **properties: Any) -> AsyncIterator[LoopCluster]:
+    async with cluster_on_loop(directory, 3, **properties) as cluster:
         async with asking(cluster, 1) as admin:
             assert await admin.create_topics([NewTopic("t", assignments=REPLICAS)]) == {"t": None}
         await eventually_is(lambda: leaders(cluster, 1), [1, 2, 3])

@@ -62,7 +62,7 @@ async def leave_behind(nodes: SimNodes, node: QuorumNode, topic_id: bytes = byte
     disk, checkpoint = node.machine.disk, "/data/recovery-point-offset-checkpoint"
     disk.put("/data/t-0/partition.metadata", f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
     disk.put("/data/t-0/00000000000000000000.log", b"x" * 100)
-    disk.folders["/data/t-0"] = None
+    disk.directories["/data/t-0"] = None
     version, count, *lines = bytes(disk.files[checkpoint].written).decode().splitlines()
     disk.put(checkpoint, "\n".join([version, str(int(count) + 1), *lines, "t 0 5", ""]).encode())
 
@@ -78,7 +78,7 @@ def test_nothing_is_left_on_the_disk_of_a_replica_that_went() -> None:
         await nodes.send("t", b"a")
         await moved(nodes, 1, 2)
         await nodes.until(lambda: not nodes.has(3, "t"))
-        await nodes.until(lambda: not [path for path in [*disk.files, *disk.folders] if path.startswith("/data/t-0")])
+        await nodes.until(lambda: not [path for path in [*disk.files, *disk.directories] if path.startswith("/data/t-0")])
 
     play(body)
 
@@ -186,7 +186,7 @@ async def made_halfway(nodes: SimNodes) -> None:
 
 def places_of(disk: SimDisk) -> list[str]:
     """The directories of the partition, whatever they are called."""
-    return [path for path in disk.folders if re.fullmatch(r"/(data|more)/t-0[^/]*", path)]
+    return [path for path in disk.directories if re.fullmatch(r"/(data|more)/t-0[^/]*", path)]
 
 
 def test_a_replica_that_was_made_halfway_is_made_in_the_same_log_directory() -> None:

@@ -35,8 +35,8 @@ COUNT: Final = 3
 class SecuredNodes(NodeProcesses):
     """Brokers listen on INTERNAL, controllers on CONTROLLER; each speaks the protocol."""
 
-    def __init__(self, folder: Path, protocol: str, *, only_controller: int | None = None, **more: str) -> None:
-        self.authority = Authority(folder / "certificates")
+    def __init__(self, directory: Path, protocol: str, *, only_controller: int | None = None, **more: str) -> None:
+        self.authority = Authority(directory / "certificates")
         ports = lasting_ports(2 * COUNT)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports[COUNT:], 1))
         self.protocol = protocol
@@ -71,7 +71,7 @@ class SecuredNodes(NodeProcesses):
             if node == only_controller:
                 port = ports[COUNT + node - 1]
                 properties |= {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
-            place = folder / f"node-{node}"
+            place = directory / f"node-{node}"
             place.mkdir()
             self.nodes[node] = made = BrokerProcess(place, port=port, **(properties | more))
             format_(made, CLUSTER_ID, {})
@@ -250,7 +250,7 @@ def test_a_controller_alone_takes_new_keys_and_refuses_bad_ones_while_it_runs(tm
 
         eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT - 1)
         first = presented()
-        store.write_bytes(cluster.authority.issue("node-3", folder=tmp_path / "again").store.read_bytes())
+        store.write_bytes(cluster.authority.issue("node-3", directory=tmp_path / "again").store.read_bytes())
         assert presented() == first, "nobody has said that the file is another one"
         admin.alter_configs({BrokerResource(3): {key: str(store)}})
         second = eventually(presented, lambda found: found != first)

@@ -96,7 +96,7 @@ def test_a_write_of_the_earlier_epoch_is_under_way_when_the_new_leader_answers()
         for node in (2, 3):
             await nodes.until(lambda node=node: nodes.partition(node, "t").high_watermark == 2)  # type: ignore[misc]
         old, disk = nodes.partition(1, "t"), nodes.nodes[1].machine.disk
-        disk.slow.append(Slow("append", ".log", 50, within=old.log.folder))
+        disk.slow.append(Slow("append", ".log", 50, within=old.log.directory))
         await admin(nodes, lambda asked: asked.alter_partition_reassignments({P: [2, 1, 3]}))
         await nodes.until(lambda: tuple(image_of(nodes, 1).topics["t"].partitions[0].replicas) == (2, 1, 3))
         written_late = asyncio.ensure_future(send(nodes, b"old-2", "1"))
@@ -129,7 +129,7 @@ def test_a_cut_for_the_earlier_leader_is_under_way_when_the_next_one_answers() -
             fabric.cut_link(f"node-{one}", f"node-{other}")
         sending = [asyncio.ensure_future(send(nodes, value)) for value in (b"c-2", b"c-3")]  # on 4 and 6, not on 5: they wait
         await nodes.until(lambda: cut.log.log_end_offset == 4)
-        disk.slow.append(Slow("truncate", ".log", 300, within=cut.log.folder))
+        disk.slow.append(Slow("truncate", ".log", 300, within=cut.log.directory))
         await admin(nodes, lambda asked: asked.elect_leaders([P]))
         await nodes.until(lambda: cut.role.cutting is not None)
         await make_leader(nodes, 4, 5, 6)

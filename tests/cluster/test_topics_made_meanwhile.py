@@ -24,9 +24,9 @@ def test_in_zookeeper_mode_too_where_registrations_end_with_sessions(tmp_path: P
     makes_topics(tmp_path, f"{zookeeper.address}/{tmp_path.name}")
 
 
-def makes_topics(folder: Path, zookeeper: str) -> None:
+def makes_topics(directory: Path, zookeeper: str) -> None:
     async def body() -> None:
-        async with cluster_on_loop(folder, zookeeper=zookeeper, auto_leader_rebalance_enable="false") as cluster:
+        async with cluster_on_loop(directory, zookeeper=zookeeper, auto_leader_rebalance_enable="false") as cluster:
             async with asking(cluster, 1) as admin:
                 if zookeeper:  # who is absent is known by what it holds, or by having been seen
                     assert await admin.create_topics([NewTopic("before", assignments={0: [2, 3, 1]})]) == {"before": None}

@@ -74,10 +74,10 @@ class Troubled(Pausing, LinkedCluster):
                 node.disk.unmount()
 
 
-def why_not(folder: Path) -> str | None:
+def why_not(directory: Path) -> str | None:
     """Why this machine does not let power and links be cut."""
     try:
-        Disk(folder).unmount()
+        Disk(directory).unmount()
         Hosts([1]).remove()
     except (AssertionError, OSError) as error:
         return str(error)

@@ -226,7 +226,7 @@ def test_a_replica_whose_log_was_cut_in_part_is_offline_and_its_directory_where_
             await nodes.until(lambda: _opened_since(nodes, partition) is not None)
             await nodes.send("t", b"c")
             await nodes.until(lambda: (opened := _opened_since(nodes, partition)) is not None and opened.high_watermark == 3)
-            assert not [path for path in machine.disk.folders if "-stray" in path], "it is not fetched anew"
+            assert not [path for path in machine.disk.directories if "-stray" in path], "it is not fetched anew"
 
     play(body)
 

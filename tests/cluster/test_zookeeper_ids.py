@@ -19,9 +19,9 @@ class Nameless(ZookeeperCluster):
     """``nodes`` are numbered as they are made; ids they get themselves."""
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
-        folder = self._folder / f"node-{node}"
-        folder.mkdir()
-        return BrokerProcess(folder, port=port, **self._properties | properties)
+        directory = self._directory / f"node-{node}"
+        directory.mkdir()
+        return BrokerProcess(directory, port=port, **self._properties | properties)
 
 
 @pytest.mark.slow

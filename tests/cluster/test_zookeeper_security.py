@@ -41,9 +41,9 @@ MECHANISM: Final = "SCRAM-SHA-256"
 class GuardedCluster(ZookeeperCluster):
     """Brokers reach each other on INTERNAL, by PLAIN; clients come to CLIENTS. ``admin`` is a super user, and nobody else is there."""
 
-    def __init__(self, folder: Path, server: ZooKeeperServer, count: int = 3, **properties: str) -> None:
+    def __init__(self, directory: Path, server: ZooKeeperServer, count: int = 3, **properties: str) -> None:
         self.internal: dict[int, int] = {}
-        super().__init__(folder, server, count, **properties)
+        super().__init__(directory, server, count, **properties)
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
         internal = self.internal[node] = lasting_ports(40 + node)[-1]

@@ -20,17 +20,17 @@ PIECE_BYTES: Final = 1 << 12
 
 
 class SmallDisk:
-    """``folder`` is where it is mounted."""
+    """``directory`` is where it is mounted."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.folder = folder
-        self._ballast = folder / "ballast"
-        call("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder))
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._ballast = directory / "ballast"
+        call("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(directory))
 
     @property
     def free_bytes(self) -> int:
-        found = os.statvfs(self.folder)
+        found = os.statvfs(self.directory)
         return found.f_bavail * found.f_frsize
 
     def fill(self, *, but_bytes: int = 0) -> None:
@@ -49,19 +49,19 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        if os.path.ismount(self.folder):
-            call("umount", "--lazy", str(self.folder))
+        if os.path.ismount(self.directory):
+            call("umount", "--lazy", str(self.directory))
 
 
 class TroubledNode(BrokerProcess):
     """``disk`` is its own."""
 
-    def __init__(self, folder: Path, **properties: Any) -> None:
-        super().__init__(folder, **properties)
-        self.disk = SmallDisk(folder / "disk")
-        self.data = self.disk.folder / "data"
+    def __init__(self, directory: Path, **properties: Any) -> None:
+        super().__init__(directory, **properties)
+        self.disk = SmallDisk(directory / "disk")
+        self.data = self.disk.directory / "data"
         self.data.mkdir()
-        self.slow_file = folder / "slow"
+        self.slow_file = directory / "slow"
 
     def take_long(self, *, sync_ms: int = 0, append_ms: int = 0) -> None:
         """From now on each sync, and each append to a log, takes so long; 0 for no longer than the disk needs."""
@@ -75,11 +75,11 @@ class TroubledCluster(LinkedCluster):
 
     node_type = TroubledNode
 
-    def __init__(self, folder: Path, **properties: str) -> None:
-        self._library = folder / "slow_disk.so"
+    def __init__(self, directory: Path, **properties: str) -> None:
+        self._library = directory / "slow_disk.so"
         call("cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(Path(__file__).with_name("slow_disk.c")), "-ldl")
         self.troubled: dict[int, TroubledNode] = {}
-        super().__init__(folder, 3, **properties)
+        super().__init__(directory, 3, **properties)
 
     def _node(self, node: int, port: int, **properties: Any) -> BrokerProcess:
         made = super()._node(node, port, **properties)

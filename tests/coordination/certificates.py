@@ -20,10 +20,10 @@ from cryptography.x509 import load_pem_x509_certificate
 class Certificates:
     """``authority`` is the file of those who trust it."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self._directory = directory
         self._authority = trustme.CA(organization_name=name)
-        self.authority = folder / f"{name}.pem"
+        self.authority = directory / f"{name}.pem"
         self._authority.cert_pem.write_to_path(str(self.authority))
 
     def store(self, name: str, *hosts: str, password: str = "") -> Path:
@@ -31,7 +31,7 @@ class Certificates:
         issued = self._authority.issue_cert(*(hosts or (name,)), common_name=name)
         key = load_pem_private_key(issued.private_key_pem.bytes(), None)
         protection: KeySerializationEncryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
-        path = self._folder / f"{name}.pem"
+        path = self._directory / f"{name}.pem"
         chain = b"".join(certificate.bytes() for certificate in issued.cert_chain_pems)
         path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection) + chain)
         return path
@@ -41,7 +41,7 @@ class Certificates:
         issued = self._authority.issue_cert(name)
         key = load_pem_private_key(issued.private_key_pem.bytes(), None)
         certificate = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
-        path = self._folder / f"{name}.p12"
+        path = self._directory / f"{name}.p12"
         path.write_bytes(
             pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, None, BestAvailableEncryption(password.encode()))  # type: ignore[arg-type]
         )

@@ -66,11 +66,11 @@ class Secure:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    folder = tmp_path_factory.mktemp("secure")
-    certificates = Certificates(folder)
+    directory = tmp_path_factory.mktemp("secure")
+    certificates = Certificates(directory)
     plain, port = lasting_ports(2)
     store = certificates.store("zookeeper", "127.0.0.1")
-    server = ZooKeeperServer(folder, plain, secure=SecurePort(port, store, certificates.authority))
+    server = ZooKeeperServer(directory, plain, secure=SecurePort(port, store, certificates.authority))
     server.start()
     yield Secure(server, port, certificates, certificates.store("broker", password=PASSWORD))
     server.kill()

@@ -39,7 +39,7 @@ class Outcome:
     resumed_count: int  # times that a member was given a partition
 
 
-def run(folder: Path, *, kill_count: int) -> Outcome:
+def run(directory: Path, *, kill_count: int) -> Outcome:
     """Three producers and a group whose members come and go, while the broker is killed and started again on the same directory and port.
 
     Every second kill falls between append and acknowledgement: the proxy in front of the broker keeps answers back until
@@ -47,7 +47,7 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
     """
     history = History()
     lost_answer_count = 0
-    with Proxy() as proxy, broker_behind(proxy, folder) as broker:
+    with Proxy() as proxy, broker_behind(proxy, directory) as broker:
         with sync.Admin(proxy.bootstrap) as admin:
             assert admin.create_topics([sync.NewTopic(TOPIC, PARTITION_COUNT)]) == {TOPIC: None}
             begin_at_the_beginning(admin)
@@ -83,11 +83,11 @@ def run(folder: Path, *, kill_count: int) -> Outcome:
     return Outcome(len(log), lost_answer_count, history.resumed_count)
 
 
-def broker_behind(proxy: Proxy, folder: Path) -> BrokerProcess:
+def broker_behind(proxy: Proxy, directory: Path) -> BrokerProcess:
     port = proxy.target_port = lasting_port()
     # Small segments: a kill meets closed segments, fresh ones, and ones just begun.
     return BrokerProcess(
-        folder,
+        directory,
         port=port,
         log_segment_bytes="65536",
         advertised_listeners=f"PLAINTEXT://{proxy.bootstrap}",

@@ -48,13 +48,13 @@ def lasting_ports(count: int) -> list[int]:
 
 
 class BrokerProcess:
-    """``with BrokerProcess(folder) as broker:``; ended by its own process id."""
+    """``with BrokerProcess(directory) as broker:``; ended by its own process id."""
 
     host = "127.0.0.1"
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         *,
         port: int = 0,
         command: Sequence[str] = (),
@@ -66,9 +66,9 @@ class BrokerProcess:
 
         ``options`` are those of ``broker start``.
         """
-        self.folder = folder
-        self.data = folder / "data"
-        self.log_file = folder / "broker.log"
+        self.directory = directory
+        self.data = directory / "data"
+        self.log_file = directory / "broker.log"
         self.port = port
         self.command = command
         self.module = module
@@ -98,7 +98,7 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """The process is on its way: one of several that wait for each other."""
-        ready = self.folder / "ready"
+        ready = self.directory / "ready"
         ready.unlink(missing_ok=True)
         values = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.data)} | self.properties
         arguments = [*self.command, sys.executable, "-m", self.module, "broker", "start", "--ready-file", str(ready), *self.options]
@@ -110,7 +110,7 @@ class BrokerProcess:
     def wait_until_ready(self) -> Self:
         """Clients are served when this returns."""
         assert self._process is not None, "the process is on its way"
-        ready = self.folder / "ready"
+        ready = self.directory / "ready"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not ready.exists():  # the file appears whole, by a rename
             if self._process.poll() is not None or time.monotonic() > deadline:

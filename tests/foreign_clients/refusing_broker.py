@@ -70,11 +70,11 @@ class Refusing:
 
 
 @contextmanager
-def refusing_broker(folder: Path) -> Iterator[tuple[BrokerThread, Refusing]]:
+def refusing_broker(directory: Path) -> Iterator[tuple[BrokerThread, Refusing]]:
     """The topic has so many records, and the group has committed an offset of it."""
     properties = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
-        "log.dirs": str(folder),
+        "log.dirs": str(directory),
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": str(SESSION_MS),
         "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),

@@ -26,9 +26,9 @@ class StoredBatch:
     data: bytes
 
 
-def stored_batches(partition_folder: Path) -> Iterator[StoredBatch]:
+def stored_batches(partition_directory: Path) -> Iterator[StoredBatch]:
     """All batches of a partition, in the order of their segments."""
-    for segment in sorted(partition_folder.glob("*.log")):
+    for segment in sorted(partition_directory.glob("*.log")):
         data, at = segment.read_bytes(), 0
         while at + HEADER.size <= len(data):
             fields = HEADER.unpack_from(data, at)

@@ -47,9 +47,9 @@ EARLIEST = -2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder = tmp_path_factory.mktemp("admin")
-    dirs = ",".join(str(folder / name) for name in ("first", "second"))
-    with BrokerProcess(folder, port=lasting_port(), log_dirs=dirs, offsets_topic_num_partitions="1") as process:
+    directory = tmp_path_factory.mktemp("admin")
+    dirs = ",".join(str(directory / name) for name in ("first", "second"))
+    with BrokerProcess(directory, port=lasting_port(), log_dirs=dirs, offsets_topic_num_partitions="1") as process:
         yield process
 
 
@@ -206,7 +206,7 @@ def test_log_directories_report_their_replicas_sizes_and_space(client: RawClient
     append(client, topic, 3)
     for version in range(1, 6):
         answer = client.ask(DescribeLogDirsRequest(None), version)
-        assert {result.log_dir for result in answer.results} == {str(broker.folder / name) for name in ("first", "second")}
+        assert {result.log_dir for result in answer.results} == {str(broker.directory / name) for name in ("first", "second")}
         sizes = {
             (found.name, part.partition_index): part.partition_size
             for dir_ in answer.results
@@ -236,14 +236,14 @@ def test_kafka_python_moves_a_replica_to_another_log_directory(broker: BrokerPro
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         replica = TopicPartitionReplica(topic, 0, 1)
-        folders = {str(broker.folder / name) for name in ("first", "second")}
-        source = folder_of(client, topic)
-        [target] = folders - {source}
+        directories = {str(broker.directory / name) for name in ("first", "second")}
+        source = directory_of(client, topic)
+        [target] = directories - {source}
         assert admin.alter_replica_log_dirs({replica: source}) == {replica: NoError}
         assert admin.alter_replica_log_dirs({replica: "/nowhere"}) == {replica: LogDirNotFoundError}
         assert admin.alter_replica_log_dirs({replica: target}) == {replica: NoError}
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while folder_of(client, topic) != target or os.path.exists(f"{source}/{topic}-0"):
+        while directory_of(client, topic) != target or os.path.exists(f"{source}/{topic}-0"):
             assert time.monotonic() < deadline
         append(client, topic, 2)
         assert end_offsets(client, topic, 2) == [5, 0]
@@ -251,16 +251,16 @@ def test_kafka_python_moves_a_replica_to_another_log_directory(broker: BrokerPro
         admin.close()
 
 
-def folder_of(client: RawClient, topic: str) -> str:
+def directory_of(client: RawClient, topic: str) -> str:
     """Where the first partition lies; a replica on its way does not count."""
-    [folder] = [
-        str(folder.log_dir)
-        for folder in client.ask(DescribeLogDirsRequest([DescribableLogDirTopic(topic, [0])]), 4).results
-        for found in folder.topics
+    [directory] = [
+        str(directory.log_dir)
+        for directory in client.ask(DescribeLogDirsRequest([DescribableLogDirTopic(topic, [0])]), 4).results
+        for found in directory.topics
         for replica in found.partitions
         if not replica.is_future_key
     ]
-    return folder
+    return directory
 
 
 # Producers

@@ -25,9 +25,9 @@ PARTITION_COUNT = 6
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder = tmp_path_factory.mktemp("groups")
+    directory = tmp_path_factory.mktemp("groups")
     with BrokerProcess(
-        folder,
+        directory,
         port=lasting_port(),
         group_min_session_timeout_ms="500",
         group_consumer_min_heartbeat_interval_ms="100",

@@ -197,8 +197,8 @@ def test_mechanism_06_topics_are_created_listed_described_and_deleted_by_each_ad
     assert "of-confluent" in confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics
 
     fill(broker, "of-confluent", 10)
-    folders = [broker.data / f"of-confluent-{index}" for index in range(3)]
-    assert all(folder.is_dir() for folder in folders)
+    directories = [broker.data / f"of-confluent-{index}" for index in range(3)]
+    assert all(directory.is_dir() for directory in directories)
     python.delete_topics(["of-confluent"])
     python.close()
     assert "of-confluent" not in confluent.list_topics(timeout=WAIT_SECONDS_MAX).topics
@@ -210,8 +210,8 @@ def test_mechanism_40_each_partition_has_a_directory(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as fresh:
         create(fresh, "topic1", 5)
         create(fresh, "topic2", 10)
-        folders = {path.name for path in fresh.data.glob("topic*") if path.is_dir()}
-    assert folders == {f"topic1-{index}" for index in range(5)} | {f"topic2-{index}" for index in range(10)}
+        directories = {path.name for path in fresh.data.glob("topic*") if path.is_dir()}
+    assert directories == {f"topic1-{index}" for index in range(5)} | {f"topic2-{index}" for index in range(10)}
 
 
 # Order and partitions
@@ -329,9 +329,9 @@ def ends(broker: BrokerProcess, topic: str) -> int:
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, Proxy]]:
     """A broker that clients reach through a proxy only."""
     with Proxy() as proxy:
-        folder = tmp_path_factory.mktemp("observed")
+        directory = tmp_path_factory.mktemp("observed")
         port = proxy.target_port = lasting_port()
-        with BrokerProcess(folder, port=port, advertised_listeners=f"PLAINTEXT://{proxy.bootstrap}") as broker:
+        with BrokerProcess(directory, port=port, advertised_listeners=f"PLAINTEXT://{proxy.bootstrap}") as broker:
             yield broker, proxy
 
 

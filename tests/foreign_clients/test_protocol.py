@@ -43,8 +43,8 @@ HEAD = struct.Struct(">ih")  # correlation id and error code, where no tags stan
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder = tmp_path_factory.mktemp("protocol")
-    with BrokerProcess(folder, socket_request_max_bytes=str(FRAME_BYTES_MAX), num_partitions=str(PARTITION_COUNT)) as process:
+    directory = tmp_path_factory.mktemp("protocol")
+    with BrokerProcess(directory, socket_request_max_bytes=str(FRAME_BYTES_MAX), num_partitions=str(PARTITION_COUNT)) as process:
         with RawClient(process.port) as raw:  # as each client of a group does first: now there are coordinators, whatever test comes first
             assert raw.ask(FindCoordinatorRequest("any"), 3).error_code == ErrorCode.NONE
         yield process

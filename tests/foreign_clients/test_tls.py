@@ -51,8 +51,8 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("tls")
-    authority = Authority(folder / "certificates")
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority(directory / "certificates")
     port, *ports = lasting_ports(3)
     properties = {
         "listeners": ",".join([f"PLAINTEXT://127.0.0.1:{port}", *(f"{n}://127.0.0.1:{p}" for n, p in zip(LISTENERS, ports))]),
@@ -63,7 +63,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.location": str(authority.trust),
         "listener.name.mutual.ssl.client.auth": "required",
     }
-    with BrokerProcess(folder, port=port, **properties):
+    with BrokerProcess(directory, port=port, **properties):
         with RawClient(port) as client:
             with_users(client, {"bob": "builder"})
         yield Secured(authority, authority.issue("client"), ports)

@@ -140,9 +140,9 @@ def memory_peak(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def judged_broker(folder: Path, **properties: Any) -> Iterator[Judge]:
+def judged_broker(directory: Path, **properties: Any) -> Iterator[Judge]:
     given: dict[str, Any] = {"socket_request_max_bytes": str(FRAME_BYTES_MAX), "auto_create_topics_enable": "false"} | properties
-    with BrokerProcess(folder, **given, ottla_admin_listener=str(lasting_port())) as broker:
+    with BrokerProcess(directory, **given, ottla_admin_listener=str(lasting_port())) as broker:
         judge = Judge(broker)
         try:
             yield judge

@@ -93,12 +93,12 @@ async def answered(connection: BrokerConnection, transport: Transport, data: byt
     await asyncio.sleep(0)  # the turn ends that answered it
 
 
-def longest_turns(folder: Path, make: Callable[[Broker, int], bytes], lengths: tuple[int, int]) -> list[int]:
+def longest_turns(directory: Path, make: Callable[[Broker, int], bytes], lengths: tuple[int, int]) -> list[int]:
     """The longest turn, in steps, while a request of each length is answered."""
     steps, found = Steps(), []
 
     async def main() -> None:
-        broker = Broker(replace(real_world(), clock=steps), BrokerConfig(properties(folder) | {"auto.create.topics.enable": "false"}))
+        broker = Broker(replace(real_world(), clock=steps), BrokerConfig(properties(directory) | {"auto.create.topics.enable": "false"}))
         await broker.start()
         await broker.controller.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
         committed = OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(0, 5)])

@@ -41,8 +41,8 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("threshold")
-    authority = Authority(folder / "certificates")
+    directory = tmp_path_factory.mktemp("threshold")
+    authority = Authority(directory / "certificates")
     port, plain, tls = lasting_ports(3)
     properties = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{plain},BOTH://127.0.0.1:{tls}",
@@ -56,7 +56,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         "socket.request.max.bytes": str(FRAME_BYTES_MAX),
         "auto.create.topics.enable": "false",
     }
-    with BrokerProcess(folder, port=port, **properties) as broker:
+    with BrokerProcess(directory, port=port, **properties) as broker:
         judge = Judge(broker)
         yield Guarded(judge, plain, tls, authority)
         judge.canary.socket.close()

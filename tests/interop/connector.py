@@ -12,7 +12,7 @@ JARS = [
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.1",
 ]
-FOLDER = TARGET / "spark-jars"
+DIRECTORY = TARGET / "spark-jars"
 
 
 def jars() -> str:
@@ -23,9 +23,9 @@ def jars() -> str:
 def _jar(coordinates: str) -> Path:
     """Fetched alone, without what its description asks for: PySpark brings that."""
     _, artifact, version = coordinates.split(":")
-    path = FOLDER / f"{artifact}-{version}.jar"
+    path = DIRECTORY / f"{artifact}-{version}.jar"
     if not path.exists():
         plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-        maven(plugin, f"-Dartifact={coordinates}", f"-DoutputDirectory={FOLDER}", cwd=HERE)
+        maven(plugin, f"-Dartifact={coordinates}", f"-DoutputDirectory={DIRECTORY}", cwd=HERE)
     assert path.exists(), f"{coordinates} was not fetched"
     return path

@@ -57,10 +57,10 @@ class Records:
     def assert_equal(self, index: int, ours: Path, theirs: Path) -> None:
         """The logs of the partition in these log directories, byte for byte, as far as was acknowledged."""
         end_offset = 1 + max(offset for partition, offset in self.kept if partition == index)
-        folders = [folder / f"t-{index}" for folder in (ours, theirs)]
-        for folder in folders:
-            eventually(lambda folder=folder: stored_end(folder), lambda found: found >= end_offset)  # type: ignore[misc]
-        assert stored(folders[0], end_offset) == stored(folders[1], end_offset) != b""
+        directories = [directory / f"t-{index}" for directory in (ours, theirs)]
+        for directory in directories:
+            eventually(lambda directory=directory: stored_end(directory), lambda found: found >= end_offset)  # type: ignore[misc]
+        assert stored(directories[0], end_offset) == stored(directories[1], end_offset) != b""
 
 
 class Transacted:

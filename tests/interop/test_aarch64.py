@@ -66,33 +66,33 @@ print(FORM, platform.machine())
 def python(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A CPython of aarch64, as a command."""
     emulator = program("qemu-aarch64", way_to_get_it="apt install qemu-user")
-    folder = tmp_path_factory.mktemp("arm64")
+    directory = tmp_path_factory.mktemp("arm64")
     for name in ("state/lists/partial", "cache/archives/partial", "debs", "root"):
-        (folder / name).mkdir(parents=True)
-    (folder / "state" / "status").touch()
-    (folder / "apt.conf").write_text(APT.format(folder))
-    apt = ["env", f"APT_CONFIG={folder}/apt.conf", program("apt-get", way_to_get_it="this test needs Debian's packages"), "-q"]
-    run(*apt, "update", cwd=folder / "debs", seconds_max=300)
-    run(*apt, "download", *PACKAGES, cwd=folder / "debs", seconds_max=300)
-    for package in sorted((folder / "debs").glob("*.deb")):
-        run("dpkg-deb", "-x", package, folder / "root")
-    return [emulator, "-L", str(folder / "root"), str(folder / "root/usr/bin/python3.11"), "-P"]
+        (directory / name).mkdir(parents=True)
+    (directory / "state" / "status").touch()
+    (directory / "apt.conf").write_text(APT.format(directory))
+    apt = ["env", f"APT_CONFIG={directory}/apt.conf", program("apt-get", way_to_get_it="this test needs Debian's packages"), "-q"]
+    run(*apt, "update", cwd=directory / "debs", seconds_max=300)
+    run(*apt, "download", *PACKAGES, cwd=directory / "debs", seconds_max=300)
+    for package in sorted((directory / "debs").glob("*.deb")):
+        run("dpkg-deb", "-x", package, directory / "root")
+    return [emulator, "-L", str(directory / "root"), str(directory / "root/usr/bin/python3.11"), "-P"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel for aarch64 as ``make wheels`` makes it, installed with what it depends on."""
-    folder = tmp_path_factory.mktemp("wheel")
+    directory = tmp_path_factory.mktemp("wheel")
     script = (
         "import sys; from pathlib import Path; sys.path.insert(0, 'scripts'); from cross_wheels import TARGETS, compiled_wheel;"
         "print(compiled_wheel(Path(sys.argv[1]), next(target for target in TARGETS if 'manylinux_2_17_aarch64' == target.tag)))"
     )
-    wheel = run(sys.executable, "-c", script, folder, cwd=ROOT, seconds_max=300).split()[-1]
+    wheel = run(sys.executable, "-c", script, directory, cwd=ROOT, seconds_max=300).split()[-1]
     options = ["--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"]
     options += [word for platform in PLATFORMS for word in ("--platform", platform)]
     options += [word for abi in ("cp311", "abi3", "none") for word in ("--abi", abi)]
-    run(sys.executable, "-m", "pip", "install", "--target", folder / "site", *options, wheel, seconds_max=300)
-    return folder / "site"
+    run(sys.executable, "-m", "pip", "install", "--target", directory / "site", *options, wheel, seconds_max=300)
+    return directory / "site"
 
 
 def test_a_record_goes_round_and_both_forms_are_alike(python: list[str], site: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_cluster_on_one_machine(terminal: Terminal) -> None:
 def test_all_cores_of_a_machine(terminal: Terminal) -> None:
     _, _, _, [start], *_ = sessions("clusters.md")
     text = "listeners=PLAINTEXT://localhost:9092\nlog.dirs=data\n"
-    (terminal.folder / "server.properties").write_text(terminal.moved(text))
+    (terminal.directory / "server.properties").write_text(terminal.moved(text))
     with terminal.serving(start):
         assert [node["broker"] for node in status(terminal, "-B localhost:9092")["nodes"]] == ["alive"] * 3
 
@@ -112,22 +112,22 @@ def test_three_machines(tmp_path: Path) -> None:
     [text] = [block for block in blocks("clusters.md", "") if "process.roles" in block]
     machines: list[Terminal] = []
     for number in (1, 2, 3):
-        folder = tmp_path / str(number)
+        directory = tmp_path / str(number)
         for name in PLACES.values():
-            (folder / name).mkdir(parents=True)
-        machine = Terminal(folder, port, places={page: str(folder / name) for page, name in PLACES.items()})
+            (directory / name).mkdir(parents=True)
+        machine = Terminal(directory, port, places={page: str(directory / name) for page, name in PLACES.items()})
         config = text.replace("10.0.0.", "127.0.1.").replace("node.id=1", f"node.id={number}")
         config = re.sub(r"^listeners=.*$", lambda found: found[0].replace("127.0.1.1", f"127.0.1.{number}"), config, flags=re.MULTILINE)  # noqa: B023
-        (folder / "etc" / "server.properties").write_text(machine.moved(config))
-        (folder / "bin" / "systemctl").write_text("#!/bin/sh\n")  # the test does what systemd would
-        (folder / "bin" / "systemctl").chmod(0o755)
+        (directory / "etc" / "server.properties").write_text(machine.moved(config))
+        (directory / "bin" / "systemctl").write_text("#!/bin/sh\n")  # the test does what systemd would
+        (directory / "bin" / "systemctl").chmod(0o755)
         machine.run(made)
         machine.run(unit)
         machines.append(machine)
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(served(machine)) for machine in machines]
         for machine in machines:
-            eventually((machine.folder / "ready").exists, bool)
+            eventually((machine.directory / "ready").exists, bool)
         first = machines[0]
         eventually(lambda: [node["broker"] for node in status(first, "-B 127.0.1.2:9092")["nodes"]], lambda found: found == ["alive"] * 3)
         first.run(check, columns=ROLES)
@@ -146,11 +146,11 @@ def silent(machine: Terminal, killed: list[Typed]) -> list[Typed]:
 @contextlib.contextmanager
 def served(machine: Terminal) -> Iterator[subprocess.Popen[bytes]]:
     """What the unit of the machine starts."""
-    unit = (machine.folder / "units" / "ottla.service").read_text()
+    unit = (machine.directory / "units" / "ottla.service").read_text()
     [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
-    words = [*machine.moved(command).split(), "--ready-file", str(machine.folder / "ready")]
-    with (machine.folder / "log").open("wb") as log:
-        process = subprocess.Popen(words, cwd=machine.folder, env=machine.environment, stdout=log, stderr=log)
+    words = [*machine.moved(command).split(), "--ready-file", str(machine.directory / "ready")]
+    with (machine.directory / "log").open("wb") as log:
+        process = subprocess.Popen(words, cwd=machine.directory, env=machine.environment, stdout=log, stderr=log)
     try:
         yield process
         process.send_signal(signal.SIGTERM)
@@ -164,7 +164,7 @@ def served(machine: Terminal) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_cluster_with_zookeeper(terminal: Terminal) -> None:
     [start], look, brokers, controller, topic, follower_dies, controller_dies, after = sessions("zookeeper.md")
     [program] = [block for block in blocks("zookeeper.md", "python") if "def show" in block]
-    (terminal.folder / "znodes.py").write_text(program)
+    (terminal.directory / "znodes.py").write_text(program)
     with terminal.serving(start):
         move_controller(terminal, away_from={1, 2})
         for session in (look, brokers, controller, topic):

@@ -37,9 +37,9 @@ def test_tools_see_the_quorum_its_brokers_and_its_log(java: list[str], tmp_path:
         for node in cluster.nodes.values():
             node.kill()
         for node in cluster.nodes.values():
-            folder = tmp_path / f"copy-{node.port}"
-            shutil.copytree(node.data / "__cluster_metadata-0", folder)
-            read = ("--cluster-metadata-decoder", "--files", f"{folder}/{0:020d}.log")
+            directory = tmp_path / f"copy-{node.port}"
+            shutil.copytree(node.data / "__cluster_metadata-0", directory)
+            read = ("--cluster-metadata-decoder", "--files", f"{directory}/{0:020d}.log")
             dumped = run(*java, TOOLS + "DumpLogSegments", *read, seconds_max=TOOL_SECONDS_MAX)
             for kind in ("LeaderChange", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD"):
                 assert kind in dumped, kind

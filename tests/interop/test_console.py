@@ -39,9 +39,9 @@ def console(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def started(program: list[str], folder: Path) -> Iterator[tuple[str, str]]:
+def started(program: list[str], directory: Path) -> Iterator[tuple[str, str]]:
     """The console's address, and the brokers', of a cluster of three nodes."""
-    command = [*program, "cluster", "start", "--console", "--port", "0", "--data", str(folder / "cluster")]
+    command = [*program, "cluster", "start", "--console", "--port", "0", "--data", str(directory / "cluster")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         said = ""
@@ -149,8 +149,8 @@ def test_the_first_minute_of_the_wheel_in_an_empty_environment(page: Page, tmp_p
         print(f"{size / 1e6:.0f} MB; the wheel in {built - began:.0f} s, and a node was killed {time.monotonic() - built:.0f} s later")
 
 
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+def size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def test_a_recorded_run_is_played_without_a_server(page: Page, tmp_path: Path) -> None:

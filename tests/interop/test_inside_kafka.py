@@ -55,9 +55,9 @@ class KafkaCluster(Kafka):
         where = ("--bootstrap-controller", f"127.0.0.1:{self.controller_port}") if by_controller else ("--bootstrap-server", self.bootstrap)
         subprocess.run(self._java(tool, *where, *arguments), check=True, stdout=subprocess.DEVNULL, timeout=60)
 
-    def broker_inside(self, folder: Path, **settings: str) -> BrokerProcess:
+    def broker_inside(self, directory: Path, **settings: str) -> BrokerProcess:
         made = BrokerProcess(
-            folder,
+            directory,
             port=lasting_ports(3)[-1],
             node_id=str(OURS),
             process_roles="broker",
@@ -86,7 +86,7 @@ def test_an_ottla_broker_leads_follows_dies_and_returns_in_a_kafka_cluster(tmp_p
         records.send(*SHARED)
         records.assert_read()
         for index in SHARED:
-            records.assert_equal(index, ours.data, kafka.folder / "data")
+            records.assert_equal(index, ours.data, kafka.directory / "data")
         assert [in_sync(admin, "t", index) for index in SHARED] == [{KAFKA, OURS}] * 2
 
         # Our leader dies with records that Kafka does not have: Kafka leads when the session has ended, and we cut them when we return.
@@ -103,7 +103,7 @@ def test_an_ottla_broker_leads_follows_dies_and_returns_in_a_kafka_cluster(tmp_p
         assert any("replica_truncated" in line and "'t-1'" in line.replace('"', "'") for line in ours.log().splitlines())
         records.assert_read()
         for index in SHARED:
-            records.assert_equal(index, ours.data, kafka.folder / "data")
+            records.assert_equal(index, ours.data, kafka.directory / "data")
 
         # We lead again, and hand over when we are stopped in order.
         admin.elect_leaders()
@@ -144,10 +144,10 @@ def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
         transacted.assert_read()
         with Consumer(kafka.bootstrap) as consumer:
             for key, end in consumer.end_offsets([TopicPartition("t", index) for index in SHARED]).items():
-                folders = [folder / f"t-{key.partition}" for folder in (ours.data, kafka.folder / "data")]
-                for folder in folders:
-                    eventually(lambda folder=folder: stored_end(folder), lambda found, end=end: found >= end)  # type: ignore[misc]
-                assert stored(folders[0], end) == stored(folders[1], end) != b""
+                directories = [directory / f"t-{key.partition}" for directory in (ours.data, kafka.directory / "data")]
+                for directory in directories:
+                    eventually(lambda directory=directory: stored_end(directory), lambda found, end=end: found >= end)  # type: ignore[misc]
+                assert stored(directories[0], end) == stored(directories[1], end) != b""
 
 
 def test_users_and_acls_of_the_cluster_are_kept_and_end_no_broker(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ WAYS: Final = {
 
 
 class Secured:
-    def __init__(self, folder: Path, bootstrap: str, addresses: dict[str, str], authority: Authority) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, bootstrap: str, addresses: dict[str, str], authority: Authority) -> None:
+        self.directory = directory
         self.bootstrap = bootstrap
         self.addresses = addresses
         self._stores = ["ssl.truststore.type=PEM", f"ssl.truststore.location={authority.trust}"]
@@ -48,15 +48,15 @@ class Secured:
         """The address, and the file of the client's properties."""
         listener, lines = WAYS[way]
         more = self._stores if listener != "GUARDED" else []
-        file = self.folder / f"{way}.properties"
+        file = self.directory / f"{way}.properties"
         file.write_text("\n".join([*lines, *more, *(self._own if listener == "MUTUAL" else [])]) + "\n")
         return self.addresses[listener], file
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("java-security")
-    authority = Authority(folder / "certificates")
+    directory = tmp_path_factory.mktemp("java-security")
+    authority = Authority(directory / "certificates")
     port, *ports = lasting_ports(4)
     names = ("GUARDED", "BOTH", "MUTUAL")
     properties = {
@@ -71,8 +71,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "connections.max.reauth.ms": "4000",
         "delegation.token.secret.key": "the-secret-of-all-nodes",
     }
-    with BrokerProcess(folder, port=port, **properties) as broker:
-        yield Secured(folder, broker.bootstrap, {name: f"127.0.0.1:{p}" for name, p in zip(names, ports)}, authority)
+    with BrokerProcess(directory, port=port, **properties) as broker:
+        yield Secured(directory, broker.bootstrap, {name: f"127.0.0.1:{p}" for name, p in zip(names, ports)}, authority)
 
 
 def test_kafka_configs_makes_users_that_each_client_reads_and_writes_as(java: list[str], secured: Secured) -> None:
@@ -113,7 +113,7 @@ def test_kafka_delegation_tokens_makes_tokens_that_its_clients_connect_by(java: 
     token_id, hmac = made[:2]
     assert token_id in tokens("--describe", "--owner-principal", "User:alice")
     assert "Completed renew operation" in tokens("--renew", "--renew-time-period", "3600000", "--hmac", hmac)
-    by_token = secured.folder / "by-token.properties"
+    by_token = secured.directory / "by-token.properties"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     by_token.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"

@@ -121,7 +121,7 @@ def test_delete_records_command(tool: Tool, topic: str, tmp_path: Path) -> None:
 def test_log_dirs_command(tool: Tool, topic: str) -> None:
     shown = json.loads(tool("LogDirsCommand", "--describe", "--topic-list", topic).splitlines()[-1])
     [broker] = shown["brokers"]
-    partitions = {entry["partition"]: entry["size"] for folder in broker["logDirs"] for entry in folder["partitions"]}
+    partitions = {entry["partition"]: entry["size"] for directory in broker["logDirs"] for entry in directory["partitions"]}
     assert sorted(partitions) == [f"{topic}-{index}" for index in range(3)]
     assert max(partitions.values()) > RECORD_COUNT
 

@@ -46,7 +46,7 @@ class KafkaInside(Kafka):
 
     @property
     def data(self) -> Path:
-        return self.folder / "data"
+        return self.directory / "data"
 
     def wait_until_ready(self) -> None:
         """The controllers have unfenced it."""
@@ -64,7 +64,7 @@ class KafkaInside(Kafka):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.is_running():
             self.kill()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_transactions_over_brokers_of_both_kinds(tmp_path: Path) -> None:
             ends = consumer.end_offsets([TopicPartition("t", index) for index in SHARED])
         for key, end in ends.items():
             [own] = [node for node in SHARED[key.partition] if node != KAFKA]
-            folders = [data / f"t-{key.partition}" for data in (cluster.nodes[own].data, kafka.data)]
-            for folder in folders:
-                eventually(lambda folder=folder: stored_end(folder), lambda found, end=end: found >= end)  # type: ignore[misc]
-            assert stored(folders[0], end) == stored(folders[1], end) != b""
+            directories = [data / f"t-{key.partition}" for data in (cluster.nodes[own].data, kafka.data)]
+            for directory in directories:
+                eventually(lambda directory=directory: stored_end(directory), lambda found, end=end: found >= end)  # type: ignore[misc]
+            assert stored(directories[0], end) == stored(directories[1], end) != b""

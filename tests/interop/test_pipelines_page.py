@@ -18,7 +18,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     programs = blocks("pipelines.md", "python")
     for name, part in (("orders.py", "def totals"), ("devices.py", "class Highest")):
         [program] = [block for block in programs if part in block]
-        (found.folder / name).write_text(program)
+        (found.directory / name).write_text(program)
     with found.serving(Typed("ottla dev", "ottla dev: serving Kafka clients at 127.0.0.1:9092\n...\n")):
         yield found
 

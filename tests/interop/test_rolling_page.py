@@ -33,11 +33,11 @@ PORTS: Final = [f"{node}909{last}" for last in (2, 3, 4, 5) for node in (1, 2, 3
 class Place:
     """An empty directory, in which the blocks of the page run; their ports are others than those of the page."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.ports = dict(zip(PORTS, map(str, lasting_ports(len(PORTS))), strict=True))
-        self.work = folder / "work"
+        self.work = directory / "work"
         self.work.mkdir()
-        program = folder / "bin" / "ottla"
+        program = directory / "bin" / "ottla"
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ottla "$@"\n')
         program.chmod(0o755)

@@ -64,10 +64,10 @@ def librdkafka(bootstrap: str, name: str) -> Transactional:
 
 
 class Cluster(ClusterProcesses):
-    def __init__(self, folder: Path, level: int) -> None:
+    def __init__(self, directory: Path, level: int) -> None:
         self.features = {TRANSACTION_VERSION: level}
         super().__init__(
-            folder, default_replication_factor="3", min_insync_replicas="2",
+            directory, default_replication_factor="3", min_insync_replicas="2",
             transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1",
         )  # fmt: skip
 

@@ -141,8 +141,8 @@ def test_the_dump_tool_reads_the_log_of_transactions_the_pending_offsets_and_the
         reader.close()
         broker.stop()
 
-        def dumped(folder: str, suffix: str, *arguments: str) -> str:
-            file = broker.data / folder / f"{0:020d}.{suffix}"
+        def dumped(directory: str, suffix: str, *arguments: str) -> str:
+            file = broker.data / directory / f"{0:020d}.{suffix}"
             return run(*java, TOOLS + "DumpLogSegments", *arguments, "--files", file, seconds_max=TOOL_SECONDS_MAX)
 
         state = dumped("__transaction_state-0", "log", "--transaction-log-decoder")

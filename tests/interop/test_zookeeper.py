@@ -102,9 +102,9 @@ def test_the_leader_of_an_ensemble_is_killed(tmp_path: Path) -> None:
     lines = [f"server.{number}=127.0.0.1:{ports[2 + number]}:{ports[5 + number]}" for number in (1, 2, 3)]
     servers = {}
     for number in (1, 2, 3):
-        folder = tmp_path / f"zookeeper-{number}"
-        folder.mkdir()
-        servers[number] = ZooKeeperServer(folder, ports[number - 1], server_id=number, others=lines)
+        directory = tmp_path / f"zookeeper-{number}"
+        directory.mkdir()
+        servers[number] = ZooKeeperServer(directory, ports[number - 1], server_id=number, others=lines)
     try:
         for server in servers.values():
             server.spawn()

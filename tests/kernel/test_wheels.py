@@ -38,11 +38,11 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels that ``make wheels`` builds, by the form that each promises."""
-    folder = tmp_path_factory.mktemp("dist")
-    done = run("scripts/wheels", OUT=str(folder))
+    directory = tmp_path_factory.mktemp("dist")
+    done = run("scripts/wheels", OUT=str(directory))
     assert done.returncode == 0, done.stdout + done.stderr
-    [pure] = folder.glob("*-py3-none-any.whl")
-    [compiled] = set(folder.iterdir()) - {pure}
+    [pure] = directory.glob("*-py3-none-any.whl")
+    [compiled] = set(directory.iterdir()) - {pure}
     return {"plain": pure, "compiled": compiled}
 
 
@@ -51,13 +51,13 @@ def pythons(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     """A fresh environment with each wheel. What ottla needs comes from this one, in which ottla is not a package of its own."""
     found = {}
     for form, wheel in wheels.items():
-        folder = tmp_path_factory.mktemp(form)
-        venv.create(folder, with_pip=False)
-        packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        directory = tmp_path_factory.mktemp(form)
+        venv.create(directory, with_pip=False)
+        packages = directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
         (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        done = run(sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "--no-deps", "--no-index", wheel)
+        done = run(sys.executable, "-m", "pip", "--python", directory, "install", "--quiet", "--no-deps", "--no-index", wheel)
         assert done.returncode == 0, done.stdout + done.stderr
-        found[form] = folder / "bin" / "python"
+        found[form] = directory / "bin" / "python"
     return found
 
 

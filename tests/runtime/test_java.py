@@ -121,8 +121,8 @@ def test_pyspark_answers_a_query_on_a_machine_without_java(tmp_path: Path) -> No
     """Everything of this machine's PATH is there, except a java."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    for folder in os.get_exec_path():
-        for program in sorted(Path(folder).glob("*")):
+    for directory in os.get_exec_path():
+        for program in sorted(Path(directory).glob("*")):
             if program.name != "java" and not (programs / program.name).exists():
                 (programs / program.name).symlink_to(program)
     environ = {

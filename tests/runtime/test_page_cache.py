@@ -29,7 +29,7 @@ def evict(path: Path) -> bool:
 
 
 @pytest.fixture
-def disk_folder(tmp_path: Path) -> Iterator[Path]:
+def disk_directory(tmp_path: Path) -> Iterator[Path]:
     """A directory on a disk: beside this file where temporary directories are kept in memory."""
     probe = tmp_path / "probe"
     probe.write_bytes(b"x" * 4096)
@@ -53,7 +53,7 @@ def read_all(bootstrap: str) -> int:
 
 @pytest.mark.usefixtures("default_paths")
 def test_mechanisms_45_and_47_a_cold_fetch_reads_the_disk_in_large_pieces_and_the_next_one_the_cache(
-    disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+    disk_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[tuple[int, int]] = []
     really: Callable[[int, int, int], None] = warming._read_through
@@ -63,11 +63,11 @@ def test_mechanisms_45_and_47_a_cold_fetch_reads_the_disk_in_large_pieces_and_th
         really(descriptor, offset, length)
 
     monkeypatch.setattr(warming, "_read_through", noted)
-    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(disk_folder / "data")}) as broker:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(disk_directory / "data")}) as broker:
         with Producer(broker.bootstrap) as producer:
             for _ in range(RECORDS):
                 producer.send("t", os.urandom(RECORD_BYTES))
-        assert evict(disk_folder / "data" / "t-0" / f"{0:020d}.log")
+        assert evict(disk_directory / "data" / "t-0" / f"{0:020d}.log")
         assert read_all(broker.bootstrap) == RECORDS * RECORD_BYTES
         assert read, "the disk was asked"
         assert max(length for _, length in read) >= LARGE

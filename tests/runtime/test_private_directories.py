@@ -18,8 +18,8 @@ def mode(path: Path) -> str:
     return oct(path.stat().st_mode & 0o777)
 
 
-def modes(folder: Path) -> set[str]:
-    return {mode(path) for path in folder.iterdir()}
+def modes(directory: Path) -> set[str]:
+    return {mode(path) for path in directory.iterdir()}
 
 
 def test_the_metadata_log_is_for_its_user_alone_and_so_is_one_of_before(tmp_path: Path) -> None:
@@ -32,15 +32,15 @@ def test_the_metadata_log_is_for_its_user_alone_and_so_is_one_of_before(tmp_path
     before = os.umask(0o022)
     try:
         asyncio.run(run())
-        [folder] = tmp_path.rglob("__cluster_metadata-0")
-        names = {path.suffix or path.name for path in folder.iterdir()}
+        [directory] = tmp_path.rglob("__cluster_metadata-0")
+        names = {path.suffix or path.name for path in directory.iterdir()}
         assert {".log", ".index", ".checkpoint", "quorum-state"} <= names
-        assert (mode(folder), modes(folder)) == ("0o700", {"0o600"})
-        os.chmod(folder, 0o755)
-        for path in folder.iterdir():
+        assert (mode(directory), modes(directory)) == ("0o700", {"0o600"})
+        os.chmod(directory, 0o755)
+        for path in directory.iterdir():
             os.chmod(path, 0o644)
         asyncio.run(run())
-        assert (mode(folder), modes(folder)) == ("0o700", {"0o600"})
-        assert (mode(folder.parent / "t-0"), modes(folder.parent / "t-0")) == ("0o755", {"0o644"}), "what others may have to back up"
+        assert (mode(directory), modes(directory)) == ("0o700", {"0o600"})
+        assert (mode(directory.parent / "t-0"), modes(directory.parent / "t-0")) == ("0o755", {"0o644"}), "what others may have to back up"
     finally:
         os.umask(before)

@@ -178,22 +178,22 @@ def test_a_node_that_was_asked_to_end_is_reported_and_stays_down(tmp_path: Path)
 
 def test_orders_reach_a_supervisor_in_a_directory_with_a_long_name(tmp_path: Path) -> None:
     """A path of a Unix socket has about 100 bytes."""
-    folder = tmp_path / ("x" * 150)
-    folder.mkdir()
+    directory = tmp_path / ("x" * 150)
+    directory.mkdir()
 
     async def carry_out(order: Order) -> Answer:
         return Answer(f"{order.command} {order.node_id}")
 
     async def body() -> None:
         with pytest.raises(NoSupervisor):
-            await asyncio.to_thread(ask_supervisor, str(folder), Order("kill", 3))
-        server = await serve_control(str(folder), carry_out)
-        assert (await asyncio.to_thread(ask_supervisor, str(folder), Order("kill", 3))).error == "kill 3"
+            await asyncio.to_thread(ask_supervisor, str(directory), Order("kill", 3))
+        server = await serve_control(str(directory), carry_out)
+        assert (await asyncio.to_thread(ask_supervisor, str(directory), Order("kill", 3))).error == "kill 3"
         server.close()
         with pytest.raises(NoSupervisor):  # the socket is still there, and no process listens
-            await asyncio.to_thread(ask_supervisor, str(folder), Order("kill", 3))
-        again = await serve_control(str(folder), carry_out)
-        assert (await asyncio.to_thread(ask_supervisor, str(folder), Order("stop"))).error == "stop None"
+            await asyncio.to_thread(ask_supervisor, str(directory), Order("kill", 3))
+        again = await serve_control(str(directory), carry_out)
+        assert (await asyncio.to_thread(ask_supervisor, str(directory), Order("stop"))).error == "stop None"
         again.close()
 
     watched(body)

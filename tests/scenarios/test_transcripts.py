@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.machines import player_of
-from tests.scenarios.transcript import FOLDER, replayed
+from tests.scenarios.transcript import DIRECTORY, replayed
 
-TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
+TRANSCRIPTS = sorted(DIRECTORY.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

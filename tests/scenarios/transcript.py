@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 SEPARATOR: Final = "----"
-FOLDER: Final = Path(__file__).parent
+DIRECTORY: Final = Path(__file__).parent
 
 Play = Callable[[str], list[str]]
 """One command in, the lines of its answer out."""

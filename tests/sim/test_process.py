@@ -115,7 +115,7 @@ def test_a_process_that_kills_itself_goes_no_further_than_its_next_operation() -
             await machine.run(work(machine))
         await asyncio.sleep(1)
         assert noted == ["made"]
-        assert "/data/more" not in machine.disk.folders
+        assert "/data/more" not in machine.disk.directories
         with pytest.raises(PowerCut):
             await machine.run(asyncio.sleep(0))
 
@@ -213,7 +213,7 @@ def test_an_operation_in_flight_at_the_kill_has_reached_the_disk_or_not() -> Non
     for seed in range(200):
 
         async def body(machine: Machine) -> None:
-            machine.disk.folders["/data"] = None
+            machine.disk.directories["/data"] = None
             file = await machine.disk.open("/data/log", create=True)
             [task] = begin(machine, file.append([b"x"]))
             await asyncio.sleep(0.0005)

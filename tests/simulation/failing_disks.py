@@ -18,13 +18,13 @@ from tests.simulation.quorum_nodes import QuorumNode, all_errors
 from ottla.broker.node import Broker
 from ottla.broker.replicas.full_directories import has_full
 from ottla.loggers import get_logger
-from ottla.sim.cluster import DATA_FOLDER
+from ottla.sim.cluster import DATA_DIRECTORY
 from ottla.sim.faults import ANY, Fault
 from ottla.sim.schedule.fault import Kind, ScheduledFault
 from ottla.storage.directory.directory import META_NAME
 from ottla.types import NO_LEADER, TopicPartition
 
-DIRECTORIES = (DATA_FOLDER, "/more")
+DIRECTORIES = (DATA_DIRECTORY, "/more")
 KILLED, STOPPED, REPLACED, ONCE = "killed", "stopped", "replaced", "once"
 """Ways of a fault of a disk: its process is killed soon; in the end it is stopped in order; the disk is replaced; one operation fails."""
 FOLLOW_SECONDS_MAX = 60
@@ -62,7 +62,7 @@ class FailingDisks:
         """All that the disk is asked for fails, or one operation does. A process that is killed starts without the directory."""
         rng, disk, directory, is_dead = self._rng, node.machine.disk, fault.where, ONCE not in fault.ways
         operation, _, file = fault.of.partition(":")
-        log.info(FAILS, node=node.node, folder=directory, operation=operation, file=file)
+        log.info(FAILS, node=node.node, directory=directory, operation=operation, file=file)
         disk.faults.append(failing := Fault(operation or ANY, file, errno.EIO, lasts=is_dead, within=directory))
         if KILLED in fault.ways:
             await asyncio.sleep(rng.uniform(0, 1))
@@ -85,13 +85,13 @@ class FailingDisks:
             self._trial.states["replaced disks"] += 1
             disk.replace(directory)
         await asyncio.sleep(LATE_SECONDS)
-        log.info(WORKS, node=node.node, folder=directory)
+        log.info(WORKS, node=node.node, directory=directory)
         self._trial.injector.begin(node.machine.name)
 
     async def _fill(self, node: QuorumNode, fault: ScheduledFault) -> None:
         """Where its process is killed, what that knows, and had no room to keep, is lost with it."""
         disk = node.machine.disk
-        log.info(FAILS, node=node.node, folder=fault.where, operation="write")
+        log.info(FAILS, node=node.node, directory=fault.where, operation="write")
         refused = [Fault(operation, "", errno.ENOSPC, lasts=True, within=fault.where) for operation in WRITES]
         disk.faults += refused
         await asyncio.sleep(fault.for_ms / 1000)
@@ -101,7 +101,7 @@ class FailingDisks:
             disk.faults.remove(one)
         await asyncio.sleep(LATE_SECONDS)
         await self._await_room(node)
-        log.info(WORKS, node=node.node, folder=fault.where)
+        log.info(WORKS, node=node.node, directory=fault.where)
         if KILLED not in fault.ways and not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):
             node.kill(power_cut=False)  # replaced, and full when it was to be formatted
             await asyncio.sleep(LATE_SECONDS)
@@ -165,11 +165,13 @@ def unexpected_errors(events: Sequence[Mapping[str, Any]]) -> list[str]:
     failing: list[tuple[int, str]] = []  # nodes, and directories
     for event in events:
         if event["event"] == FAILS:
-            failing.append((event["node"], event["folder"]))
+            failing.append((event["node"], event["directory"]))
         elif event["event"] == WORKS:
-            failing.remove((event["node"], event["folder"]))
+            failing.remove((event["node"], event["directory"]))
         elif event["log_level"] in ("error", "critical"):
-            is_explained = event["event"] in SAID and any((event.get("folder") or folder).startswith(folder) for _, folder in failing)
+            is_explained = event["event"] in SAID and any(
+                (event.get("directory") or directory).startswith(directory) for _, directory in failing
+            )
             if not is_explained:
                 found.append(event)
     return all_errors(found)

@@ -23,7 +23,7 @@ from ottla.client.group_membership import MembershipSettings
 from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.sim import checkers
-from ottla.sim.cluster import DATA_FOLDER, PORT, SimClient, Simulation
+from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimClient, Simulation
 from ottla.sim.faults import Fault
 from ottla.sim.process import PowerCut
 from ottla.sim.schedule.drawing import draw_schedule
@@ -63,7 +63,7 @@ class LoneNode(QuorumNode):
         self._properties = {
             "node.id": "1",
             "listeners": f"PLAINTEXT://{HOST}:{PORT}",
-            "log.dirs": DATA_FOLDER,
+            "log.dirs": DATA_DIRECTORY,
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",

@@ -34,11 +34,11 @@ def hunt(name: str) -> str:
     """What finds the bug, and how; AssertionError when nothing does, or the patch does not apply."""
     patch, tests = (MUTANTS / f"{name}.patch").read_bytes(), tests_of(name)
     check_sound(tests)
-    with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as folder:
-        copy_into(folder)
-        applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=folder, capture_output=True, check=False)
+    with tempfile.TemporaryDirectory(prefix="ottla-mutant-") as directory:
+        copy_into(directory)
+        applied = subprocess.run(["patch", "-p1", "--forward"], input=patch, cwd=directory, capture_output=True, check=False)
         assert applied.returncode == 0, f"{name} no longer applies: {applied.stdout.decode()}"
-        found = run_tests(folder, tests)
+        found = run_tests(directory, tests)
     assert found.returncode == 1, f"nothing finds {name}: {found.stdout}{found.stderr}"
     lines = found.stdout.splitlines()
     errors = [line[1:].strip() for line in lines if line.startswith("E  ")]
@@ -56,33 +56,33 @@ def tests_of(name: str) -> str:
 @functools.cache
 def check_sound(tests: str) -> None:
     """They find nothing where nothing is planted."""
-    with tempfile.TemporaryDirectory(prefix="ottla-sound-") as folder:
-        copy_into(folder)
-        done = run_tests(folder, tests)
+    with tempfile.TemporaryDirectory(prefix="ottla-sound-") as directory:
+        copy_into(directory)
+        done = run_tests(directory, tests)
     assert done.returncode == 0, f"{tests} fail without a planted bug: {done.stdout}{done.stderr}"
 
 
-def copy_into(folder: str) -> None:
+def copy_into(directory: str) -> None:
     for name in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / name, Path(folder, name), ignore=shutil.ignore_patterns("__pycache__", "interop"))
+        shutil.copytree(ROOT / name, Path(directory, name), ignore=shutil.ignore_patterns("__pycache__", "interop"))
     for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-        shutil.copy(file, folder)
+        shutil.copy(file, directory)
 
 
-def run_tests(folder: str, tests: str) -> subprocess.CompletedProcess[str]:
-    return run(folder, "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests.split())
+def run_tests(directory: str, tests: str) -> subprocess.CompletedProcess[str]:
+    return run(directory, "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests.split())
 
 
-def run(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(directory: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The module as a program, over the copy in the directory."""
     environment = os.environ | {
-        "PYTHONPATH": f"{folder}/src:{folder}",
+        "PYTHONPATH": f"{directory}/src:{directory}",
         "PYTHONHASHSEED": "0",
         "OTTLA_SEEDS": str(FILE_SEEDS),
         "OTTLA_SHRINK_RUNS": "0",
     }
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
 
 
 def row(name: str, found: str, seconds: float) -> str:

@@ -12,7 +12,7 @@ from ottla.broker.formatting import format_log_dirs
 from ottla.broker.node import Broker
 from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
-from ottla.sim.cluster import DATA_FOLDER, PORT, SimBroker, Simulation
+from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimBroker, Simulation
 from ottla.sim.loop import SimLoop
 from ottla.sim.process import PowerCut
 from ottla.sim.schedule.injector import BEGINS, ENDS
@@ -51,7 +51,7 @@ class QuorumNode(SimBroker):
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
                 "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
-                "log.dirs": DATA_FOLDER,
+                "log.dirs": DATA_DIRECTORY,
                 "metadata.log.max.record.bytes.between.snapshots": "400",
             }
             | dict(properties),
@@ -114,7 +114,7 @@ def broker_alone(simulation: Simulation, node: int, host: str, properties: Mappi
         "controller.quorum.voters": ",".join(f"{other}@node-{other}:{CONTROLLER_PORT}" for other in range(1, NODES + 1)),
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{host}:{PORT}",
-        "log.dirs": DATA_FOLDER,
+        "log.dirs": DATA_DIRECTORY,
     } | dict(properties)
     made = SimBroker(simulation, given, name=host)
     made._properties = given

@@ -268,7 +268,7 @@ class _Script:
 
     def _has_failed(self) -> bool:
         broker = self._victim.broker
-        return broker is None or broker.failure is not None or broker.partitions.offline_folder_count > 0
+        return broker is None or broker.failure is not None or broker.partitions.offline_directory_count > 0
 
     async def _keep(self) -> None:
         while True:
@@ -358,20 +358,20 @@ class _Script:
 
             async def ask(admin: Admin, path: str = path) -> Any:
                 outcome = await admin.alter_replica_log_dirs(self._number, {COMPACTED: path})
-                if self._result.may_end and self._folder_of(COMPACTED) != path:  # a process that ends forgets what it has not begun
+                if self._result.may_end and self._directory_of(COMPACTED) != path:  # a process that ends forgets what it has not begun
                     await asyncio.sleep(5)
                     return {path: KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "it is elsewhere")}
                 return outcome
 
             await self._do(ask)
-            await self._until(f"in {path}", lambda path=path: self._folder_of(COMPACTED) == path)  # type: ignore[misc]
+            await self._until(f"in {path}", lambda path=path: self._directory_of(COMPACTED) == path)  # type: ignore[misc]
 
-    def _folder_of(self, key: TopicPartition) -> str | None:
+    def _directory_of(self, key: TopicPartition) -> str | None:
         if self._victim.broker is None:
             return None
         partitions = self._victim.broker.partitions
         partition = partitions.find(key.topic, key.partition)
-        return None if partition is None else partitions.folder_of[partition].path
+        return None if partition is None else partitions.directory_of[partition].path
 
     async def _send(self, key: TopicPartition, count: int, *, keys: int = 0) -> None:
         """Each in a batch of its own; sent again as another record where its time is over."""
@@ -461,13 +461,13 @@ class _Script:
             return
         await self._until("without leftovers", lambda: not self._leftovers())
         self._result.is_judged = True
-        if broker.partitions.offline_folder_count:
+        if broker.partitions.offline_directory_count:
             self._result.findings.append("a log directory is offline")
         await self._compare(brokers)
 
     def _leftovers(self) -> list[str]:
         disk = self._victim.machine.disk
-        found = [path for path in [*disk.files, *disk.folders] if LEFTOVER.search(path)]
+        found = [path for path in [*disk.files, *disk.directories] if LEFTOVER.search(path)]
         return [path for path in found if "-stray" not in path] if self._result.may_end else found
 
     async def _compare(self, brokers: dict[int, Any]) -> None:

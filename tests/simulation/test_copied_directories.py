@@ -16,7 +16,7 @@ from tests.simulation.quorum_nodes import NODES, QuorumNode, format_broker, star
 from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.sim.cluster import DATA_FOLDER, PORT, SimBroker, Simulation
+from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimBroker, Simulation
 from ottla.sim.loop import run
 
 FAR_MS = 40
@@ -154,7 +154,7 @@ def test_a_process_with_other_directories_waits_until_the_session_of_the_one_bef
         original = broker(simulation, "original")
         nodes = await serving(simulation, original)
         original.kill(power_cut=False)
-        original.machine.disk.replace(DATA_FOLDER)
+        original.machine.disk.replace(DATA_DIRECTORY)
         await format_broker(original)
         await restart(nodes)
         await is_refused(original)

@@ -63,7 +63,7 @@ def test_a_directory_of_which_something_cannot_be_read_is_offline_and_the_broker
         await started([node])
         await asyncio.sleep(WAIT_SECONDS)
         assert node.broker is not None
-        assert [folder.path for folder in node.broker.directories.opened if folder.is_failed] == [DIRECTORIES[1]]
+        assert [directory.path for directory in node.broker.directories.opened if directory.is_failed] == [DIRECTORIES[1]]
         there = open_here(node)
         assert 0 < len(there) < PARTITIONS
         assert {key.partition for key in node.broker.partitions.offline if key.topic == "t"} == set(range(PARTITIONS)) - there
@@ -123,6 +123,6 @@ def test_directories_that_could_not_be_opened_are_counted_and_a_lack_of_descript
         broker.machine.disk.faults.append(Fault("read_file", "meta.properties", errno.EIO, within=DIRECTORIES[1]))
         await broker.start()
         assert broker.broker is not None
-        assert broker.broker.partitions.offline_folder_count == 1
+        assert broker.broker.partitions.offline_directory_count == 1
 
     run(main())

@@ -22,10 +22,10 @@ PORTS = 2 * BROKER_COUNT
 class Demo:
     """The command, in a session of its own so that all its descendants are known."""
 
-    def __init__(self, folder: Path, count: int, *arguments: str) -> None:
-        command = [sys.executable, "-u", "-m", "ottla", "demo", "--data", str(folder), "--records", str(count)]
+    def __init__(self, directory: Path, count: int, *arguments: str) -> None:
+        command = [sys.executable, "-u", "-m", "ottla", "demo", "--data", str(directory), "--records", str(count)]
         command += ["--port", str(consecutive_ports(PORTS)), *arguments]
-        self.folder = folder
+        self.directory = directory
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         self.output = ""
 
@@ -46,12 +46,12 @@ class Demo:
         assert self.process.stdout is not None
         self.output += self.process.stdout.read()  # ends when no descendant has the pipe any more
         code = self.process.wait()
-        while descendants(self.process.pid, self.folder):
+        while descendants(self.process.pid, self.directory):
             os.sched_yield()  # the test's time limit is the end of this
         return code
 
 
-def descendants(session: int, folder: Path) -> list[int]:
+def descendants(session: int, directory: Path) -> list[int]:
     """Processes of the session, and brokers of the directory, each of which has a session of its own."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -61,7 +61,7 @@ def descendants(session: int, folder: Path) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue  # it has just ended
-            if fields[0] != "Z" and (int(fields[3]) == session or os.fsencode(folder / "cluster") in words):
+            if fields[0] != "Z" and (int(fields[3]) == session or os.fsencode(directory / "cluster") in words):
                 found.append(int(entry.name))
     return found
 

@@ -79,7 +79,7 @@ class Doom:
 
 
 def start(
-    spark: Any, bootstrap: str, folder: Path, names: Sequence[str], rows_per_batch: int, checkpoint: str, **sink_options: str
+    spark: Any, bootstrap: str, directory: Path, names: Sequence[str], rows_per_batch: int, checkpoint: str, **sink_options: str
 ) -> list[Any]:
     """The running queries; each ends when it has read all that is there."""
     from pyspark.sql import functions as F
@@ -91,11 +91,11 @@ def start(
     copied = rows.withColumn("topic", F.when(F.crc32("value") % 2 == 0, EVEN).otherwise(ODD)).drop("partition")
 
     def kept(name: str) -> dict[str, str]:
-        return {"app": name, "checkpoint": checkpoint, "checkpointLocation": str(folder / name), **sink_options}
+        return {"app": name, "checkpoint": checkpoint, "checkpointLocation": str(directory / name), **sink_options}
 
     copier: Any = sink({"kafka.bootstrap.servers": bootstrap} | kept("copy"))
     if "copy" in names:
-        copier.prepare(str(folder / "copy"))
+        copier.prepare(str(directory / "copy"))
     copy = copied.writeStream.foreachBatch(copier)
     counts = rows.groupBy(F.col("key").cast("string").alias("name")).count()
 
@@ -111,7 +111,7 @@ def start(
     )
     writers = {"copy": lambda: copy, "totals": totals, "plain": lambda: plain}
     made = {name: writers[name]() if name in writers else operator(name) for name in names}
-    return [made[name].option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start() for name in names]
+    return [made[name].option("checkpointLocation", str(directory / name)).trigger(availableNow=True).start() for name in names]
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
     java = settings_for(MASTER)["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     config = {"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": java}
     spark = session("doomed", master=MASTER, config=config | given["config"])
-    queries = start(spark, given["bootstrap"], Path(given["folder"]), given["queries"], given["rows_per_batch"], given["checkpoint"])
+    queries = start(spark, given["bootstrap"], Path(given["directory"]), given["queries"], given["rows_per_batch"], given["checkpoint"])
     print("queries run", flush=True)
     for query in queries:
         query.awaitTermination()

@@ -31,7 +31,7 @@ Doom = tuple[str, int, str] | float
 
 
 def check_kills(
-    folder: Path,
+    directory: Path,
     dooms: Iterable[Doom],
     *,
     queries: Sequence[str] = ("copy", "totals"),
@@ -45,7 +45,7 @@ def check_kills(
     """
     checkpoint = "topic" if loses_checkpoints else "directory"
     operators = [name for name in queries if name in OPERATORS]
-    with BrokerProcess(folder) as broker:
+    with BrokerProcess(directory) as broker:
         with Admin(broker.bootstrap) as admin:
             kept = {"retention.ms": "-1"}  # the records have times of their own
             topics = [NewTopic(name, PARTITION_COUNT, 1, kept) for name in (SOURCE, EVEN, ODD, TOTALS, PLAIN, *operators)]
@@ -54,11 +54,11 @@ def check_kills(
         for index, doom in enumerate([*dooms, None]):
             fill(broker.bootstrap, index * rows_per_run, rows_per_run)
             fill_events(broker.bootstrap, index * rows_per_run, rows_per_run, is_last=doom is None)
-            run(broker.bootstrap, folder, doom, queries, checkpoint=checkpoint, config=dict(config))
+            run(broker.bootstrap, directory, doom, queries, checkpoint=checkpoint, config=dict(config))
             for name in queries if loses_checkpoints and doom is not None else ():
-                shutil.rmtree(folder / name, ignore_errors=True)
+                shutil.rmtree(directory / name, ignore_errors=True)
         if "copy" in queries or "totals" in queries:
-            check_output(broker.bootstrap, folder, queries)
+            check_output(broker.bootstrap, directory, queries)
         events = [json.loads(record.value) for record in read(broker.bootstrap, EVENTS, 1)]
         for name in operators:
             check(name, events, [record.value for record in read(broker.bootstrap, name)])
@@ -83,13 +83,19 @@ def fill_events(bootstrap: str, first: int, count: int, *, is_last: bool) -> Non
             producer.send(EVENTS, event(first + count, first + count + 10_000, "z", 1))
 
 
-def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str], **more: Any) -> None:
+def run(bootstrap: str, directory: Path, doom: Doom | None, queries: Sequence[str], **more: Any) -> None:
     """The program has been killed at the point, or ends well without one."""
-    log = folder / "spark.log"
+    log = directory / "spark.log"
     named = doom if isinstance(doom, tuple) else None
     with log.open("ab") as errors:
         rows_per_batch = ROWS_PER_LAST_BATCH if doom is None else ROWS_PER_BATCH
-        given = {"bootstrap": bootstrap, "folder": str(folder), "doom": named, "queries": list(queries), "rows_per_batch": rows_per_batch}
+        given = {
+            "bootstrap": bootstrap,
+            "directory": str(directory),
+            "doom": named,
+            "queries": list(queries),
+            "rows_per_batch": rows_per_batch,
+        }
         given |= {"checkpoint": "directory", "config": {}} | more
         command = [sys.executable, "-m", "tests.spark.doomed_queries", json.dumps(given)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
@@ -104,11 +110,11 @@ def run(bootstrap: str, folder: Path, doom: Doom | None, queries: Sequence[str],
     assert code in ends, f"{doom} ended with {code}:\n{log.read_text(errors='replace')[-6000:]}"
 
 
-def check_output(bootstrap: str, folder: Path, queries: Sequence[str]) -> None:
+def check_output(bootstrap: str, directory: Path, queries: Sequence[str]) -> None:
     """Every row of the source is in the copies once, as it was; every total once for each batch that changed it."""
     rows = Counter(map(content, read(bootstrap, SOURCE)))
     assert rows == Counter(map(content, [*read(bootstrap, EVEN), *read(bootstrap, ODD)]))
-    check_totals(bootstrap, folder / "totals")
+    check_totals(bootstrap, directory / "totals")
     if "plain" in queries:
         assert rows == Counter(map(content, read(bootstrap, PLAIN)))
 

@@ -53,7 +53,7 @@ ROWS_PER_BATCH: Final = 40
 
 def check_outages(
     spark: Any,
-    folder: Path,
+    directory: Path,
     phases: Sequence[Phase],
     seconds: float,
     *,
@@ -62,29 +62,29 @@ def check_outages(
     **sink_options: str,
 ) -> None:
     """A query goes on by itself over a broker that is away at each of the phases, one after the other, and writes what a batch computes."""
-    with Outages(folder, phases, seconds, hangs=hangs) as outages:
+    with Outages(directory, phases, seconds, hangs=hangs) as outages:
         with Admin(outages.bootstrap) as admin:
             topics = [NewTopic(name, PARTITION_COUNT, 1, {"retention.ms": "-1"}) for name in (SOURCE, TOTALS)]
             assert set(admin.create_topics(topics).values()) == {None}
         fill(outages.bootstrap, 0, ROWS_PER_BATCH * 3 * len(phases))
         outages.begin()
         small = {"kafka.batch.size": "300"}  # a batch is several requests
-        [query] = start(spark, outages.bootstrap, folder, ["totals"], ROWS_PER_BATCH, checkpoint, **small, **sink_options)
+        [query] = start(spark, outages.bootstrap, directory, ["totals"], ROWS_PER_BATCH, checkpoint, **small, **sink_options)
         query.awaitTermination()  # raises where it has failed
         outages.end()
         assert outages.gone == [phase.name for phase in phases]
-        check_totals(outages.bootstrap, folder / "totals")
+        check_totals(outages.bootstrap, directory / "totals")
 
 
 class Outages(Proxy):
-    """``with Outages(folder, phases, seconds) as outages:`` a broker that is away ``seconds`` long at each of the phases, in turn.
+    """``with Outages(directory, phases, seconds) as outages:`` a broker that is away ``seconds`` long at each of the phases, in turn.
 
     ``begin`` lets the first one come, and each other one comes when a batch has been written since.
     """
 
-    def __init__(self, folder: Path, phases: Sequence[Phase], seconds: float, *, hangs: bool = False) -> None:
+    def __init__(self, directory: Path, phases: Sequence[Phase], seconds: float, *, hangs: bool = False) -> None:
         super().__init__()
-        self._folder = folder
+        self._directory = directory
         self._phases = list(phases)
         self._seconds = seconds
         self._hangs = hangs
@@ -144,7 +144,7 @@ class Outages(Proxy):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.broker = BrokerProcess(self._folder, advertised_listeners=f"PLAINTEXT://{self.bootstrap}").__enter__()
+        self.broker = BrokerProcess(self._directory, advertised_listeners=f"PLAINTEXT://{self.bootstrap}").__enter__()
         self.target_port = self.broker.port
         return self
 

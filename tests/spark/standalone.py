@@ -25,10 +25,10 @@ _MASTER: Final = re.compile(r"Starting Spark master at (spark://[\d.:]+)")
 
 
 class StandaloneCluster:
-    """``with StandaloneCluster(folder) as cluster:``; processes are ended by their own ids."""
+    """``with StandaloneCluster(directory) as cluster:``; processes are ended by their own ids."""
 
-    def __init__(self, folder: Path, *, worker_count: int = 2, worker_cores: int = 1) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, *, worker_count: int = 2, worker_cores: int = 1) -> None:
+        self.directory = directory
         self.worker_count = worker_count
         self.worker_cores = worker_cores
         self.master = ""
@@ -81,18 +81,18 @@ class StandaloneCluster:
             "--webui-port",
             "0",
             "--work-dir",
-            str(self.folder / f"worker-{index}"),
+            str(self.directory / f"worker-{index}"),
         )
         return self._start(f"worker-{index}", f"127.0.0.{index + 1}", "worker.Worker", *given, self.master)
 
     def _start(self, name: str, host: str, program: str, *arguments: str) -> Path:
-        log = self.folder / f"{name}.log"
+        log = self.directory / f"{name}.log"
         java = [str(self._java / "bin" / "java"), "-cp", f"{HOME}/jars/*", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command = [*java, f"org.apache.spark.deploy.{program}", "--host", host, *arguments]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "OTTLA"))}
         environment |= {"SPARK_HOME": str(HOME), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host, "JAVA_HOME": str(self._java)}
         with log.open("wb") as file:
-            self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=self.folder))
+            self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=self.directory))
         return log
 
     def _wait(self, look: Callable[[], T]) -> T:

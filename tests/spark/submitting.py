@@ -26,11 +26,11 @@ ROW_COUNT = 200
 class Submitting:
     """A broker with its topics, a cluster, and the directory by which tasks are held."""
 
-    def __init__(self, folder: Path, broker: BrokerProcess, cluster: StandaloneCluster) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, broker: BrokerProcess, cluster: StandaloneCluster) -> None:
+        self.directory = directory
         self.broker = broker
         self.cluster = cluster
-        self.held = folder / "held"
+        self.held = directory / "held"
         self.archive: Path | None = None  # that of the first run
         self._filled = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,10 +44,10 @@ class Submitting:
         )
         for pair in conf:
             more += ["--conf", pair]
-        arguments = ["pipeline", "submit", str(FILE), "--master", self.cluster.master, "--checkpoints", str(self.folder / "checkpoints")]
-        arguments += ["--until-caught-up", "--data", str(self.folder / "driver"), "-B", self.broker.bootstrap, *self.cluster.conf, *more]
+        arguments = ["pipeline", "submit", str(FILE), "--master", self.cluster.master, "--checkpoints", str(self.directory / "checkpoints")]
+        arguments += ["--until-caught-up", "--data", str(self.directory / "driver"), "-B", self.broker.bootstrap, *self.cluster.conf, *more]
         environment = os.environ | {HELD: str(self.held), BROKER: self.broker.bootstrap}
-        with (self.folder / "said").open("wb") as file:
+        with (self.directory / "said").open("wb") as file:
             self._process = subprocess.Popen([sys.executable, "-m", "ottla", *arguments], stdout=file, stderr=file, env=environment)
             try:
                 meanwhile()
@@ -56,13 +56,13 @@ class Submitting:
                 self._process.kill()
                 self._process.wait()
         assert code == 0, self.said[-4000:]
-        self.archive = self.folder / "driver" / "environment.tar.gz"
+        self.archive = self.directory / "driver" / "environment.tar.gz"
         return self.said
 
     @property
     def said(self) -> str:
         """What the last run has said."""
-        return (self.folder / "said").read_text(errors="replace")
+        return (self.directory / "said").read_text(errors="replace")
 
     def hold(self, stage: str, number: int) -> None:
         """One task of the stage is held when it comes by."""
@@ -89,15 +89,15 @@ class Submitting:
         source, copied = read(self.broker.bootstrap, SOURCE), read(self.broker.bootstrap, COPY)
         assert len(source) == self._filled
         assert Counter(map(content, copied)) == Counter(map(content, source))
-        check_totals(self.broker.bootstrap, self.folder / "checkpoints" / "cluster_pipeline-totals")
+        check_totals(self.broker.bootstrap, self.directory / "checkpoints" / "cluster_pipeline-totals")
 
 
 @contextmanager
-def submitting(folder: Path, *, worker_cores: int = 1) -> Iterator[Submitting]:
-    with BrokerProcess(folder) as broker, StandaloneCluster(folder, worker_cores=worker_cores) as cluster:
+def submitting(directory: Path, *, worker_cores: int = 1) -> Iterator[Submitting]:
+    with BrokerProcess(directory) as broker, StandaloneCluster(directory, worker_cores=worker_cores) as cluster:
         with Admin(broker.bootstrap) as admin:
             topics = [NewTopic(name, PARTITION_COUNT, 1, {"retention.ms": "-1"}) for name in (SOURCE, COPY, TOTALS)]
             assert set(admin.create_topics(topics).values()) == {None}
-        found = Submitting(folder, broker, cluster)
+        found = Submitting(directory, broker, cluster)
         found.held.mkdir()
         yield found

@@ -17,7 +17,7 @@ use_java()
 from ottla.spark import to_topic
 from pyspark.sql import SparkSession, functions as F
 
-bootstrap, source, target, folder = sys.argv[1:]
+bootstrap, source, target, directory = sys.argv[1:]
 builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
 for place in ("spark.driver.host", "spark.driver.bindAddress", "spark.connect.grpc.binding.address"):
     builder = builder.config(place, "127.0.0.1")
@@ -28,12 +28,12 @@ rows.write.format("ottla").options(topic=source, **{"kafka.bootstrap.servers": b
 read = spark.read.format("ottla").options(pushFilters="true", **topic).load()
 stream = spark.readStream.format("ottla").options(startingOffsets="earliest", **topic).load()
 counts = stream.groupBy(F.col("key").cast("string").alias("name")).count()
-writer = to_topic(counts, target, key="name", bootstrap=bootstrap, options={"checkpointLocation": folder}).outputMode("update")
+writer = to_topic(counts, target, key="name", bootstrap=bootstrap, options={"checkpointLocation": directory}).outputMode("update")
 query = writer.trigger(availableNow=True).start()
 query.awaitTermination()
 try:
     writer = to_topic(counts, target, key="name", bootstrap=bootstrap).outputMode("update")
-    writer.option("checkpointLocation", folder + "-2").start().awaitTermination()
+    writer.option("checkpointLocation", directory + "-2").start().awaitTermination()
 except Exception as error:
     refused = str(error)
 written = spark.read.format("ottla").options(**topic | {"subscribe": target}).load()

@@ -26,14 +26,14 @@ def _one_partition(spark: Any) -> Iterator[None]:
     spark.conf.set(name, before)
 
 
-def run(spark: Any, topics: Topics, name: str, folder: Path) -> None:
+def run(spark: Any, topics: Topics, name: str, directory: Path) -> None:
     """All that is there has been read."""
     lines: list[str] = []
     runner = Runner(
         spark,
         name,
         pipelines_of(EXAMPLES / f"{name}.py"),
-        checkpoints=folder,
+        checkpoints=directory,
         bootstrap=topics.bootstrap,
         checkpoint="directory",
         until_caught_up=True,

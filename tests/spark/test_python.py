@@ -65,9 +65,9 @@ def output_of(script: str, *arguments: str, path: str = "/usr/bin:/bin", **envir
 @pytest.fixture(scope="module")
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PATH whose python3 has no ottla."""
-    folder = tmp_path_factory.mktemp("other")
-    venv.create(folder, symlinks=True)
-    return f"{folder / 'bin'}:/usr/bin:/bin"
+    directory = tmp_path_factory.mktemp("other")
+    venv.create(directory, symlinks=True)
+    return f"{directory / 'bin'}:/usr/bin:/bin"
 
 
 def test_a_session_that_is_made_after_the_import_runs_this_python():

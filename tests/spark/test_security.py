@@ -25,8 +25,8 @@ JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 
 
 class Guarded:
-    def __init__(self, folder: Path) -> None:
-        authority = Authority(folder / "certificates")
+    def __init__(self, directory: Path) -> None:
+        authority = Authority(directory / "certificates")
         self.settings = {
             "security.protocol": "SASL_SSL",
             "ssl.truststore.location": str(authority.trust),
@@ -36,7 +36,7 @@ class Guarded:
         self.broker = BrokerThread(
             PROPERTIES
             | {
-                "log.dirs": str(folder / "data"),
+                "log.dirs": str(directory / "data"),
                 "listeners": "SASL_SSL://127.0.0.1:0",
                 "listener.security.protocol.map": "SASL_SSL:SASL_SSL",
                 "security.inter.broker.protocol": "SASL_SSL",
@@ -47,7 +47,7 @@ class Guarded:
                 "ssl.truststore.location": str(authority.trust),
             }
         )
-        self.file = folder / "alice.properties"
+        self.file = directory / "alice.properties"
         self.file.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
     @property

@@ -23,8 +23,8 @@ def written(topics: Topics, topic: str, partition_count: int = 1) -> list[Any]:
     return [record for records in stored(topics, topic, partition_count, "read_committed").values() for record in records]
 
 
-def run(writer: Any, folder: Path) -> None:
-    writer.trigger(availableNow=True).option("checkpointLocation", str(folder)).start().awaitTermination()
+def run(writer: Any, directory: Path) -> None:
+    writer.trigger(availableNow=True).option("checkpointLocation", str(directory)).start().awaitTermination()
 
 
 def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_transaction(spark, topics: Topics, tmp_path: Path):

@@ -16,7 +16,7 @@ from ottla.storage.log.reading import LogSlice
 from ottla.storage.log.tail import Appended
 from ottla.storage.segment.transaction_index import Transaction
 
-FOLDER = "/data/topic-0"
+DIRECTORY = "/data/topic-0"
 
 
 def batch(*values: bytes, timestamp_ms: int = 1000, key: bytes | None = b"key", codec: int = 0, **arguments: Any) -> memoryview:
@@ -33,11 +33,11 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
 
 
 def open_log(disk: Disk, *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0, **config: Any) -> PartitionLog:
-    run(disk.make_dirs(FOLDER))
+    run(disk.make_dirs(DIRECTORY))
     return run(
         PartitionLog.open(
             disk,
-            FOLDER,
+            DIRECTORY,
             config=LogConfig(**config),
             now_ms=1000,
             clean=clean,

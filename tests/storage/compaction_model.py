@@ -27,7 +27,7 @@ from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 
-FOLDER = "/data/topic-0"
+DIRECTORY = "/data/topic-0"
 DELETE_RETENTION_MS = 1000
 CONFIG = LogConfig(
     cleanup_policy="compact", segment_bytes=300, index_interval_bytes=100, delete_retention_ms=DELETE_RETENTION_MS, file_delete_delay_ms=50
@@ -122,7 +122,7 @@ class Machine:
     async def play(self, operations: list[Operation], crash_steps: list[int]) -> None:
         """Each operation is done, again when the machine dies in it, and everything compared after each."""
         if not self.model.end_offset:
-            await self.disk.make_dirs(FOLDER)
+            await self.disk.make_dirs(DIRECTORY)
             await self.disk.sync_dir("/data")
             await self.disk.sync_dir("/")
         crashes = list(crash_steps)
@@ -155,7 +155,7 @@ class Machine:
 async def _open(disk: SimDisk, model: Model) -> PartitionLog:
     log = await PartitionLog.open(
         disk,
-        FOLDER,
+        DIRECTORY,
         config=CONFIG,
         now_ms=model.now_ms,
         clean=False,

@@ -36,7 +36,7 @@ class State:
     """The disk after the first operations of a trace, what is durable of it apart from what is not."""
 
     def __init__(self, start: InstantDisk, trace: list[Operation]) -> None:
-        self._folders = set(start.folders)
+        self._directories = set(start.directories)
         self._files = {path: _File(bytes(node.written), bytearray(node.written)) for path, node in start.files.items()}
         self._durable_names = dict(self._files)
         self._pending: list[tuple[str, ...]] = []  # operations on names that no sync of a directory covers yet
@@ -65,10 +65,10 @@ class State:
                 self._name("remove", path)
             case "sync_dir":
                 self._durable_names = {
-                    **{name: file for name, file in self._durable_names.items() if _folder(name) != path},
-                    **{name: file for name, file in self._files.items() if _folder(name) == path},
+                    **{name: file for name, file in self._durable_names.items() if _directory(name) != path},
+                    **{name: file for name, file in self._files.items() if _directory(name) == path},
                 }
-                self._pending = [pending for pending in self._pending if _folder(pending[1]) != path]
+                self._pending = [pending for pending in self._pending if _directory(pending[1]) != path]
             case "sync_file_system":
                 for file in self._files.values():
                     file.durable = bytes(file.written)
@@ -85,7 +85,7 @@ class State:
     def after(self, fate: Fate) -> InstantDisk:
         """What a machine finds after the power cut: all of it durable, with a trace of its own."""
         rng = random.Random(fate.seed)
-        disk = InstantDisk(self._folders)
+        disk = InstantDisk(self._directories)
         for path, file in sorted(self._surviving_names(fate.names, rng).items()):
             disk.put(path, _surviving_bytes(file, fate.bytes, rng))
         return disk
@@ -134,7 +134,7 @@ def _surviving_bytes(file: _File, mode: str, rng: random.Random) -> bytes:
     return b"".join(picked)[:size]
 
 
-def _folder(path: str) -> str:
+def _directory(path: str) -> str:
     return path.rsplit("/", 1)[0]
 
 

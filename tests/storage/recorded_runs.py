@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.storage.batches import FOLDER, aborted_by_walking, append, batch, idempotent, records_of
+from tests.storage.batches import DIRECTORY, aborted_by_walking, append, batch, idempotent, records_of
 from tests.storage.crash_states import Run
 
 from ottla.broker.metadata.log import MetadataLog
@@ -41,7 +41,7 @@ class Log:
 
     def __init__(self, config: LogConfig = CONFIG) -> None:
         self.disk = InstantDisk()
-        run(self.disk.make_dirs(FOLDER))
+        run(self.disk.make_dirs(DIRECTORY))
         self.config = config
         self.notes: list[Note] = [Note(0, 0, 0, [])]
         self.log = open_log(self.disk, config)
@@ -66,7 +66,7 @@ class Log:
         self.note()
 
     def recorded(self, name: str, *, is_compacted: bool = False) -> Run:
-        start = InstantDisk(self.disk.folders)
+        start = InstantDisk(self.disk.directories)
         notes, config = self.notes, self.config
         return Run(name, start, self.disk.operations, lambda disk, count: check(disk, count, notes, config, is_compacted=is_compacted))
 
@@ -79,7 +79,7 @@ def open_log(disk: InstantDisk, config: LogConfig) -> PartitionLog:
         run(disk.sync_dir("/data"))
     point = run(read_checkpoint(disk, POINT)).get(KEY, 0)
     start = run(read_checkpoint(disk, START)).get(KEY, 0)
-    opened = PartitionLog.open(disk, FOLDER, config=config, now_ms=1000, clean=clean, recovery_point=point, log_start_offset=start)
+    opened = PartitionLog.open(disk, DIRECTORY, config=config, now_ms=1000, clean=clean, recovery_point=point, log_start_offset=start)
     return run(opened)
 
 
@@ -194,7 +194,7 @@ def truncating(*, is_durable: bool = True) -> Run:
         run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
         run(log.log.truncate_to(offset, is_durable=is_durable))
         if not is_durable:
-            run(log.disk.sync_file_system(FOLDER))
+            run(log.disk.sync_file_system(DIRECTORY))
         log.log.durability.truncation_ended()
         log.note()
         log.write(batch(b"after %d" % offset), leader_epoch=21 - offset, sync=True)

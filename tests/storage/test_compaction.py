@@ -190,6 +190,8 @@ def test_a_later_group_is_not_installed_when_an_earlier_one_cannot_be() -> None:
             for position, _ in iterate_batches(data := await (await segment.opened()).pread(0, segment.size)):
                 kept |= {record.key: record.value for record in iterate_records(data, position)}
         assert kept.get(b"gone") is None
-        assert [name for name in await log._disk.list_dir(log.folder) if name.endswith(CLEANED_SUFFIX)] == [], "nothing is left of the rest"
+        assert [name for name in await log._disk.list_dir(log.directory) if name.endswith(CLEANED_SUFFIX)] == [], (
+            "nothing is left of the rest"
+        )
 
     run(main())

@@ -11,7 +11,7 @@ from ottla.sim.trace import Trace
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 
-FOLDER = "/data/t-0"
+DIRECTORY = "/data/t-0"
 
 
 class Steps(Trace):
@@ -30,8 +30,8 @@ def test_a_segments_name_is_durable_before_it_takes_a_byte() -> None:
 
     async def main() -> None:
         disk = SimDisk(random.Random(1), steps, "disk", delay_ms_max=0)
-        await disk.make_dirs(FOLDER)
-        log = await PartitionLog.open(disk, FOLDER, config=LogConfig(segment_bytes=200), now_ms=0, clean=False)
+        await disk.make_dirs(DIRECTORY)
+        log = await PartitionLog.open(disk, DIRECTORY, config=LogConfig(segment_bytes=200), now_ms=0, clean=False)
         for number in range(6):
             builder = BatchBuilder()
             builder.append(None, b"x" * 80, timestamp_ms=number)
@@ -45,4 +45,4 @@ def test_a_segments_name_is_durable_before_it_takes_a_byte() -> None:
     for path in created:
         begun = next(at for at, event in enumerate(steps.events) if event.startswith(f"disk create {path}"))
         filled = next(at for at, event in enumerate(steps.events) if event.startswith(f"disk append {path}"))
-        assert f"disk sync_dir {FOLDER} " in steps.events[begun:filled], f"{path} took bytes before its name was durable"
+        assert f"disk sync_dir {DIRECTORY} " in steps.events[begun:filled], f"{path} took bytes before its name was durable"

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.storage.batches import FOLDER, append, batch, idempotent, open_log, records_of
+from tests.storage.batches import DIRECTORY, append, batch, idempotent, open_log, records_of
 
 from ottla.errors import WorkerDied
 from ottla.runtime.files import RealDisk
@@ -63,13 +63,13 @@ def test_a_recovery_by_jobs_leaves_the_same_bytes_as_one_inline(everything_is_lo
     assert inline.jobs == []
 
 
-def write_to(folder: Path, disk: InstantDisk) -> None:
+def write_to(directory: Path, disk: InstantDisk) -> None:
     for path, data in disk.contents().items():
-        (folder / path.rsplit("/", 1)[1]).write_bytes(data)
+        (directory / path.rsplit("/", 1)[1]).write_bytes(data)
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {f"{FOLDER}/{path.name}": path.read_bytes() for path in folder.iterdir()}
+def files_in(directory: Path) -> dict[str, bytes]:
+    return {f"{DIRECTORY}/{path.name}": path.read_bytes() for path in directory.iterdir()}
 
 
 def test_a_worker_process_recovers_the_same_bytes(everything_is_long: None, tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ def simulated(disk: InstantDisk, *, deaths: int = 0) -> tuple[dict[str, bytes], 
 
     async def main() -> dict[str, bytes]:
         sim = SimDisk(random.Random(1), trace, "disk")
-        await sim.make_dirs(FOLDER)
+        await sim.make_dirs(DIRECTORY)
         for path, data in disk.contents().items():
             await (await sim.open(path, create=True)).append([data])
         sim.faults = [Fault("work", "_JOB")] * deaths
-        await PartitionLog.open(sim, FOLDER, config=CONFIG, now_ms=1000, clean=False)
-        return {f"{FOLDER}/{name}": await sim.read_file(f"{FOLDER}/{name}") for name in await sim.list_dir(FOLDER)}
+        await PartitionLog.open(sim, DIRECTORY, config=CONFIG, now_ms=1000, clean=False)
+        return {f"{DIRECTORY}/{name}": await sim.read_file(f"{DIRECTORY}/{name}") for name in await sim.list_dir(DIRECTORY)}
 
     return run_simulated(main()), trace.digest
 

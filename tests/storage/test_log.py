@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.batches import FOLDER, append, batch, idempotent, log_bytes, open_log, read, records_of, stage
+from tests.storage.batches import DIRECTORY, append, batch, idempotent, log_bytes, open_log, read, records_of, stage
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import CONTROL, LOG_APPEND_TIME, read_header
@@ -231,14 +231,14 @@ def test_mechanism_42_segment_files_are_named_by_their_base_offset_in_20_digits(
     log = open_log(disk, segment_bytes=3 * SIZE)
     append(log, *[batch(b"a") for _ in range(8)])
     run(log.close())
-    names = set(run(disk.list_dir(FOLDER)))
+    names = set(run(disk.list_dir(DIRECTORY)))
     stems = ["00000000000000000000", "00000000000000000003", "00000000000000000006"]
     assert {stem + suffix for stem in stems for suffix in (".log", ".index", ".timeindex")} <= names
     assert {name for name in names if name.endswith(".snapshot")} == {
         "00000000000000000003.snapshot", "00000000000000000006.snapshot", "00000000000000000008.snapshot"
     }  # fmt: skip
     for stem in stems:
-        assert read_header(run(disk.read_file(f"{FOLDER}/{stem}.log"))).base_offset == int(stem)
+        assert read_header(run(disk.read_file(f"{DIRECTORY}/{stem}.log"))).base_offset == int(stem)
 
 
 # -- reading
@@ -443,12 +443,12 @@ def test_only_closed_segments_wholly_below_are_deleted() -> None:
     log.advance_log_start_offset(5)
     assert run(log.delete_segments_below(5)) == 1
     assert [segment.base_offset for segment in log.segments] == [3, 6, 9]
-    names = [name for name in run(disk.list_dir(FOLDER)) if name.startswith("0" * 20)]
+    names = [name for name in run(disk.list_dir(DIRECTORY)) if name.startswith("0" * 20)]
     assert [name.split(".", 1)[1] for name in names] == ["index.deleted", "log.deleted", "timeindex.deleted"]
     run(log.remove_deleted(now_ms=59_999))
-    assert set(names) <= set(run(disk.list_dir(FOLDER)))
+    assert set(names) <= set(run(disk.list_dir(DIRECTORY)))
     run(log.remove_deleted(now_ms=60_000))
-    assert not set(names) & set(run(disk.list_dir(FOLDER)))
+    assert not set(names) & set(run(disk.list_dir(DIRECTORY)))
     assert [record.offset for record in records_of(log)] == [5, 6, 7, 8, 9]
     assert len(in_flight.read()) == SIZE  # what is being sent stays readable
     log.advance_log_start_offset(10)
@@ -578,19 +578,19 @@ def test_partitions_do_not_write_to_a_full_directory_until_room_was_found() -> N
     """Its reserve is for the metadata log, which a partition would fill at once."""
     disk = InstantDisk()
     log = open_log(disk)
-    log.health.room = Room(disk, FOLDER)
+    log.health.room = Room(disk, DIRECTORY)
     log.health.room.is_full = True
     stage(log, batch())
     with pytest.raises(StorageError):
         run(log.flush())
-    assert (disk.contents()[f"{FOLDER}/{0:020d}.log"], log.is_failed) == (b"", False)
+    assert (disk.contents()[f"{DIRECTORY}/{0:020d}.log"], log.is_failed) == (b"", False)
     log.health.room.is_full = False
     append(log, batch())
 
 
 def test_the_reserve_of_a_directory_takes_what_must_be_written() -> None:
-    disk = InstantDisk([FOLDER])
-    room = Room(disk, FOLDER)
+    disk = InstantDisk([DIRECTORY])
+    room = Room(disk, DIRECTORY)
     assert run(room.keep_back())
     log = open_log(reserved(disk, room), fails_when_full=True)
     disk.capacity_bytes = disk.used_bytes

@@ -209,7 +209,7 @@ def test_a_batch_that_a_crash_swallowed_is_no_duplicate_afterwards() -> None:
 
 def continued(before: InstantDisk, disk: InstantDisk, count: int) -> InstantDisk:
     """``before``, with the first ``count`` operations of the other disk's trace carried out too."""
-    joined = InstantDisk(before.folders)
+    joined = InstantDisk(before.directories)
     joined.operations = before.operations + disk.operations
     return joined.replay(len(before.operations) + count)
 

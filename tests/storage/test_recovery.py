@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.storage.batches import FOLDER, append, batch, idempotent, open_log, read, records_of
+from tests.storage.batches import DIRECTORY, append, batch, idempotent, open_log, read, records_of
 
 from ottla.errors import DecodeError
 from ottla.records.batch import iterate_batches
@@ -248,7 +248,7 @@ def test_mechanism_43_a_newest_time_that_is_missing_from_the_last_segment_is_not
     log = open_log(disk)
     append(log, batch(timestamp_ms=500), batch(timestamp_ms=900), batch(timestamp_ms=700))
     run(log.close())
-    disk.files[f"{FOLDER}/{0:020d}.timeindex"].written.clear()
+    disk.files[f"{DIRECTORY}/{0:020d}.timeindex"].written.clear()
     again = open_log(disk, clean=True)
     assert run(again.offset_of_max_timestamp()) == (900, 1, 0)
 
@@ -295,7 +295,7 @@ def test_a_missing_or_damaged_epoch_file_is_rebuilt_from_the_batches(text: bytes
     disk = InstantDisk()
     log = filled(disk)
     run(log.close())
-    path = f"{FOLDER}/leader-epoch-checkpoint"
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
     del disk.files[path]
     if text is not None:
         run(disk.write_file_atomic(path, text))
@@ -482,8 +482,8 @@ def test_a_hole_that_an_interrupted_deletion_left_below_the_start_does_not_end_t
     expected = records_of(log)
     bases = [segment.base_offset for segment in log.segments]
     for suffix in (".log", ".index", ".timeindex"):
-        disk.files.pop(f"{FOLDER}/{bases[1]:020d}{suffix}", None)
-    disk.files.pop(f"{FOLDER}/leader-epoch-checkpoint", None)  # so that every segment is walked
+        disk.files.pop(f"{DIRECTORY}/{bases[1]:020d}{suffix}", None)
+    disk.files.pop(f"{DIRECTORY}/leader-epoch-checkpoint", None)  # so that every segment is walked
     again = open_log(disk, log_start_offset=bases[2])
     assert records_of(again) == [record for record in expected if record.offset >= bases[2]]
-    assert f"{bases[0]:020d}.log" not in run(disk.list_dir(FOLDER))
+    assert f"{bases[0]:020d}.log" not in run(disk.list_dir(DIRECTORY))

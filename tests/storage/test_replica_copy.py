@@ -30,8 +30,8 @@ async def at_once() -> None:
 
 
 async def log_of(disk: SimDisk, count: int) -> PartitionLog:
-    for folder in (OLD, NEW):
-        await disk.make_dirs(folder)
+    for directory in (OLD, NEW):
+        await disk.make_dirs(directory)
     log = await PartitionLog.open(disk, OLD, config=CONFIG, now_ms=NOW_MS, clean=False)
     await append(log, count)
     return log
@@ -151,8 +151,8 @@ def test_the_rate_of_a_copy_may_change_within_a_segment() -> None:
 
     async def main() -> None:
         disk = disk_of()
-        for folder in (OLD, NEW):
-            await disk.make_dirs(folder)
+        for directory in (OLD, NEW):
+            await disk.make_dirs(directory)
         log = await PartitionLog.open(disk, OLD, config=LogConfig(), now_ms=NOW_MS, clean=False)
         builder = BatchBuilder()
         builder.append(None, b"x" * 900_000, timestamp_ms=NOW_MS)
@@ -187,8 +187,8 @@ def test_what_a_follower_cuts_meanwhile_is_not_in_the_copy(
 
     async def main() -> None:
         disk = disk_of()
-        for folder in (OLD, NEW):
-            await disk.make_dirs(folder)
+        for directory in (OLD, NEW):
+            await disk.make_dirs(directory)
         config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
         log = await PartitionLog.open(disk, OLD, config=config, now_ms=NOW_MS, clean=False)
         await append(log, 20)

@@ -209,11 +209,11 @@ def test_the_log_works_on_real_files(tmp_path: Path) -> None:
     async def main() -> None:
         with ThreadPoolExecutor(1) as pool:
             disk = RealDisk(pool)
-            folder = str(tmp_path)
+            directory = str(tmp_path)
             config = LogConfig(segment_bytes=60_000, index_interval_bytes=1000)
 
             async def reopen(*, clean: bool) -> PartitionLog:
-                return await PartitionLog.open(disk, folder, config=config, now_ms=1000, clean=clean)
+                return await PartitionLog.open(disk, directory, config=config, now_ms=1000, clean=clean)
 
             log = await reopen(clean=False)
             for index in range(30):

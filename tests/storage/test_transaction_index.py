@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.storage.batches import FOLDER, aborted_by_walking, append, batch, open_log, stage
+from tests.storage.batches import DIRECTORY, aborted_by_walking, append, batch, open_log, stage
 
 from ottla.errors import DecodeError
 from ottla.records.batch import iterate_batches
@@ -114,7 +114,7 @@ def test_what_is_deleted_leaves_no_file() -> None:
     offset = log.segments[6].base_offset
     run(log.delete_segments_below(offset))
     assert all(entry.last_offset >= offset for entry in log.aborted.between(0, log.log_end_offset))
-    bases = [run(offsets_of(disk, FOLDER, suffix)) for suffix in (TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)]
+    bases = [run(offsets_of(disk, DIRECTORY, suffix)) for suffix in (TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)]
     assert bases[0]
     assert set(bases[0]) <= set(bases[1])
 
@@ -122,8 +122,8 @@ def test_what_is_deleted_leaves_no_file() -> None:
 def test_a_damaged_file_is_made_again() -> None:
     disk, log = written_by(2)
     run(log.close())
-    damaged = run(offsets_of(disk, FOLDER, TRANSACTION_INDEX_SUFFIX))[3]
-    path = f"{FOLDER}/{damaged:020d}{TRANSACTION_INDEX_SUFFIX}"
+    damaged = run(offsets_of(disk, DIRECTORY, TRANSACTION_INDEX_SUFFIX))[3]
+    path = f"{DIRECTORY}/{damaged:020d}{TRANSACTION_INDEX_SUFFIX}"
     intact = run(disk.read_file(path))
     run(run(disk.open(path)).truncate(len(intact) - 5))
     check(open_log(disk, clean=True, recovery_point=log.recovery_point, **SMALL))
@@ -154,7 +154,7 @@ def test_a_segment_that_comes_back_is_still_aborted() -> None:
 def test_a_damaged_file_beside_a_missing_index_is_made_again_too() -> None:
     disk, log = written_by(2)
     run(log.close())
-    stem = f"{FOLDER}/{run(offsets_of(disk, FOLDER, TRANSACTION_INDEX_SUFFIX))[3]:020d}"
+    stem = f"{DIRECTORY}/{run(offsets_of(disk, DIRECTORY, TRANSACTION_INDEX_SUFFIX))[3]:020d}"
     run(run(disk.open(stem + TRANSACTION_INDEX_SUFFIX)).truncate(5))
     run(disk.remove(stem + INDEX_SUFFIX))
     check(open_log(disk, clean=True, recovery_point=log.recovery_point, **SMALL))

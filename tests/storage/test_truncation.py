@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.batches import FOLDER, append, idempotent, open_log, records_of
+from tests.storage.batches import DIRECTORY, append, idempotent, open_log, records_of
 
 from ottla.errors import StorageError
 from ottla.records.builder import BatchBuilder
@@ -96,8 +96,8 @@ def cost(monkeypatch: pytest.MonkeyPatch, batches: int, *, is_durable: bool) -> 
 
     async def main() -> None:
         disk = SimDisk(random.Random(1), Trace(), "disk", delay_ms_max=0)
-        await disk.make_dirs(FOLDER)
-        log = await PartitionLog.open(disk, FOLDER, config=LogConfig(), now_ms=NOW_MS, clean=False)
+        await disk.make_dirs(DIRECTORY)
+        log = await PartitionLog.open(disk, DIRECTORY, config=LogConfig(), now_ms=NOW_MS, clean=False)
         for number in range(batches):
             log.stage(idempotent(number // 5, producer_id=number % 5), leader_epoch=0, now_ms=NOW_MS)
             await log.flush()
@@ -109,7 +109,7 @@ def cost(monkeypatch: pytest.MonkeyPatch, batches: int, *, is_durable: bool) -> 
         await log.truncate_to(batches - 1, is_durable=is_durable)
         counting.is_on = False
         assert log.log_end_offset == batches - 1
-        again = await PartitionLog.open(disk, FOLDER, config=LogConfig(), now_ms=NOW_MS, clean=False)
+        again = await PartitionLog.open(disk, DIRECTORY, config=LogConfig(), now_ms=NOW_MS, clean=False)
         assert again.producers.states == log.producers.states
 
     simulate(main())
@@ -253,4 +253,4 @@ def test_epochs_for_which_there_is_no_room_when_a_log_is_cut_are_written_by_the_
     assert (log.log_end_offset, log.epochs.entries, disk.faults) == (1, [(1, 0)], [])
     assert open_log(disk.copy()).epochs.entries == [(1, 0)]
     run(log.sync())
-    assert run(read_epochs(disk, FOLDER)).entries == [(1, 0)]  # type: ignore[union-attr]
+    assert run(read_epochs(disk, DIRECTORY)).entries == [(1, 0)]  # type: ignore[union-attr]

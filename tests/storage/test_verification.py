@@ -11,7 +11,7 @@ from ottla.errors import StorageError
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import RECOVERY_POINT, write_checkpoint
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory
+from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery.verification import Finding, verify
 from ottla.storage.segment.transaction_index import Transaction, to_bytes
@@ -22,10 +22,10 @@ SEGMENT = "/data/t-0/00000000000000000006"
 SIZE = len(batch())
 
 
-def folder(*, clean: bool = True) -> InstantDisk:
+def directory(*, clean: bool = True) -> InstantDisk:
     """Five segments, closed in order or just left."""
     disk = InstantDisk()
-    ids = FolderIdentity("cluster", 1, "directory")
+    ids = DirectoryIdentity("cluster", 1, "directory")
     opened = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=ids))
     path = run(opened.create_partition(KEY, "topic-id"))
     config = LogConfig(segment_bytes=3 * SIZE, index_interval_bytes=10)
@@ -52,7 +52,7 @@ def notes(disk: InstantDisk) -> list[Finding]:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_directory_that_a_broker_left_has_nothing_wrong_and_is_not_changed(clean: bool) -> None:
-    disk = folder(clean=clean)
+    disk = directory(clean=clean)
     before = disk.contents()
     result = run(verify(disk, "/data"))
     assert (result.partition_count, result.segment_count, result.batch_count, result.size_bytes) == (1, 5, 13, 13 * SIZE)
@@ -61,7 +61,7 @@ def test_a_directory_that_a_broker_left_has_nothing_wrong_and_is_not_changed(cle
 
 
 def test_every_flipped_byte_of_a_closed_segment_is_damage() -> None:
-    disk = folder()
+    disk = directory()
     for position in range(3 * SIZE):
         written = disk.files[f"{SEGMENT}.log"].written
         written[position] ^= 0x20
@@ -72,27 +72,27 @@ def test_every_flipped_byte_of_a_closed_segment_is_damage() -> None:
 
 
 def test_a_segment_that_ends_too_early_and_one_that_is_missing_are_damage() -> None:
-    disk = folder()
+    disk = directory()
     del disk.files[f"{SEGMENT}.log"].written[-SIZE:]
     assert damages(disk) == ["t-0/00000000000000000006.log"]
-    disk = folder()
+    disk = directory()
     for suffix in (".log", ".index", ".timeindex"):
         del disk.files[SEGMENT + suffix]
     assert damages(disk) == ["t-0/00000000000000000003.log"]
 
 
 def test_a_torn_end_is_damage_only_after_a_clean_stop() -> None:
-    disk = folder(clean=False)
+    disk = directory(clean=False)
     disk.files["/data/t-0/00000000000000000012.log"].written[-3:] = b""
     assert [finding.path for finding in notes(disk)] == ["t-0/00000000000000000012.log"]
-    disk = folder()
+    disk = directory()
     disk.files["/data/t-0/00000000000000000012.log"].written[-3:] = b""
     assert damages(disk) == ["t-0/00000000000000000012.log"]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_does_not_fit_is_a_note(suffix: str) -> None:
-    disk = folder()
+    disk = directory()
     data = disk.files[SEGMENT + suffix].written
     assert len(data) > 8
     for position in range(len(data)):
@@ -104,7 +104,7 @@ def test_an_index_that_does_not_fit_is_a_note(suffix: str) -> None:
 
 
 def test_a_damaged_file_of_aborted_transactions_is_a_note() -> None:
-    disk = folder()
+    disk = directory()
     disk.put(f"{SEGMENT}.txnindex", to_bytes([Transaction(7, 6, 7, 8)]))
     assert notes(disk) == []
     disk.put(f"{SEGMENT}.txnindex", b"damaged")
@@ -113,7 +113,7 @@ def test_a_damaged_file_of_aborted_transactions_is_a_note() -> None:
 
 
 def test_leftovers_checkpoints_epochs_and_snapshots_are_looked_at() -> None:
-    disk = folder()
+    disk = directory()
     for name in ("t-0/x.log.deleted", "t-0/x.log.cleaned", "t-0/x.log.swap"):
         run(disk.open(f"/data/{name}", create=True))
     run(disk.make_dirs("/data/t-1.0123-delete"))

@@ -69,14 +69,14 @@ def test_it(ottla_broker, ottla_topic):
 """
 
 
-def run(folder: Path, source: str, *options: str) -> tuple[int, str]:
+def run(directory: Path, source: str, *options: str) -> tuple[int, str]:
     """Exit code and output of pytest over one file."""
-    (folder / "test_project.py").write_text(source)
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (directory / "test_project.py").write_text(source)
+    (directory / "pytest.ini").write_text("[pytest]\n")
     plugins = ["-p", "no:ottla", "-p", "ottla.pytest_plugin", "-p", "no:cacheprovider"]  # installed in place it would be there twice
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", *plugins, *options, "test_project.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -80,8 +80,8 @@ def test_no_member_of_any_client_passes_over_a_record(tmp_path: Path) -> None:
     print(run(tmp_path, rounds=ROUNDS))
 
 
-def run(folder: Path, *, rounds: int) -> str:
-    with ClusterProcesses(folder, 3, **PROPERTIES) as cluster, Admin(cluster.bootstrap) as admin:
+def run(directory: Path, *, rounds: int) -> str:
+    with ClusterProcesses(directory, 3, **PROPERTIES) as cluster, Admin(cluster.bootstrap) as admin:
         create(cluster, admin, TOPIC, REPLICAS)
         groups: dict[type[Member], tuple[Readings, list[Member]]] = {}
         for client in CLIENTS:

@@ -23,8 +23,8 @@ PAUSES_S: Final = (0.3, 3.5, 1.9, 6.0)
 class PausingNode(BrokerProcess):
     """``kill`` stops it for a while, ``start`` lets it go on."""
 
-    def __init__(self, folder: Path, **properties: Any) -> None:
-        super().__init__(folder, **properties)
+    def __init__(self, directory: Path, **properties: Any) -> None:
+        super().__init__(directory, **properties)
         self._pauses_s = itertools.cycle(PAUSES_S)
         self._is_paused = False
 

@@ -43,8 +43,8 @@ VERSIONS: Final = bytes.fromhex("0000000e0012000000000001000474657374")
 class SecuredReplicas(ClusterProcesses):
     """Clients and nodes come over SASL_SSL, and their sessions end. Who only looks comes in plain text."""
 
-    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
-        authority = Authority(folder / "certificates")
+    def __init__(self, directory: Path, count: int = 3, **properties: str) -> None:
+        authority = Authority(directory / "certificates")
         self._stores = {node: str(authority.issue(f"node-{node}").store) for node in range(1, count + 1)}
         self._trust = authority.trust
         ports = lasting_ports(4 * count + 1)
@@ -64,7 +64,7 @@ class SecuredReplicas(ClusterProcesses):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:node;User:ANONYMOUS;User:{USER}",
         }
-        super().__init__(folder, count, **secured | properties)
+        super().__init__(directory, count, **secured | properties)
 
     def _node(self, node: int, port: int, **properties: str) -> BrokerProcess:
         properties["listeners"] += f",INTERNAL://127.0.0.1:{self._internal[node - 1]},GUARDED://127.0.0.1:{self._guarded[node - 1]}"

@@ -17,13 +17,13 @@ BALLAST_BYTES = 1 << 20
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    directory = tmp_path / "small"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)]
     mounted = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert mounted.returncode == 0, f"a small file system is needed, and cannot be mounted here: {mounted.stderr.strip()}"
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], timeout=30, check=True)
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again_when_there_is_room(tmp_path: Path, small: Path) -> None:

@@ -14,7 +14,7 @@ KILL_COUNT = 52
 def test_fifty_kills_lose_and_double_nothing_and_the_replicas_are_equal(
     tmp_path: Path, zookeeper: ZooKeeperServer, java_client: list[str]
 ) -> None:
-    def make(folder: Path, **properties: Any) -> ZookeeperCluster:
-        return ZookeeperCluster(folder, zookeeper, **properties)
+    def make(directory: Path, **properties: Any) -> ZookeeperCluster:
+        return ZookeeperCluster(directory, zookeeper, **properties)
 
     print(run(tmp_path, kill_count=KILL_COUNT, make=make, kinds=(*KINDS, "zookeeper"), java=java_client))

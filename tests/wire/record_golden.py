@@ -155,9 +155,9 @@ def clients() -> dict[str, tuple[str, Callable[[str], None]]]:
 
 
 def record(life: Callable[[str], None]) -> list[Exchange]:
-    with tempfile.TemporaryDirectory(prefix="ottla-golden-") as folder, Proxy() as proxy:
+    with tempfile.TemporaryDirectory(prefix="ottla-golden-") as directory, Proxy() as proxy:
         port = proxy.target_port = lasting_port()
-        with BrokerProcess(Path(folder), port=port, num_partitions="2", advertised_listeners=f"PLAINTEXT://{proxy.bootstrap}"):
+        with BrokerProcess(Path(directory), port=port, num_partitions="2", advertised_listeners=f"PLAINTEXT://{proxy.bootstrap}"):
             life(proxy.bootstrap)
     return proxy.exchanges
 

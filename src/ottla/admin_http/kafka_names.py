@@ -98,7 +98,7 @@ def _replica_manager(status: Status) -> Iterator[Family]:
         ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
     ):
         yield gauge(f"kafka_server_replicamanager_{name}", text, value)
-    offline = status.partitions.offline_folder_count
+    offline = status.partitions.offline_directory_count
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", offline)
     meters = status.partitions.replication.isr_meters
     for name, text, value in (

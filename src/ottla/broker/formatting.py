@@ -18,7 +18,7 @@ from ottla.controller.scram_users import SCRAM_SINCE
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.messages.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from ottla.ports import Disk, World
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, is_used, read_identity
+from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory, is_used, read_identity
 from ottla.types import uuid_text
 
 ELR_SINCE = LEVELS["4.1-IV0"]
@@ -30,11 +30,11 @@ GROUP_VERSION_SINCE = LEVELS["4.0-IV0"]
 
 
 @dataclass(frozen=True, slots=True)
-class FolderState:
+class DirectoryState:
     """One directory of log.dirs as it is found. Without an identity it is not formatted; ``problem`` is why it cannot be used."""
 
     path: str
-    identity: FolderIdentity | None
+    identity: DirectoryIdentity | None
     problem: str | None
 
 
@@ -69,7 +69,7 @@ async def format_log_dirs(
         raise StorageError(f"{formatted[0].path} belongs to cluster {known}, not to {chosen}")
     for state in found:
         if state.identity is None:
-            await _format(world, state.path, FolderIdentity(chosen, config.node_id, random_uuid(world)))
+            await _format(world, state.path, DirectoryIdentity(chosen, config.node_id, random_uuid(world)))
     first = config.log_dirs[0]
     if not await has_metadata(world.disk, first):
         records = [*(FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level), *credentials]
@@ -77,9 +77,9 @@ async def format_log_dirs(
     return chosen
 
 
-async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState]:
+async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[DirectoryState]:
     """Returns the state of every directory of log.dirs, in order. Nothing is changed."""
-    states: list[FolderState] = []
+    states: list[DirectoryState] = []
     for path in config.log_dirs:
         identity, problem = None, None
         try:
@@ -91,11 +91,11 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[FolderState
         others = {state.identity.cluster_id for state in states if state.identity is not None}
         if identity is not None and problem is None and others and identity.cluster_id not in others:
             problem = f"{path} belongs to cluster {identity.cluster_id}, other directories to {others.pop()}"
-        states.append(FolderState(path, identity, problem))
+        states.append(DirectoryState(path, identity, problem))
     return states
 
 
-async def check_first_folder(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
+async def check_first_directory(disk: Disk, log_dirs: Sequence[str], *, has_metadata_log: bool) -> None:
     """Checks that the metadata log may be in the first directory: StorageError where its data would be lost otherwise."""
     first, *others = log_dirs
     what = "the directory of the metadata log"
@@ -135,7 +135,7 @@ def random_uuid(world: World) -> str:
     return text
 
 
-async def _format(world: World, path: str, identity: FolderIdentity) -> None:
+async def _format(world: World, path: str, identity: DirectoryIdentity) -> None:
     await LogDirectory.open(world.disk, path, node_id=identity.node_id, cluster_id=identity.cluster_id, new_ids=identity)
 
 

@@ -6,14 +6,14 @@ import posixpath
 from collections.abc import Collection, Iterable
 
 from ottla.broker.failure import Failure
-from ottla.broker.formatting import check_first_folder, random_uuid
+from ottla.broker.formatting import check_first_directory, random_uuid
 from ottla.broker.part import Part
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.ports import World
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory, read_identity
+from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory, read_identity
 from ottla.storage.directory.predecessors import Predecessors
 from ottla.storage.disk_errors import SHORTAGE
 
@@ -52,10 +52,10 @@ class LogDirectories(Part):
         and for want of descriptors.
         """
         made = cls(world, config, failure, has_metadata_log=has_metadata_log, formats_itself=formats_itself)
-        await check_first_folder(world.disk, config.log_dirs, has_metadata_log=has_metadata_log)
+        await check_first_directory(world.disk, config.log_dirs, has_metadata_log=has_metadata_log)
         for path in config.log_dirs:
             try:
-                folder = await made._open(path, cluster_id)
+                directory = await made._open(path, cluster_id)
             except BlockingIOError:
                 raise StorageError(f"{path} is in use by another broker") from None
             except OSError as error:
@@ -65,10 +65,10 @@ class LogDirectories(Part):
                 if error.errno in SHORTAGE:  # of this process: the disk is well
                     raise StorageError(f"{path} cannot be opened: {error}") from error
                 made.has_offline = True
-                log.error("log_dir_failed", folder=path, error=str(error))
+                log.error("log_dir_failed", directory=path, error=str(error))
                 continue
-            cluster_id = folder.identity.cluster_id
-            made.opened.append(folder)
+            cluster_id = directory.identity.cluster_id
+            made.opened.append(directory)
         if not made.of_replicas:
             raise StorageError(f"none of the log directories can be opened: {', '.join(config.replica_dirs)}")
         return made
@@ -77,7 +77,7 @@ class LogDirectories(Part):
     def of_replicas(self) -> list[LogDirectory]:
         """The directories for partitions: all, unless the metadata log has one of its own."""
         paths = self._config.replica_dirs
-        return [folder for folder in self.opened if folder.path in paths]
+        return [directory for directory in self.opened if directory.path in paths]
 
     async def _open(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk, node_id = self._world.disk, self._config.node_id
@@ -90,16 +90,16 @@ class LogDirectories(Part):
             await disk.make_dirs(path)
             await disk.sync_dir(posixpath.dirname(path))
         await disk.lock(_lock_path(path))
-        ids = FolderIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
+        ids = DirectoryIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
         return await LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=ids)
 
     @property
     def cluster_id(self) -> str:
         return self.opened[0].identity.cluster_id
 
-    def on_directory_failed(self, folder: LogDirectory) -> None:
+    def on_directory_failed(self, directory: LogDirectory) -> None:
         """Ends the node when nothing can be decided without the metadata log, or nothing stored without any log directory."""
-        eager.run(folder.unmark_running(), lambda _, error: None)
+        eager.run(directory.unmark_running(), lambda _, error: None)
         if self._has_metadata_log and self.opened[0].is_failed:
             self._failure.note(f"the log directory with the metadata log has failed: {self.opened[0].path}")
         elif all(found.is_failed for found in self.of_replicas):
@@ -108,37 +108,37 @@ class LogDirectories(Part):
     @property
     def predecessors(self) -> Predecessors:
         """The processes of which everything is here."""
-        if self.has_offline or any(folder.is_failed for folder in self.opened):
+        if self.has_offline or any(directory.is_failed for directory in self.opened):
             return Predecessors()
-        return Predecessors.of_all([folder.predecessors for folder in self.opened])
+        return Predecessors.of_all([directory.predecessors for directory in self.opened])
 
     async def mark_running(self, incarnation: bytes, broker_epoch: int | None = None) -> None:
         """Marks as ``LogDirectory.mark_running`` does. Of a directory that has failed, or takes no mark, the next process knows nothing."""
-        for folder in self.opened:
-            if folder.is_failed:
+        for directory in self.opened:
+            if directory.is_failed:
                 continue
             try:
-                await folder.mark_running(incarnation, broker_epoch)
+                await directory.mark_running(incarnation, broker_epoch)
             except OSError as error:
-                log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
+                log.warning("log_dir_not_marked", directory=directory.path, error=str(error))
 
     async def mark_clean(self, closed: Iterable[LogDirectory], broker_epoch: int) -> None:
         """Marks as ``LogDirectory.mark_clean`` does. The next start recovers a directory that has failed, or takes no mark."""
-        for folder in closed:
-            if folder.is_failed:
+        for directory in closed:
+            if directory.is_failed:
                 continue
             try:
-                await folder.mark_clean(broker_epoch)
+                await directory.mark_clean(broker_epoch)
             except OSError as error:
-                log.warning("log_dir_not_marked", folder=folder.path, error=str(error))
+                log.warning("log_dir_not_marked", directory=directory.path, error=str(error))
 
     async def release(self, closed: Collection[LogDirectory], broker_epoch: int) -> None:
         """Releases the directories to other processes. In the ``closed`` ones every replica's log was synced."""
         of_replicas = self.of_replicas
-        await self.mark_clean([folder for folder in self.opened if folder in closed or folder not in of_replicas], broker_epoch)
-        for folder in self.opened:
-            await self._world.disk.unlock(_lock_path(folder.path))
+        await self.mark_clean([directory for directory in self.opened if directory in closed or directory not in of_replicas], broker_epoch)
+        for directory in self.opened:
+            await self._world.disk.unlock(_lock_path(directory.path))
 
 
-def _lock_path(folder: str) -> str:
-    return f"{folder}/.lock"
+def _lock_path(directory: str) -> str:
+    return f"{directory}/.lock"

@@ -35,7 +35,7 @@ class Part:
     def on_relocated(self, partition: Any) -> None:
         """Notes that the replica (``Partition``) has moved to another log directory."""
 
-    def on_directory_failed(self, folder: LogDirectory) -> None:
+    def on_directory_failed(self, directory: LogDirectory) -> None:
         """Notes that the disk of the log directory has failed."""
 
     def on_controller(self) -> None:
@@ -96,9 +96,9 @@ class PartList(Part):
         for part in self._parts:
             part.on_relocated(partition)
 
-    def on_directory_failed(self, folder: LogDirectory) -> None:
+    def on_directory_failed(self, directory: LogDirectory) -> None:
         for part in self._parts:
-            part.on_directory_failed(folder)
+            part.on_directory_failed(directory)
 
     def on_controller(self) -> None:
         for part in self._parts:

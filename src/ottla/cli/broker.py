@@ -162,11 +162,11 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
             raise click.UsageError(f"-X {override}: expected KEY=VALUE")
         values[key.strip()] = value.strip()
     if not values.get("log.dirs") and not values.get("log.dir"):
-        values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_folder(environ)
+        values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_directory(environ)
     return values
 
 
-def default_data_folder(environ: Mapping[str, str]) -> str:
+def default_data_directory(environ: Mapping[str, str]) -> str:
     """Returns a path in the user's data directory, because the system empties the temporary one."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return os.path.join(home, "ottla", "data")

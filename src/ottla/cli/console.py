@@ -31,10 +31,10 @@ def console(bootstrap: str, port: int, data: str | None) -> None:
     It shows nodes, leaders and in-sync replicas as they change, how long records take to be acknowledged, topics, messages, groups and log
     directories. The address has a token, without which nothing is shown.
     """
-    serve_console(bootstrap, client_settings(), port=port, folder=data)
+    serve_console(bootstrap, client_settings(), port=port, directory=data)
 
 
-def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, folder: str | None) -> None:
+def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, directory: str | None) -> None:
     """Serves until SIGINT or SIGTERM."""
     import asyncio
 
@@ -42,7 +42,9 @@ def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, folder
         from ottla.console.serving import serve
     except ModuleNotFoundError:
         raise click.ClickException(MISSING) from None
-    asyncio.run(serve(bootstrap, settings, port=port, folder=folder, on_served=lambda address: click.echo(f"ottla console: {address}")))
+    asyncio.run(
+        serve(bootstrap, settings, port=port, directory=directory, on_served=lambda address: click.echo(f"ottla console: {address}"))
+    )
 
 
 class Beside:
@@ -51,10 +53,10 @@ class Beside:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, bootstrap: str, folder: str | None, command_config: str | None = None) -> None:
+    def start(self, bootstrap: str, directory: str | None, command_config: str | None = None) -> None:
         """Starts the console, which prints its address."""
         command = [sys.executable, "-m", "ottla", "console", "--bootstrap-server", bootstrap]
-        for option, value in (("--data", folder), ("--command-config", command_config)):
+        for option, value in (("--data", directory), ("--command-config", command_config)):
             command += [] if value is None else [option, value]
         self._process = subprocess.Popen(command, start_new_session=True)
 

@@ -32,15 +32,15 @@ def demo(keep: bool, data: Path | None, kill: bool, port: int, records: int, mas
     try:
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.demo.job import run
-        from ottla.spark.demo.place import PlaceError, default_folder
+        from ottla.spark.demo.place import PlaceError, default_directory
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is missing; install what the demo needs with: pip install 'ottla[spark]'") from None
 
-    folder = (data or default_folder()).absolute()
+    directory = (data or default_directory()).absolute()
     try:
-        run(folder, keep=keep, count_max=records, master=master, port=port, is_killing=kill, say=click.echo)
+        run(directory, keep=keep, count_max=records, master=master, port=port, is_killing=kill, say=click.echo)
     except (PlaceError, JavaMissingError) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; the data and results so far are in {folder}; `ottla demo --keep` resumes from there", err=True)
+        click.echo(f"\nstopped; the data and results so far are in {directory}; `ottla demo --keep` resumes from there", err=True)
         raise

@@ -52,10 +52,10 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     if data is None:
         remove_leftovers()
         place = TemporaryPlace()
-    folder = place.data if place is not None else str(data)
-    secured = SecurePlace(folder) if secure else None
+    directory = place.data if place is not None else str(data)
+    secured = SecurePlace(directory) if secure else None
     listens = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if secured is None else secured.properties(port)
-    properties = DEV_PROFILE | listens | {"log.dirs": folder}
+    properties = DEV_PROFILE | listens | {"log.dirs": directory}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
 
     def announce(broker: Broker) -> None:
@@ -67,12 +67,12 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     def say(broker: Broker) -> None:
         host, bound = next(iter(broker.addresses.values()))
         if output == "json":
-            said = {"bootstrap": f"{host}:{bound}", "data": folder, "cluster_id": broker.cluster_id}
+            said = {"bootstrap": f"{host}:{bound}", "data": directory, "cluster_id": broker.cluster_id}
             more = {} if secured is None else {"command_config": str(secured.client)}
             click.echo(msgspec.json.encode(said | more).decode())
             return
         click.echo(f"ottla dev: serving Kafka clients at {host}:{bound}" + ("" if secured is None else ", over SASL_SSL"))
-        click.echo(f"  data      {folder}" + ("" if data else "  (temporary, removed at the end)"))
+        click.echo(f"  data      {directory}" + ("" if data else "  (temporary, removed at the end)"))
         click.echo(f"  settings  {', '.join(f'{key}={value}' for key, value in DEV_PROFILE.items())}")
         at = "" if bound == 9092 else f" -B {host}:{bound}"
         if secured is not None:

@@ -21,11 +21,11 @@ def data_option(function: Any) -> Any:
 
 
 def place_of(data: str | None) -> Place:
-    from ottla.cli.broker import default_data_folder
+    from ottla.cli.broker import default_data_directory
     from ottla.cli.nodes.place import Place
     from ottla.cli.nodes.plan import default_place
 
-    return Place(data if data is not None else default_place(default_data_folder(os.environ)))
+    return Place(data if data is not None else default_place(default_data_directory(os.environ)))
 
 
 def order(place: Place, command: str, node: int | None = None) -> Answer:

@@ -12,7 +12,7 @@ import click
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
-from ottla.cli.pipeline_runs import app_option, checkpoint_option, data_option, folder_of, held, needs_pyspark, run_pipelines
+from ottla.cli.pipeline_runs import app_option, checkpoint_option, data_option, directory_of, held, needs_pyspark, run_pipelines
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 from ottla.cli.pipeline_submit import submit
 
@@ -82,9 +82,9 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.plans import Explained, explained
     pipelines = pipelines_of(file)
-    with tempfile.TemporaryDirectory(prefix="ottla-explain-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ottla-explain-") as directory:
         try:
-            spark = session(name, master="local[1]", config=SMALL, log_file=Path(folder) / "spark.log")
+            spark = session(name, master="local[1]", config=SMALL, log_file=Path(directory) / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
@@ -183,7 +183,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     """
     from ottla.sync import Admin
 
-    folder = folder_of(app, data)
+    directory = directory_of(app, data)
     with Admin(bootstrap, **client_settings()) as admin:
         groups = list(applications(admin, app))
         topics = checkpoint_topics(admin, app)
@@ -193,8 +193,8 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         if not yes:
             also = "".join(f", topic {topic}" for topic in topics.values())
             offsets = f"the offsets of {', '.join(groups) or 'no query'}"
-            end_of_plan(f"would delete {offsets}{also}, and {folder}")
-        with held(folder):
+            end_of_plan(f"would delete {offsets}{also}, and {directory}")
+        with held(directory):
             for group, problem in admin.delete_groups(groups).items():
                 if problem is not None:
                     raise problem
@@ -203,8 +203,8 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 if problem is not None:
                     raise problem
                 click.echo(f"topic {topic}: deleted")
-            shutil.rmtree(folder)
-    click.echo(f"{folder}: deleted")
+            shutil.rmtree(directory)
+    click.echo(f"{directory}: deleted")
 
 
 @pipeline.command()
@@ -224,22 +224,22 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     from ottla.spark.exactly_once import StopError
     from ottla.sync import Admin
 
-    folder = folder_of(app, data)
+    directory = directory_of(app, data)
     with Admin(bootstrap, **client_settings()) as admin:
         topics = checkpoint_topics(admin, app)
     if not topics:
         raise click.ClickException(f"there is no topic with a checkpoint of application {app!r}")
-    replaced = [str(folder / name) for name in topics if (folder / name).exists()]
+    replaced = [str(directory / name) for name in topics if (directory / name).exists()]
     if replaced and not yes:
         end_of_plan(f"would replace {', '.join(replaced)}")
     settings = {"kafka.client.id": "ottla-cli", **spark_options(), "kafka.bootstrap.servers": bootstrap}
-    with held(folder):
+    with held(directory):
         for name, topic in topics.items():
             try:
-                count = write_back(name, settings, producer_settings(settings, name), folder / name, replaces=True)
+                count = write_back(name, settings, producer_settings(settings, name), directory / name, replaces=True)
             except StopError as error:
                 raise click.ClickException(str(error)) from None
-            click.echo(f"{folder / name}: {count or 'no'} files written from topic {topic}")
+            click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
 
 
 pipeline.add_command(submit)

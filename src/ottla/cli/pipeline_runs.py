@@ -67,12 +67,12 @@ def run_pipelines(
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
-    folder = folder_of(app, data)
-    with held(folder):
+    directory = directory_of(app, data)
+    with held(directory):
         try:
             with starting():
                 spark = session(
-                    app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=folder / "spark.log"
+                    app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=directory / "spark.log"
                 )
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
@@ -82,7 +82,7 @@ def run_pipelines(
                     spark,
                     app,
                     pipelines_of(file),
-                    checkpoints=checkpoints or str(folder),
+                    checkpoints=checkpoints or str(directory),
                     bootstrap=bootstrap,
                     checkpoint=kind,
                     until_caught_up=until_caught_up,
@@ -98,7 +98,7 @@ def run_pipelines(
         sys.exit(1)
 
 
-def folder_of(app: str, data: Path | None) -> Path:
+def directory_of(app: str, data: Path | None) -> Path:
     """Returns the application's directory on this machine."""
     if data is not None:
         return data.absolute()
@@ -107,15 +107,15 @@ def folder_of(app: str, data: Path | None) -> Path:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(directory: Path) -> Iterator[None]:
     """Holds the directory: no other process of this machine uses it meanwhile. One with files of another kind is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
-    mark = folder / LOCK
-    if not mark.exists() and any(folder.iterdir()):
-        raise click.ClickException(f"{folder} has files that are not of a pipeline; name an empty or new directory with --data")
+    directory.mkdir(parents=True, exist_ok=True)
+    mark = directory / LOCK
+    if not mark.exists() and any(directory.iterdir()):
+        raise click.ClickException(f"{directory} has files that are not of a pipeline; name an empty or new directory with --data")
     with mark.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise click.ClickException(f"the application runs, and uses {folder}; stop it first") from None
+            raise click.ClickException(f"the application runs, and uses {directory}; stop it first") from None
         yield

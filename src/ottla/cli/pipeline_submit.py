@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.output import bootstrap_option
-from ottla.cli.pipeline_runs import app_option, checkpoint_option, folder_of, held, needs_pyspark, run_pipelines
+from ottla.cli.pipeline_runs import app_option, checkpoint_option, directory_of, held, needs_pyspark, run_pipelines
 
 ARCHIVE = "environment.tar.gz"
 
@@ -70,9 +70,9 @@ def submit(
         raise click.UsageError("--only and --python say what an archive is made of: leave them out with --archive")
     config = dict(_pair(text) for text in conf)
     name = app or file.stem
-    folder = folder_of(name, data)
-    with held(folder):
-        sent = folder / ARCHIVE
+    directory = directory_of(name, data)
+    with held(directory):
+        sent = directory / ARCHIVE
         if archive is None:
             write_archive(sent, only=only, pythons=pythons)
             click.echo(f"{sent}: {sent.stat().st_size / 1e6:,.0f} MB of packages for executors")
@@ -89,7 +89,7 @@ def submit(
         bootstrap=bootstrap,
         until_caught_up=until_caught_up,
         checkpoints=checkpoints.rstrip("/"),
-        starting=lambda: beside_driver(folder),
+        starting=lambda: beside_driver(directory),
     )
 
 

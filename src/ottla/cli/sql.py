@@ -75,9 +75,9 @@ def sql(
         raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
     if registry is not None:
         given |= _of_registry(registry, [topic for topic in topics if topic not in given])
-    with tempfile.TemporaryDirectory(prefix="ottla-sql-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ottla-sql-") as directory:
         try:
-            spark = session("ottla-sql", master=master, log_file=Path(folder) / "spark.log")
+            spark = session("ottla-sql", master=master, log_file=Path(directory) / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:

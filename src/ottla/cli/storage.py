@@ -80,12 +80,12 @@ def format_(
 @format_option
 def info(file: str | None, overrides: tuple[str, ...], output: str) -> None:
     """Show whose the log directories are. Exit code 1 when one cannot be used, or none is formatted."""
-    from ottla.broker.formatting import FolderState, inspect_log_dirs
+    from ottla.broker.formatting import DirectoryState, inspect_log_dirs
     from ottla.runtime.inline_files import InlineDisk
 
     config = _config(file, overrides)
 
-    async def run() -> list[FolderState]:
+    async def run() -> list[DirectoryState]:
         return await inspect_log_dirs(InlineDisk(), config)
 
     states = asyncio.run(run())
@@ -110,9 +110,9 @@ def random_uuid_() -> None:
 
 
 @storage.command("verify")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @format_option
-def verify(folder: str, output: str) -> None:
+def verify(directory: str, output: str) -> None:
     """Read every file of a log directory and report what is damaged.
 
     Changes nothing. Exit code 0: intact, or with damage that a start repairs; 1: damaged, or in use by a broker.
@@ -125,7 +125,7 @@ def verify(folder: str, output: str) -> None:
         await _lock(disk, path)
         return await verification.verify(disk, path)
 
-    path = os.path.abspath(folder)
+    path = os.path.abspath(directory)
     result = asyncio.run(run())
     if output == "json":
         print_json("storage verify", [msgspec.to_builtins(result) | {"is_damaged": result.is_damaged}])
@@ -141,10 +141,10 @@ def verify(folder: str, output: str) -> None:
 
 
 @storage.command("strays")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses the directory.")
 @format_option
-def strays(folder: str, is_deleting: bool, output: str) -> None:
+def strays(directory: str, is_deleting: bool, output: str) -> None:
     """List the partition directories of DIR that belong to no topic of the cluster.
 
     When a broker starts, it renames them to TOPIC-PARTITION.ID-stray and keeps them.
@@ -161,7 +161,7 @@ def strays(folder: str, is_deleting: bool, output: str) -> None:
             await remove_stray(disk, stray)
         return found
 
-    path = os.path.abspath(folder)
+    path = os.path.abspath(directory)
     found = asyncio.run(run())
     if output == "json":
         print_json("storage strays", [msgspec.to_builtins(stray) | {"is_deleted": is_deleting} for stray in found])

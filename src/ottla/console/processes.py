@@ -27,31 +27,31 @@ class _State(msgspec.Struct):
 
 
 class Processes:
-    """The nodes that a supervisor in ``folder`` runs; none where ``folder`` is None."""
+    """The nodes that a supervisor in ``directory`` runs; none where ``directory`` is None."""
 
-    def __init__(self, folder: str | None) -> None:
-        self._folder = folder
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
 
     @property
     def is_here(self) -> bool:
-        return self._folder is not None
+        return self._directory is not None
 
     async def states(self) -> dict[int, str]:
         """Each node's process; empty without a supervisor."""
-        if self._folder is None:
+        if self._directory is None:
             return {}
         try:
-            answer = await asyncio.to_thread(ask_supervisor, self._folder, Order("status"), seconds_max=ASK_SECONDS_MAX)
+            answer = await asyncio.to_thread(ask_supervisor, self._directory, Order("status"), seconds_max=ASK_SECONDS_MAX)
         except (NoSupervisor, OSError):
             return {}
         return {node.node_id: node.state for node in msgspec.json.decode(answer.state, type=_State).nodes}
 
     async def order(self, command: str, node_id: int) -> None:
         """RefusedError when it is not done."""
-        if self._folder is None or command not in ORDERS:
+        if self._directory is None or command not in ORDERS:
             raise RefusedError("only nodes of `ottla cluster start` on this machine can be killed and started here")
         try:
-            answer = await asyncio.to_thread(ask_supervisor, self._folder, Order(command, node_id), seconds_max=ASK_SECONDS_MAX)
+            answer = await asyncio.to_thread(ask_supervisor, self._directory, Order(command, node_id), seconds_max=ASK_SECONDS_MAX)
         except (NoSupervisor, OSError) as error:
             raise RefusedError(f"the supervisor does not answer: {error}") from error
         if answer.error is not None:

@@ -28,17 +28,17 @@ async def serve(
     settings: dict[str, Any],
     *,
     port: int = 0,
-    folder: str | None = None,
+    directory: str | None = None,
     token: str | None = None,
     on_served: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serves the pages on loopback until SIGINT or SIGTERM. ``on_served`` gets their address, token included.
 
-    With ``folder``, that of a cluster on this machine, its nodes can be killed and started. OSError when the port is taken.
+    With ``directory``, that of a cluster on this machine, its nodes can be killed and started. OSError when the port is taken.
     """
     token = token or secrets.token_urlsafe(24)
     own = settings | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
-    processes, probe = Processes(folder), Probe(bootstrap, own)
+    processes, probe = Processes(directory), Probe(bootstrap, own)
     with socket.create_server((HOST, port), reuse_port=False) as listening:
         async with Admin(bootstrap, **own) as admin:
             watcher = Watcher(admin, processes.states)

@@ -40,11 +40,11 @@ def _loaded() -> ModuleType | None:
         return None
 
 
-def _is_current(compiled: ModuleType, folder: Path) -> bool:
+def _is_current(compiled: ModuleType, directory: Path) -> bool:
     """True when it was compiled for the reference in the directory, and from the source there, if that is there."""
-    if hashlib.sha256((folder / "plain_kernel.py").read_bytes()).hexdigest() != compiled.SOURCE_SHA256:
+    if hashlib.sha256((directory / "plain_kernel.py").read_bytes()).hexdigest() != compiled.SOURCE_SHA256:
         return False
-    sources = [folder / "c" / name for name in C_SOURCES]
+    sources = [directory / "c" / name for name in C_SOURCES]
     if not sources[0].exists():
         return True
     return getattr(compiled, "C_SHA256", None) == hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

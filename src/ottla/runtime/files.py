@@ -300,10 +300,10 @@ def _make_private(path: str) -> None:
                 os.chmod(entry.path, 0o600)
 
 
-def _mode_in(folder: str) -> int:
+def _mode_in(directory: str) -> int:
     """Returns the mode of a new file: only users that may read its directory may read it."""
     try:
-        return 0o644 & (os.stat(folder).st_mode | 0o600)
+        return 0o644 & (os.stat(directory).st_mode | 0o600)
     except FileNotFoundError:
         return 0o644  # opening it will say so
 
@@ -317,9 +317,9 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _write_atomically(path: str, data: bytes) -> None:
-    temporary, folder = path + ".tmp", os.path.dirname(path)
+    temporary, directory = path + ".tmp", os.path.dirname(path)
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_in(folder)), "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_in(directory)), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -328,4 +328,4 @@ def _write_atomically(path: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    _sync(folder)
+    _sync(directory)

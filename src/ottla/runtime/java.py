@@ -116,7 +116,7 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
     script = WRAPPER.format(argument=VECTOR_MODULE, java=shlex.quote(str(java.absolute())))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
-        home = _cache_folder(environ) / name
+        home = _cache_directory(environ) / name
         _install(home / "bin" / "java", script)
         if probe(home / "bin" / "java", VECTOR_MODULE) is not None:
             return home
@@ -132,7 +132,7 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
     return home
 
 
-def _cache_folder(environ: Mapping[str, str]) -> Path:
+def _cache_directory(environ: Mapping[str, str]) -> Path:
     """Ours in the user's cache, by the XDG base directory specification: a relative XDG_CACHE_HOME does not count."""
     configured = Path(environ.get("XDG_CACHE_HOME", ""))
     if configured.is_absolute():

@@ -64,9 +64,9 @@ class ZooKeeperServer:
     """One server. ``others`` are the lines ``server.N=...`` of an ensemble; without any it is alone."""
 
     def __init__(
-        self, folder: Path, port: int, *, server_id: int = 0, others: Sequence[str] = (), secure: SecurePort | None = None
+        self, directory: Path, port: int, *, server_id: int = 0, others: Sequence[str] = (), secure: SecurePort | None = None
     ) -> None:
-        self._folder = folder
+        self._directory = directory
         self._server_id = server_id
         self._others = others
         self._secure = secure
@@ -83,7 +83,7 @@ class ZooKeeperServer:
 
     def spawn(self) -> None:
         """Starts the process. JavaMissingError without a Java, or without the jars."""
-        data = self._folder / "data"
+        data = self._directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         lines = [
             f"dataDir={data}",
@@ -102,12 +102,12 @@ class ZooKeeperServer:
         ]
         if self._others:
             (data / "myid").write_text(str(self._server_id), encoding="ascii")
-        config = self._folder / "zoo.cfg"
+        config = self._directory / "zoo.cfg"
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain" if self._others else "org.apache.zookeeper.server.ZooKeeperServerMain"
         command = [str(find_java()), "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true"]
         command += ["-Dzookeeper.forceSync=no", "-Dzookeeper.skipACL=no", "-cp", class_path(), main, str(config)]
-        with open(self._folder / "server.log", "ab") as output:
+        with open(self._directory / "server.log", "ab") as output:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _GUARD, "zookeeper", *command], stdout=output, stderr=output, stdin=subprocess.PIPE
             )
@@ -123,7 +123,7 @@ class ZooKeeperServer:
         while not four_letters("127.0.0.1", self.port, "srvr").startswith("Zookeeper version"):
             has_ended = self._process is None or self._process.poll() is not None
             if has_ended or time.monotonic() > deadline:
-                raise RuntimeError(f"ZooKeeper does not serve: {(self._folder / 'server.log').read_text(errors='replace')[-2000:]}")
+                raise RuntimeError(f"ZooKeeper does not serve: {(self._directory / 'server.log').read_text(errors='replace')[-2000:]}")
             time.sleep(PAUSE_SECONDS)
 
     def kill(self) -> None:
@@ -155,8 +155,8 @@ def class_path() -> str:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JavaMissingError("ZooKeeper's jars come with PySpark: pip install 'ottla[spark]'")
-    folder = Path(spec.origin).parent / "jars"
-    jars = [jar for jar in sorted(folder.glob("*.jar")) if _JARS.fullmatch(jar.name)]
+    directory = Path(spec.origin).parent / "jars"
+    jars = [jar for jar in sorted(directory.glob("*.jar")) if _JARS.fullmatch(jar.name)]
     if not any(jar.name.startswith("zookeeper-3") for jar in jars):
-        raise JavaMissingError(f"{folder} has no ZooKeeper")
+        raise JavaMissingError(f"{directory} has no ZooKeeper")
     return ":".join(map(str, jars))

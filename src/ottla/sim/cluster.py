@@ -21,7 +21,7 @@ from ottla.storage.log.replay import records_between
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 PORT = 9092
-DATA_FOLDER = "/data"
+DATA_DIRECTORY = "/data"
 
 
 class Simulation:
@@ -54,7 +54,7 @@ class SimBroker:
         self.machine = simulation.machine(name, disk_delay_ms_max=disk_delay_ms_max)
         self._properties: Mapping[str, str] = {
             "listeners": f"PLAINTEXT://{name}:{PORT}",
-            "log.dirs": DATA_FOLDER,
+            "log.dirs": DATA_DIRECTORY,
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",

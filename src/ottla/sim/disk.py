@@ -50,9 +50,9 @@ class SimDisk:
         self._name = name
         self._delay_ms_max = delay_ms_max
         self.files: Names[Inode] = Names()
-        self.folders: Names[None] = Names({"/": None})
+        self.directories: Names[None] = Names({"/": None})
         self._durable_files: Names[Inode] = Names()
-        self._durable_folders: Names[None] = Names({"/": None})
+        self._durable_directories: Names[None] = Names({"/": None})
         self._renames: list[tuple[str, str]] = []  # of files, not yet durable
         self._locks: set[str] = set()
         self._is_dead = False
@@ -139,9 +139,9 @@ class SimDisk:
         inode.written += data
         inode.durable = data
         inode.modified_ms = modified_ms
-        folders = dict.fromkeys(parents(path))
-        self.folders.update(folders)
-        self._durable_folders.update(folders)
+        directories = dict.fromkeys(parents(path))
+        self.directories.update(directories)
+        self._durable_directories.update(directories)
 
     def kill(self) -> None:
         """Code that uses the disk from now on fails; what was written stays written."""
@@ -150,7 +150,7 @@ class SimDisk:
     def replace(self, path: str) -> None:
         """Another disk is where this directory was: an empty one."""
         self._trace.add(f"{self._name} {path} is replaced")
-        for names in (self.files, self._durable_files, self.folders, self._durable_folders):
+        for names in (self.files, self._durable_files, self.directories, self._durable_directories):
             for name in [name for name in names if is_within(name, path) and name != path]:
                 del names[name]
         self._renames = [(source, target) for source, target in self._renames if not is_within(source, path)]
@@ -169,10 +169,10 @@ class SimDisk:
         self._trace.add(f"{self._name} power cut, of the unsynced keeps {mode}")
         names, renamed = self._surviving_names(mode)
         if mode != "everything":
-            self.folders = Names(self._durable_folders)
+            self.directories = Names(self._durable_directories)
             for source, target in renamed:
-                self.folders.move(source, target)
-        self._durable_folders = Names(self.folders)
+                self.directories.move(source, target)
+        self._durable_directories = Names(self.directories)
         self.files, self._durable_files = Names(), Names()
         for path, inode in sorted(names.items()):
             self.put(path, surviving_content(self._rng, inode, mode), modified_ms=inode.modified_ms)
@@ -212,7 +212,7 @@ class SimDisk:
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            self._need_folder(path)
+            self._need_directory(path)
             await self.step("create", path)
             inode = self.files[path] = Inode()
             await self.done()
@@ -242,26 +242,26 @@ class SimDisk:
 
     async def exists(self, path: str) -> bool:
         await self.look("exists", path)
-        return path in self.files or path in self.folders
+        return path in self.files or path in self.directories
 
     async def is_dir(self, path: str) -> bool:
         await self.look("is_dir", path)
-        return path in self.folders
+        return path in self.directories
 
     async def list_dir(self, path: str) -> list[str]:
         await self.look("list_dir", path)
-        if path not in self.folders:
+        if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        return listed((posixpath.basename(name) for name in [*self.files.inside(path), *self.folders.inside(path)]), self._order)
+        return listed((posixpath.basename(name) for name in [*self.files.inside(path), *self.directories.inside(path)]), self._order)
 
     async def space(self, path: str) -> tuple[int, int]:
         await self.look("space", path)
         return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes)
 
     async def make_dirs(self, path: str, *, is_private: bool = False) -> None:
-        if path not in self.folders:
+        if path not in self.directories:
             await self.step("make_dirs", path)
-            self.folders.update(dict.fromkeys([path, *parents(path)]))
+            self.directories.update(dict.fromkeys([path, *parents(path)]))
             await self.done()
 
     async def reserve(self, path: str, size_bytes: int) -> None:
@@ -282,12 +282,12 @@ class SimDisk:
 
     async def rename(self, source: str, target: str) -> None:
         await self.step("rename", source, target)
-        if target in self.folders and (source in self.files or self.files.inside(target) or self.folders.inside(target)):
+        if target in self.directories and (source in self.files or self.files.inside(target) or self.directories.inside(target)):
             raise OSError(errno.ENOTEMPTY, "a directory is there that is not empty", target)
         if source in self.files:
             self.files[target] = self.files.pop(source)
-        elif source in self.folders:
-            self.folders.move(source, target)
+        elif source in self.directories:
+            self.directories.move(source, target)
             self.files.move(source, target)
         else:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
@@ -303,7 +303,7 @@ class SimDisk:
     async def remove_tree(self, path: str) -> None:
         await self.step("remove_tree", path)
         self.files.drop(path)
-        self.folders.drop(path)
+        self.directories.drop(path)
         await self.done()
 
     async def lock(self, path: str) -> None:
@@ -318,18 +318,18 @@ class SimDisk:
 
     async def sync_dir(self, path: str) -> None:
         await self.step("sync_dir", path)
-        if path not in self.folders:
+        if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         for source, target in self._renames:  # what was durable in a renamed directory is so under its new name
-            if is_in(source, path) and is_in(target, path) and source in self._durable_folders:
+            if is_in(source, path) and is_in(target, path) and source in self._durable_directories:
                 self._durable_files.update({moved(name, source, target): found for name, found in self._durable_files.items()})
-                self._durable_folders.update({moved(name, source, target): None for name in self._durable_folders})
-        for name in [*self._durable_files.inside(path), *self._durable_folders.inside(path)]:
-            if name not in self.files and name not in self.folders:
+                self._durable_directories.update({moved(name, source, target): None for name in self._durable_directories})
+        for name in [*self._durable_files.inside(path), *self._durable_directories.inside(path)]:
+            if name not in self.files and name not in self.directories:
                 self._durable_files.drop(name)
-                self._durable_folders.drop(name)
+                self._durable_directories.drop(name)
         self._durable_files.update({name: self.files[name] for name in self.files.inside(path)})
-        self._durable_folders.update(dict.fromkeys(self.folders.inside(path)))
+        self._durable_directories.update(dict.fromkeys(self.directories.inside(path)))
         self._renames = [(source, target) for source, target in self._renames if not (is_in(source, path) and is_in(target, path))]
         await self.done()
 
@@ -344,7 +344,7 @@ class SimDisk:
         for inode in self.files.values():
             inode.durable = bytes(inode.written)
         self._durable_files = Names(self.files)
-        self._durable_folders = Names(self.folders)
+        self._durable_directories = Names(self.directories)
         self._renames.clear()
         await self.done()
 
@@ -379,8 +379,8 @@ class SimDisk:
         result = await job.run(self, _copied(request, job.request), pace)
         return _copied(result, job.result)
 
-    def _need_folder(self, path: str) -> None:
-        if posixpath.dirname(path) not in self.folders:
+    def _need_directory(self, path: str) -> None:
+        if posixpath.dirname(path) not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", posixpath.dirname(path))
 
 

@@ -36,10 +36,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class InstantDisk(SimDisk):
-    def __init__(self, folders: Iterable[str] = ()) -> None:
+    def __init__(self, directories: Iterable[str] = ()) -> None:
         super().__init__(random.Random(0), Trace(), "disk", delay_ms_max=0)
-        self.folders.update(dict.fromkeys(folders))
-        self._durable_folders.update(self.folders)
+        self.directories.update(dict.fromkeys(directories))
+        self._durable_directories.update(self.directories)
         self.operations: list[Operation] = []
         self.jobs: list[str] = []
 
@@ -65,14 +65,14 @@ class InstantDisk(SimDisk):
         return self._found(self._durable_files, survives)
 
     def _found(self, files: Mapping[str, Inode], survives: Survives) -> InstantDisk:
-        other = InstantDisk(self.folders)
+        other = InstantDisk(self.directories)
         for path, inode in files.items():
             other.put(path, survives(path, inode.durable, bytes(inode.written)), modified_ms=inode.modified_ms)
         return other
 
     def replay(self, count: int) -> InstantDisk:
         """A new disk after the first ``count`` operations of this one, whose directories all exist."""
-        other = InstantDisk(self.folders)
+        other = InstantDisk(self.directories)
         for operation, path, *arguments in self.operations[:count]:
             match operation:
                 case "create":

@@ -41,13 +41,13 @@ class Names(MutableMapping[str, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def inside(self, folder: str) -> list[str]:
+    def inside(self, directory: str) -> list[str]:
         """The paths in the directory itself."""
-        return list(self._in.get(folder, ()))
+        return list(self._in.get(directory, ()))
 
-    def drop(self, folder: str) -> None:
+    def drop(self, directory: str) -> None:
         """The directory is deleted, with all that is in it, at any depth."""
-        for path in self._within(folder):
+        for path in self._within(directory):
             del self[path]
 
     def move(self, source: str, target: str) -> None:
@@ -55,9 +55,9 @@ class Names(MutableMapping[str, V]):
         for path in self._within(source):
             self[moved(path, source, target)] = self.pop(path)
 
-    def _within(self, folder: str) -> list[str]:
-        found = [folder] if folder in self._values else []
-        for path in self.inside(folder):
+    def _within(self, directory: str) -> list[str]:
+        found = [directory] if directory in self._values else []
+        for path in self.inside(directory):
             found += self._within(path)
         return found
 
@@ -70,16 +70,16 @@ def parents(path: str) -> list[str]:
     return found
 
 
-def is_in(path: str, folder: str) -> bool:
-    return path.startswith(folder) and posixpath.dirname(path) == folder != path
+def is_in(path: str, directory: str) -> bool:
+    return path.startswith(directory) and posixpath.dirname(path) == directory != path
 
 
-def is_within_any(path: str, folders: list[str]) -> bool:
-    return any(is_within(path, folder) for folder in folders)
+def is_within_any(path: str, directories: list[str]) -> bool:
+    return any(is_within(path, directory) for directory in directories)
 
 
-def is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + "/")
+def is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
 
 
 def moved(path: str, source: str, target: str) -> str:

@@ -27,10 +27,10 @@ class LogHealth:
         self.on_failed: Callable[[], None] = _nothing
         self.on_disk_failed: Callable[[], None] = _nothing
 
-    def check(self, folder: str) -> None:
+    def check(self, directory: str) -> None:
         """Raises StorageError when the log has failed."""
         if self.is_failed:
-            raise StorageError(f"the log in {folder} has failed")
+            raise StorageError(f"the log in {directory} has failed")
 
     @property
     def has_no_room(self) -> bool:

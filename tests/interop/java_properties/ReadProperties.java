@@ -6,7 +6,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Properties;
 
-/** Prints what java.util.Properties makes of each file of a folder: one line a file, its UTF-16 units in hexadecimal. */
+/** Prints what java.util.Properties makes of each file of a directory: one line a file, its UTF-16 units in hexadecimal. */
 public class ReadProperties {
     public static void main(String[] arguments) throws Exception {
         List<Path> files = new ArrayList<>();

@@ -31,9 +31,9 @@ class Meetings:
         disk.work = self._watched  # type: ignore[method-assign]
         disk.on_step = self._on_step
 
-    def note(self, act: str, folder: str | None = None) -> None:
+    def note(self, act: str, directory: str | None = None) -> None:
         """The act has happened to the replica that is in the directory, or was in one of that name, or to the entire machine."""
-        name = posixpath.basename(folder) if folder is not None else None
+        name = posixpath.basename(directory) if directory is not None else None
         self.counts[act] += 1
         self._on_act(act)
         for job, busy in self._working:
@@ -42,7 +42,7 @@ class Meetings:
         for busy, acts in self._cleaned.items():
             if name is None or posixpath.basename(busy) == name:
                 acts.add(act)
-        if folder is None and self._installing:
+        if directory is None and self._installing:
             self.counts[f"{act} during install"] += 1
 
     def note_end(self) -> None:
@@ -53,10 +53,10 @@ class Meetings:
         self._arrived.clear()
 
     async def _watched(self, job: Any, request: Any, **more: Any) -> Any:
-        name, folder = entry = job.name.rsplit(":", 1)[1], _folder_of(request)
+        name, directory = entry = job.name.rsplit(":", 1)[1], _directory_of(request)
         self._working.append(entry)
         if name == CLEANING:
-            self._cleaned[folder] = set()
+            self._cleaned[directory] = set()
         try:
             return await self._work(job, request, **more)
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class Meetings:
             self._working.remove(entry)
 
     def _on_step(self, operation: str, path: str, what: str) -> None:
-        folder, name = posixpath.split(path)
+        directory, name = posixpath.split(path)
         match operation:
             case "rename" if what.endswith("-delete"):
                 self.note("end of a move" if name in self._arrived else "deletion of a topic", path)
@@ -77,22 +77,22 @@ class Meetings:
                 self._arrived.add(posixpath.basename(what))
                 self.note("arrival of a move", what)
             case "rename" if path.endswith(".log.cleaned"):
-                self._installing.add(folder)
-                for act in sorted(self._cleaned.pop(folder, ())):
+                self._installing.add(directory)
+                for act in sorted(self._cleaned.pop(directory, ())):
                     self.counts[f"install after {act}"] += 1
-                self.note("install", folder)
+                self.note("install", directory)
             case "rename" if ".log." in name and path.endswith(".swap"):
-                self._installing.discard(folder)
-            case "rename" | "remove" if name.endswith(".log") and folder not in self._installing:
-                self.note("retention", folder)
+                self._installing.discard(directory)
+            case "rename" | "remove" if name.endswith(".log") and directory not in self._installing:
+                self.note("retention", directory)
             case "create" if name.endswith(".log"):
-                self.note("roll", folder)
+                self.note("roll", directory)
             case "remove" if name.endswith(".deleted"):
-                self.note("removal of deleted files", folder)
+                self.note("removal of deleted files", directory)
 
 
-def _folder_of(request: Any) -> str:
-    if hasattr(request, "folder"):
-        return str(request.folder)
+def _directory_of(request: Any) -> str:
+    if hasattr(request, "directory"):
+        return str(request.directory)
     path: str = request.path if hasattr(request, "path") else request.source
     return posixpath.dirname(path)

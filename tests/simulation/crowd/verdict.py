@@ -89,7 +89,7 @@ async def judge(known: Knowledge) -> None:
     assert broker is not None, "it runs"
     if broker.failure is not None:
         known.findings.append(f"the broker has ended: {broker.failure}")
-    if broker.partitions.offline_folder_count:
+    if broker.partitions.offline_directory_count:
         known.findings.append("a log directory is offline, and no disk has failed")
     for topic in (KEPT, TABLE):
         for index, partition in broker.partitions.by_name[topic].items():

@@ -39,7 +39,7 @@ from ottla.security.validity import not_after_ms
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import from_text
-from ottla.storage.directory.directory import FolderIdentity
+from ottla.storage.directory.directory import DirectoryIdentity
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.offset_index import OffsetIndex
@@ -158,7 +158,7 @@ def files(data: bytes) -> None:
     for attempt in (
         lambda: from_text(text),
         lambda: EpochCache.from_text(text),
-        lambda: FolderIdentity.from_text(text, "folder"),
+        lambda: DirectoryIdentity.from_text(text, "directory"),
         lambda: OffsetIndex.from_bytes(data, 0, log_size=1 << 20),
         lambda: TimeIndex.from_bytes(data, 0),
         lambda: ProducerStates.from_snapshot(data),
@@ -169,8 +169,8 @@ def files(data: bytes) -> None:
             continue
 
 
-FOLDER: Final = "/data/t-0"
-STEM: Final = f"{FOLDER}/{0:020d}"
+DIRECTORY: Final = "/data/t-0"
+STEM: Final = f"{DIRECTORY}/{0:020d}"
 
 
 def logs(data: bytes) -> None:
@@ -178,7 +178,7 @@ def logs(data: bytes) -> None:
     if not data:
         return
     disk = _disk_with({f"{STEM}.log": _segment(data), f"{STEM}.index": data, f"{STEM}.timeindex": data})
-    opened = run(PartitionLog.open(disk, FOLDER, config=LogConfig(), now_ms=0, clean=bool(data[0] & 1)))
+    opened = run(PartitionLog.open(disk, DIRECTORY, config=LogConfig(), now_ms=0, clean=bool(data[0] & 1)))
     assert 0 <= opened.log_start_offset <= opened.log_end_offset
 
 

@@ -35,16 +35,16 @@ async def handle(parts: Parts, context: RequestContext, request: AlterReplicaLog
 
 def _move(parts: Parts, path: str, key: TopicPartition) -> ErrorCode:
     partitions = parts.partitions
-    folder = next((found for found in partitions.folders if found.path == path), None)
-    if folder is None:
+    directory = next((found for found in partitions.directories if found.path == path), None)
+    if directory is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if folder.is_failed or partitions.is_offline(key.topic, key.partition):
+    if directory.is_failed or partitions.is_offline(key.topic, key.partition):
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = partitions.find(key.topic, key.partition)
     if partition is None:
-        partitions.placement.prefer(key, folder)
+        partitions.placement.prefer(key, directory)
         return ErrorCode.REPLICA_NOT_AVAILABLE
-    parts.mover.move(partition, folder)
+    parts.mover.move(partition, directory)
     return ErrorCode.NONE
 
 

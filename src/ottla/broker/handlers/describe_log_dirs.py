@@ -31,10 +31,10 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
         slices, here = Slices(parts.world.clock), parts.partitions.by_name
         wanted = {TopicPartition(topic, index) async for topic, index in slices.over(asked) if index in here.get(topic, ())}
     results = []
-    for folder in parts.partitions.folders:  # all of one moment: a replica that moves is listed exactly once
-        replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in parts.partitions.in_folder(folder)]
-        replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(folder)]
-        result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if folder.is_failed else ErrorCode.NONE, folder.path)
+    for directory in parts.partitions.directories:  # all of one moment: a replica that moves is listed exactly once
+        replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in parts.partitions.in_directory(directory)]
+        replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(directory)]
+        result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if directory.is_failed else ErrorCode.NONE, directory.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
         results.append(result)
     for result in results:

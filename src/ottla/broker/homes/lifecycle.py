@@ -191,7 +191,7 @@ class Lifecycle(Part):
         """Sends a heartbeat at once: another controller learns that this broker lives."""
         self.beat_soon()
 
-    def on_directory_failed(self, folder: LogDirectory) -> None:
+    def on_directory_failed(self, directory: LogDirectory) -> None:
         """Sends a heartbeat at once, which reports the directory."""
         self.beat_soon()
 

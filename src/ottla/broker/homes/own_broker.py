@@ -35,7 +35,7 @@ def own_broker(
         is_fenced=False,
         incarnation_id=incarnation_id,
         features=dict(supported_features(config)),
-        directories=tuple(uuid_bytes(folder.identity.directory_id) for folder in directories.of_replicas),
+        directories=tuple(uuid_bytes(directory.identity.directory_id) for directory in directories.of_replicas),
     )
 
 
@@ -49,4 +49,4 @@ async def open_replica(basis: Basis, directories: LogDirectories, settings: Quor
 
 def fail_together(metadata: MetadataReplica, directories: LogDirectories, partitions: PartitionStore) -> None:
     """Lets the partitions in the metadata log's directory fail when its disk does."""
-    metadata.log.on_disk_failed = partial(partitions.fail_folder, directories.opened[0])
+    metadata.log.on_disk_failed = partial(partitions.fail_directory, directories.opened[0])

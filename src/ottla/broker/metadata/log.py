@@ -49,7 +49,7 @@ _log = get_logger(__name__)
 
 _READ_BYTES: Final = 1 << 18
 """Read and handed out before the caller may let others have their turn: some milliseconds."""
-FOLDER_NAME: Final = "__cluster_metadata-0"
+DIRECTORY_NAME: Final = "__cluster_metadata-0"
 
 
 class MetadataBatch(NamedTuple):
@@ -66,25 +66,25 @@ class MetadataLog:
     Writing, cutting and installing come one at a time; reading and syncing may run beside them.
     """
 
-    def __init__(self, disk: Disk, folder: str, log: PartitionLog, mark: SyncedMark, snapshots: Snapshots) -> None:
+    def __init__(self, disk: Disk, directory: str, log: PartitionLog, mark: SyncedMark, snapshots: Snapshots) -> None:
         self._disk = disk
-        self.folder = folder
+        self.directory = directory
         self._log = log
         self._mark = mark
         self.snapshots = snapshots
 
     @classmethod
     async def open(
-        cls, disk: Disk, data_folder: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS, room: Room | None = None
+        cls, disk: Disk, data_directory: str, *, now_ms: int, clean: bool, limits: LogLimits = DEFAULT_LIMITS, room: Room | None = None
     ) -> MetadataLog:
         """Opens the log, recovered. StorageError, and nothing is touched, when what was committed is damaged.
 
         What must be written is written into the reserve of ``room`` when the disk is full.
         """
-        folder, unreserved = f"{data_folder}/{FOLDER_NAME}", disk
+        directory, unreserved = f"{data_directory}/{DIRECTORY_NAME}", disk
         disk = disk if room is None else reserved(disk, room)
-        await disk.make_dirs(folder, is_private=True)
-        snapshots = Snapshots(disk, folder, unreserved)
+        await disk.make_dirs(directory, is_private=True)
+        snapshots = Snapshots(disk, directory, unreserved)
         await snapshots.remove_leftovers()
         found = await snapshots.all()
         newest = found[-1] if found else SnapshotFile(0, 0, 0)
@@ -92,20 +92,20 @@ class MetadataLog:
             max_message_bytes=2**31 - 1, file_delete_delay_ms=0, fails_when_full=True,
             segment_bytes=limits.segment_bytes, segment_ms=limits.segment_ms,
         )  # fmt: skip
-        mark = await SyncedMark.open(disk, folder)
+        mark = await SyncedMark.open(disk, directory)
         try:
             log = await PartitionLog.open(
                 disk,
-                folder,
+                directory,
                 config=config,
                 now_ms=now_ms,
                 clean=clean,
                 recovery_point=mark.offset if mark.offset > newest.end_offset else 0,
             )
         except StorageError as error:
-            way_out = f"restore a good copy of {folder}; without one, ottla dump-log can still read the topics' records"
+            way_out = f"restore a good copy of {directory}; without one, ottla dump-log can still read the topics' records"
             raise StorageError(f"the metadata log lists the topics, and {error.message}; {way_out}") from error
-        opened = cls(disk, folder, log, mark, snapshots)
+        opened = cls(disk, directory, log, mark, snapshots)
         if not opened._continues(newest):  # the snapshot outlived the log before it, as it may, or came from another replica
             await opened._start_over_at(newest.end_offset)
         return opened
@@ -169,12 +169,12 @@ class MetadataLog:
 
     async def read_election(self) -> ElectionState | None:
         """Returns how this replica voted last; None when it never did, or has forgotten. StorageError for a damaged file."""
-        path = f"{self.folder}/{election_state.FILE_NAME}"
+        path = f"{self.directory}/{election_state.FILE_NAME}"
         return election_state.decode(await self._disk.read_file(path)) if await self._disk.exists(path) else None
 
     async def write_election(self, election: ElectionState, voters: tuple[int, ...]) -> None:
         """Writes the election, durably."""
-        path = f"{self.folder}/{election_state.FILE_NAME}"
+        path = f"{self.directory}/{election_state.FILE_NAME}"
         await self._disk.write_file_atomic(path, election_state.encode(election, voters=voters))
 
     # -- writing
@@ -217,7 +217,7 @@ class MetadataLog:
         try:
             await self._mark.move(self._log.recovery_point)
         except OSError as error:  # an older mark is true as well
-            _log.warning("synced_offset_not_written", folder=self.folder, reason=str(error))
+            _log.warning("synced_offset_not_written", directory=self.directory, reason=str(error))
 
     async def truncate_to(self, offset: int) -> None:
         """Removes everything at or after ``offset``, durably."""
@@ -268,7 +268,7 @@ class MetadataLog:
 
     def unreadable(self, offset: int, reason: str) -> StorageError:
         """Returns the error for an unreadable log: a node must not guess its cluster."""
-        return StorageError(f"the metadata log {self.folder}, from offset {offset} on, cannot be replayed: {reason}")
+        return StorageError(f"the metadata log {self.directory}, from offset {offset} on, cannot be replayed: {reason}")
 
     async def newest_image(self) -> ClusterImage:
         """Returns the image of the newest snapshot; the empty one without any."""
@@ -277,7 +277,7 @@ class MetadataLog:
 
     async def bootstrap_image(self) -> ClusterImage:
         """Returns the feature levels and users that the directory was formatted for; empty when nothing was said."""
-        path = f"{self.folder}/{BOOTSTRAP_NAME}"
+        path = f"{self.directory}/{BOOTSTRAP_NAME}"
         return await read_image(self._disk, path) if await self._disk.exists(path) else EMPTY_IMAGE
 
     async def close(self) -> None:
@@ -327,15 +327,15 @@ def _gathered(groups: Sequence[Sequence[Stored]]) -> list[Sequence[Stored]]:
     return gathered
 
 
-async def format_metadata(disk: Disk, data_folder: str, records: Sequence[Stored]) -> None:
+async def format_metadata(disk: Disk, data_directory: str, records: Sequence[Stored]) -> None:
     """Makes a metadata log, still empty, what its cluster starts with, and a voter that has never voted."""
-    folder = f"{data_folder}/{FOLDER_NAME}"
-    await disk.make_dirs(folder, is_private=True)
-    await disk.sync_dir(data_folder)
-    await write_bootstrap(disk, folder, records)
-    await disk.write_file_atomic(f"{folder}/{election_state.FILE_NAME}", election_state.encode(ElectionState()))
+    directory = f"{data_directory}/{DIRECTORY_NAME}"
+    await disk.make_dirs(directory, is_private=True)
+    await disk.sync_dir(data_directory)
+    await write_bootstrap(disk, directory, records)
+    await disk.write_file_atomic(f"{directory}/{election_state.FILE_NAME}", election_state.encode(ElectionState()))
 
 
-async def has_metadata(disk: Disk, data_folder: str) -> bool:
+async def has_metadata(disk: Disk, data_directory: str) -> bool:
     """True when a metadata log is in the log directory."""
-    return await disk.is_dir(f"{data_folder}/{FOLDER_NAME}")
+    return await disk.is_dir(f"{data_directory}/{DIRECTORY_NAME}")

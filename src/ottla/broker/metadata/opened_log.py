@@ -24,10 +24,10 @@ class OpenedLog(NamedTuple):
 
 
 async def open_log(
-    world: World, folder: str, settings: QuorumSettings, *, clean: bool, limits: LogLimits, room: Room | None = None
+    world: World, directory: str, settings: QuorumSettings, *, clean: bool, limits: LogLimits, room: Room | None = None
 ) -> OpenedLog:
     """Opens the log. StorageError for damage, INCONSISTENT_VOTER_SET for a voter of several that has forgotten how it voted."""
-    log = await MetadataLog.open(world.disk, folder, now_ms=world.clock.now_ms(), clean=clean, limits=limits, room=room)
+    log = await MetadataLog.open(world.disk, directory, now_ms=world.clock.now_ms(), clean=clean, limits=limits, room=room)
     shape = await log.shape()
     election = await log.read_election()
     if election is None and settings.voters.ids == (settings.node_id,):

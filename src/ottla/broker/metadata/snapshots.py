@@ -35,9 +35,9 @@ _UNBOUNDED: Final = 2**31 - 1
 _KEPT: Final = 2
 
 
-async def write_bootstrap(disk: Disk, folder: str, records: Sequence[Stored]) -> None:
+async def write_bootstrap(disk: Disk, directory: str, records: Sequence[Stored]) -> None:
     """Writes what a cluster starts with; the directory exists."""
-    await disk.write_file_atomic(f"{folder}/{BOOTSTRAP_NAME}", await snapshot_bytes(records, 0, 0))
+    await disk.write_file_atomic(f"{directory}/{BOOTSTRAP_NAME}", await snapshot_bytes(records, 0, 0))
 
 
 class SnapshotFile(NamedTuple):
@@ -55,20 +55,20 @@ class SnapshotFile(NamedTuple):
 class Snapshots:
     """The snapshots of one metadata log. What this node makes of its own image is written to ``unreserved``: it can wait for room."""
 
-    def __init__(self, disk: Disk, folder: str, unreserved: Disk) -> None:
+    def __init__(self, disk: Disk, directory: str, unreserved: Disk) -> None:
         self._disk = disk
         self._unreserved = unreserved
-        self._folder = folder
+        self._directory = directory
         self._arriving: File | None = None
 
     async def all(self) -> list[SnapshotFile]:
         """Returns all snapshots, oldest first."""
         found = []
-        for name in await self._disk.list_dir(self._folder):
+        for name in await self._disk.list_dir(self._directory):
             offset, _, epoch = name.removesuffix(_SUFFIX).partition("-")
             if name.endswith(_SUFFIX) and offset.isdigit() and epoch.isdigit():
                 try:
-                    file = await self._disk.open(f"{self._folder}/{name}")
+                    file = await self._disk.open(f"{self._directory}/{name}")
                 except FileNotFoundError:  # a newer one has taken its place meanwhile
                     continue
                 found.append(SnapshotFile(int(offset), int(epoch), file.size))
@@ -77,25 +77,25 @@ class Snapshots:
 
     async def remove_leftovers(self) -> None:
         """Removes what was being written, or arriving, when a process ended; others have no use for it."""
-        for name in await self._disk.list_dir(self._folder):
+        for name in await self._disk.list_dir(self._directory):
             if name.endswith((f"{_SUFFIX}.tmp", ".part")):
-                await self._disk.remove(f"{self._folder}/{name}")
+                await self._disk.remove(f"{self._directory}/{name}")
 
     async def newest_ms(self, otherwise: int) -> int:
         """Returns when the newest was written, as the file system has it."""
         found = await self.all()
-        return await self._disk.modified_ms(f"{self._folder}/{found[-1].name}") if found else otherwise
+        return await self._disk.modified_ms(f"{self._directory}/{found[-1].name}") if found else otherwise
 
     async def read(self, snapshot: SnapshotFile) -> ClusterImage:
         """Returns the image, ending where the snapshot does. StorageError for a damaged one."""
-        image = await read_image(self._disk, f"{self._folder}/{snapshot.name}")
+        image = await read_image(self._disk, f"{self._directory}/{snapshot.name}")
         builder = ImageBuilder(image)
         builder.move_to(snapshot.end_offset, snapshot.epoch)
         return builder.image()
 
     async def read_piece(self, snapshot: SnapshotFile, position: int, max_bytes: int) -> bytes:
         """Returns the snapshot's bytes from ``position`` on. FileNotFoundError when it was deleted meanwhile."""
-        file = await self._disk.open(f"{self._folder}/{snapshot.name}")
+        file = await self._disk.open(f"{self._directory}/{snapshot.name}")
         try:
             return await file.pread(position, max_bytes)
         finally:
@@ -105,17 +105,17 @@ class Snapshots:
         """Writes the image to disk; older snapshots but one may then be removed. OSError, and nothing is written, on a full disk."""
         data = await snapshot_bytes(snapshot_records(image), image.epoch, now_ms)
         written = SnapshotFile(image.end_offset, image.epoch, len(data))
-        await self._unreserved.write_file_atomic(f"{self._folder}/{written.name}", data)
+        await self._unreserved.write_file_atomic(f"{self._directory}/{written.name}", data)
         return written
 
     async def remove_older(self) -> None:
         """Removes all but the newest ones: a replica may be fetching the one before the last."""
         for old in (await self.all())[:-_KEPT]:
-            await self._disk.remove(f"{self._folder}/{old.name}")
+            await self._disk.remove(f"{self._directory}/{old.name}")
 
     async def write_piece(self, position: int, data: bytes) -> None:
         """Writes a piece of a snapshot that is on its way; position 0 starts another one."""
-        path = f"{self._folder}/arriving.part"
+        path = f"{self._directory}/arriving.part"
         if position == 0:
             await self.forget_arriving()
             self._arriving = await self._disk.open(path, create=True)
@@ -136,8 +136,8 @@ class Snapshots:
         await self._arriving.sync()
         await self.forget_arriving()
         await read_image(self._disk, path)
-        await self._disk.rename(path, f"{self._folder}/{arrived.name}")
-        await self._disk.sync_dir(self._folder)
+        await self._disk.rename(path, f"{self._directory}/{arrived.name}")
+        await self._disk.sync_dir(self._directory)
         return arrived
 
 

@@ -25,9 +25,9 @@ class SyncedMark:
         self.offset = offset
 
     @classmethod
-    async def open(cls, disk: Disk, folder: str) -> SyncedMark:
+    async def open(cls, disk: Disk, directory: str) -> SyncedMark:
         """Opens the mark of the log in the directory; 0 where there is no complete one."""
-        file = await disk.open(f"{folder}/{MARK_NAME}", create=True)
+        file = await disk.open(f"{directory}/{MARK_NAME}", create=True)
         data = await file.pread(0, file.size)
         whole = len(data) // _MARK.size * _MARK.size
         marks = [offset for offset, crc in _MARK.iter_unpack(data[:whole]) if crc == crc32c(_OFFSET.pack(offset))]

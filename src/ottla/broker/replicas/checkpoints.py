@@ -47,24 +47,24 @@ class Checkpoints:
         self._disk = disk
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
 
-    async def read(self, folder: LogDirectory) -> None:
+    async def read(self, directory: LogDirectory) -> None:
         """Reads what the directory's files say."""
-        files = [await read_checkpoint(self._disk, f"{folder.path}/{name}") for name in FILES]
+        files = [await read_checkpoint(self._disk, f"{directory.path}/{name}") for name in FILES]
         for key in {key for found in files for key in found}:
-            self._read.setdefault(key, {})[folder.path] = LogOffsets(*(found.get(key, 0) for found in files))
+            self._read.setdefault(key, {})[directory.path] = LogOffsets(*(found.get(key, 0) for found in files))
 
-    def of(self, key: TopicPartition, folder: LogDirectory, *, was_moved: bool) -> LogOffsets:
+    def of(self, key: TopicPartition, directory: LogDirectory, *, was_moved: bool) -> LogOffsets:
         """Returns what the files say of the replica in that directory; zeros where nothing does, or where it is forgotten.
 
         A crash soon after a move leaves some of it, or all, in the files of the directory that the replica came from. These offsets only
         rise, so that of a replica that ``was_moved`` the largest ones count.
         """
         found = self._read.get(key, {})
-        return _largest(found) if was_moved else found.get(folder.path, LogOffsets())
+        return _largest(found) if was_moved else found.get(directory.path, LogOffsets())
 
-    def keep(self, key: TopicPartition, folder: LogDirectory, log: PartitionLog) -> None:
+    def keep(self, key: TopicPartition, directory: LogDirectory, log: PartitionLog) -> None:
         """Keeps what is known of the log, in that directory, which is open no longer."""
-        self._read[key] = {folder.path: _offsets_of(log)}
+        self._read[key] = {directory.path: _offsets_of(log)}
 
     def __contains__(self, key: TopicPartition) -> bool:
         """True when something is known of it."""
@@ -74,7 +74,7 @@ class Checkpoints:
         """Forgets the partition, which is open, or whose name another one has."""
         self._read.pop(key, None)
 
-    async def write(self, folder: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
+    async def write(self, directory: LogDirectory, logs: Mapping[TopicPartition, PartitionLog], closed: Iterable[TopicPartition]) -> None:
         """Writes the directory's files: its open logs, and of those that are ``closed`` what was read of them.
 
         What is written of a log was true of it at one moment since the call; the moments of many logs differ.
@@ -84,7 +84,7 @@ class Checkpoints:
             offsets[key] = _offsets_of(log)
         for column, name in enumerate(FILES):
             listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}
-            path = f"{folder.path}/{name}"
+            path = f"{directory.path}/{name}"
             if listed or name != HIGH_WATERMARK or await self._disk.exists(path):
                 await write_checkpoint(self._disk, path, listed)
             if name == LOG_START_OFFSET:

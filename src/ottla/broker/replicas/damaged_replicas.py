@@ -20,23 +20,23 @@ log = get_logger(__name__)
 class DamagedReplicas:
     """The replicas that are not open because they are damaged, with their directories."""
 
-    def __init__(self, node_id: int, unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
+    def __init__(self, node_id: int, unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]) -> None:
         self._node_id = node_id
         self._unique = unique
-        self._fail_folder = fail_folder
-        self._folders: dict[TopicPartition, LogDirectory] = {}
+        self._fail_directory = fail_directory
+        self._directories: dict[TopicPartition, LogDirectory] = {}
 
-    def note(self, key: TopicPartition, folder: LogDirectory) -> None:
-        self._folders[key] = folder
+    def note(self, key: TopicPartition, directory: LogDirectory) -> None:
+        self._directories[key] = directory
 
     def has(self, key: TopicPartition) -> bool:
         """True when it is where it was, on a disk that is well."""
-        folder = self._folders.get(key)
-        return folder is not None and not folder.is_failed
+        directory = self._directories.get(key)
+        return directory is not None and not directory.is_failed
 
     def forget(self, key: TopicPartition) -> None:
         """Forgets the replica, which is no longer this broker's."""
-        self._folders.pop(key, None)
+        self._directories.pop(key, None)
 
     def is_replaceable(self, partition: PartitionImage) -> bool:
         """True when another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
@@ -45,17 +45,17 @@ class DamagedReplicas:
 
     async def make_way(self, key: TopicPartition) -> bool:
         """Renames the directory of a damaged replica; returns whether that is done. Where its disk refuses that, it is tried again."""
-        folder = self._folders.get(key)
-        if folder is None or folder.is_failed:
+        directory = self._directories.get(key)
+        if directory is None or directory.is_failed:
             return False
         try:
-            path = await folder.set_aside(key, self._unique())
+            path = await directory.set_aside(key, self._unique())
         except OSError as error:
-            log.error("damaged_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
+            log.error("damaged_replica_not_set_aside", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_folder(folder)
+                self._fail_directory(directory)
             return False
-        del self._folders[key]
+        del self._directories[key]
         if path is not None:
             log.warning(
                 "damaged_replica_set_aside", partition=str(key), path=path,

@@ -18,9 +18,9 @@ log = get_logger(__name__)
 class Departures:
     """Their directories are renamed at once and removed later; what a full disk keeps is tried again."""
 
-    def __init__(self, unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
+    def __init__(self, unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]) -> None:
         self._unique = unique
-        self._fail_folder = fail_folder
+        self._fail_directory = fail_directory
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
         self._turn = asyncio.Lock()  # of renaming those: whoever has the name by then must not be renamed
         self._departed, self._removed = 1, 0  # so many have gone, what a start finds as one, and so many of them are off the disks
@@ -30,12 +30,12 @@ class Departures:
         """Whether something may be left of them on a disk: ``remove_deleted`` is to be called."""
         return self._removed < self._departed
 
-    async def delete(self, folder: LogDirectory, key: TopicPartition) -> None:
+    async def delete(self, directory: LogDirectory, key: TopicPartition) -> None:
         """Renames the partition's directory for ``remove_deleted``, or leaves it to another call."""
         self._departed += 1
-        problem = await self._rename(folder, key)
+        problem = await self._rename(directory, key)
         if problem is not None and not is_disk_at_fault(problem):
-            self._undeleted.append((folder, key))
+            self._undeleted.append((directory, key))
 
     async def make_way(self, key: TopicPartition) -> None:
         """Frees the partition's name of all that is to be deleted, in any directory; OSError where a disk still refuses to rename it."""
@@ -48,7 +48,7 @@ class Departures:
                     raise problem
                 self._undeleted.remove(place)
 
-    async def remove_deleted(self, folders: Iterable[LogDirectory]) -> None:
+    async def remove_deleted(self, directories: Iterable[LogDirectory]) -> None:
         """Removes from the disk what was renamed for deletion, and what could not be renamed; else ``has_some`` is True."""
         departed = self._departed
         async with self._turn:
@@ -56,25 +56,25 @@ class Departures:
                 if place[0].is_failed or await self._rename(*place) is None:
                     self._undeleted.remove(place)
         is_done = not self._undeleted
-        for folder in folders:
+        for directory in directories:
             try:
-                await folder.remove_deleted()
+                await directory.remove_deleted()
             except OSError as error:
-                log.error("deleted_replica_not_removed", folder=folder.path, reason=str(error))
+                log.error("deleted_replica_not_removed", directory=directory.path, reason=str(error))
                 is_done = False
                 if is_disk_at_fault(error):
-                    self._fail_folder(folder)
+                    self._fail_directory(directory)
         if is_done:
             self._removed = departed
 
-    async def _rename(self, folder: LogDirectory, key: TopicPartition) -> OSError | None:
+    async def _rename(self, directory: LogDirectory, key: TopicPartition) -> OSError | None:
         """Returns None when the directory no longer has the partition's name, or the disk's error."""
         try:
-            await folder.delete_partition(key, self._unique())
+            await directory.delete_partition(key, self._unique())
         except OSError as error:
-            log.error("replica_not_deleted", partition=str(key), folder=folder.path, reason=str(error))
+            log.error("replica_not_deleted", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_folder(folder)
+                self._fail_directory(directory)
             return error
         return None
 

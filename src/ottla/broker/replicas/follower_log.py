@@ -144,13 +144,13 @@ def _work(cut: Cut, *, is_durable: bool) -> Callable[[], Awaitable[None]]:
     async def work() -> None:
         log = partition.log
         if log.is_failed:  # by another cut, of the same disk
-            raise StorageError(f"the log in {log.folder} has failed and is not cut")
+            raise StorageError(f"the log in {log.directory} has failed and is not cut")
         if partition.followed is followed:
             try:
                 await (log.truncate_fully_and_start_at if starts_over else log.truncate_to)(offset, is_durable=is_durable)
             except OSError as error:
                 log.health.broken_off(error)  # it may be cut in part: the next opening finds what it is
-                raise StorageError(f"the log in {log.folder} cannot be cut: {error}") from error
+                raise StorageError(f"the log in {log.directory} cannot be cut: {error}") from error
             partition.committed.cut_to(log.log_end_offset)
 
     return work

@@ -21,19 +21,21 @@ log = get_logger(__name__)
 
 
 class FoundReplicas:
-    def __init__(self, folders: Sequence[LogDirectory], unique: Callable[[], str], fail_folder: Callable[[LogDirectory], None]) -> None:
-        self._folders = folders
+    def __init__(
+        self, directories: Sequence[LogDirectory], unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]
+    ) -> None:
+        self._directories = directories
         self._unique = unique
-        self._fail_folder = fail_folder
+        self._fail_directory = fail_directory
         self._places: dict[TopicPartition, list[tuple[LogDirectory, str | None]]] = {}  # with the topic id that the directory names
         self._turn = asyncio.Lock()  # what one topic claims is not set aside meanwhile
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._places
 
-    def in_folder(self, folder: LogDirectory) -> list[TopicPartition]:
+    def in_directory(self, directory: LogDirectory) -> list[TopicPartition]:
         """Returns the replicas found there that no topic has claimed yet."""
-        return [key for key, places in self._places.items() if any(place is folder for place, _ in places)]
+        return [key for key, places in self._places.items() if any(place is directory for place, _ in places)]
 
     async def scan(self, read: Callable[[LogDirectory], Awaitable[None]]) -> tuple[dict[TopicPartition, LogDirectory], list[LogDirectory]]:
         """Finds what is there, and removes what deletions had left. ``read`` is called with each directory, too.
@@ -42,20 +44,20 @@ class FoundReplicas:
         """
         interrupted: dict[TopicPartition, LogDirectory] = {}
         failed: list[LogDirectory] = []
-        for folder in self._folders:
+        for directory in self._directories:
             try:
-                await folder.remove_deleted()
-                moves, found = await folder.remove_futures(), await folder.partitions()
-                await read(folder)
+                await directory.remove_deleted()
+                moves, found = await directory.remove_futures(), await directory.partitions()
+                await read(directory)
             except OSError as error:
                 if not is_disk_at_fault(error):
                     raise
-                log.error("log_dir_not_read", folder=folder.path, reason=str(error))
-                failed.append(folder)
+                log.error("log_dir_not_read", directory=directory.path, reason=str(error))
+                failed.append(directory)
                 continue
-            interrupted |= dict.fromkeys(moves, folder)
+            interrupted |= dict.fromkeys(moves, directory)
             for key, topic_id in found.items():
-                self._places.setdefault(key, []).append((folder, topic_id))
+                self._places.setdefault(key, []).append((directory, topic_id))
         return interrupted, failed
 
     async def claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
@@ -68,20 +70,20 @@ class FoundReplicas:
 
     async def _claim(self, key: TopicPartition, topic_id: str) -> LogDirectory | None:
         places = self._places.get(key, [])
-        own = [folder for folder, found_id in places if found_id == topic_id]
+        own = [directory for directory, found_id in places if found_id == topic_id]
         if len(own) > 1:
-            ranks = [(await folder.generation(key), await folder.log_bytes(key)) for folder in own]
+            ranks = [(await directory.generation(key), await directory.log_bytes(key)) for directory in own]
             best = max(ranks)
             log.warning("replica_found_twice", partition=str(key), kept=own[ranks.index(best)].path)
-            for folder, rank in zip(own, ranks):
+            for directory, rank in zip(own, ranks):
                 if rank[0] < best[0]:  # it was moved away from there: all that it has came along
-                    await folder.delete_partition(key, self._unique())
-                    places.remove((folder, topic_id))
+                    await directory.delete_partition(key, self._unique())
+                    places.remove((directory, topic_id))
             own = [own[ranks.index(best)]]
-        for folder, found_id in list(places):
-            if folder not in own:
-                await self.set_aside(folder, key, found_id)
-                places.remove((folder, found_id))
+        for directory, found_id in list(places):
+            if directory not in own:
+                await self.set_aside(directory, key, found_id)
+                places.remove((directory, found_id))
         self._places.pop(key, None)
         return own[0] if own else None
 
@@ -98,21 +100,21 @@ class FoundReplicas:
                 if not self._places.get(key, True):
                     del self._places[key]
 
-    async def _is_set_aside(self, key: TopicPartition, folder: LogDirectory, topic_id: str | None) -> bool:
+    async def _is_set_aside(self, key: TopicPartition, directory: LogDirectory, topic_id: str | None) -> bool:
         try:
-            await self.set_aside(folder, key, topic_id)
+            await self.set_aside(directory, key, topic_id)
         except OSError as error:
-            log.error("stray_replica_not_set_aside", partition=str(key), folder=folder.path, reason=str(error))
+            log.error("stray_replica_not_set_aside", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_folder(folder)
+                self._fail_directory(directory)
             return False
         return True
 
-    async def set_aside(self, folder: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
+    async def set_aside(self, directory: LogDirectory, key: TopicPartition, topic_id: str | None) -> None:
         """Frees the partition's name there: what belongs to that topic is kept under another name."""
-        if await folder.log_bytes(key) < (1 if topic_id is None else 0):  # its creation was cut short
-            await folder.delete_partition(key, self._unique())
-        elif (path := await folder.set_aside(key, self._unique())) is not None:
+        if await directory.log_bytes(key) < (1 if topic_id is None else 0):  # its creation was cut short
+            await directory.delete_partition(key, self._unique())
+        elif (path := await directory.set_aside(key, self._unique())) is not None:
             log.warning(
                 "stray_replica_kept", partition=str(key), topic_id=topic_id, path=path,
                 hint="the metadata does not name it; ottla storage strays --delete removes what is not needed",

@@ -56,10 +56,10 @@ class ReplicaMover(Part):
 
     async def start(self) -> None:
         """Moves that were cut short start again."""
-        for key, folder in self._partitions.interrupted_moves.items():
+        for key, directory in self._partitions.interrupted_moves.items():
             partition = self._find(key)
             if partition is not None:
-                self.move(partition, folder)
+                self.move(partition, directory)
 
     async def stop(self) -> None:
         """Stops, without cutting the last steps of a move in two."""
@@ -70,28 +70,28 @@ class ReplicaMover(Part):
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def moving_to(self, folder: LogDirectory) -> list[tuple[TopicPartition, int, int]]:
+    def moving_to(self, directory: LogDirectory) -> list[tuple[TopicPartition, int, int]]:
         """Returns partitions on their way there, with the bytes that are copied and how many offsets are missing."""
         found = []
         for key, target in self._moves.items():
             partition = self._find(key)
-            if target is folder and partition is not None:
+            if target is directory and partition is not None:
                 copy = self._current[1] if self._current is not None and self._current[0] == key else None
                 whole = partition.log.log_end_offset - partition.log.log_start_offset
                 found.append((key, copy.size_bytes, copy.offset_lag) if copy else (key, 0, whole))
         return found
 
-    def move(self, partition: Partition, folder: LogDirectory) -> None:
+    def move(self, partition: Partition, directory: LogDirectory) -> None:
         """Moves the partition to the directory, or leaves it where it is if it is there already; an earlier move of it is forgotten."""
         key = partition.key
         is_current = self._current is not None and self._current[0] == key
-        if self._moves.get(key) is folder:
+        if self._moves.get(key) is directory:
             return
         self._moves.pop(key, None)
         if is_current and self._task is not None and not self._is_finishing:
             self._task.cancel()
-        if self._is_finishing or self._partitions.folder_of[partition] is not folder:  # it may be about to leave that directory
-            self._moves[key] = folder
+        if self._is_finishing or self._partitions.directory_of[partition] is not directory:  # it may be about to leave that directory
+            self._moves[key] = directory
             if self._task is None:
                 self._begin()
 
@@ -109,19 +109,19 @@ class ReplicaMover(Part):
     async def _work(self) -> None:
         failed: set[TopicPartition] = set()
         while self._moves:
-            key, folder = next(((key, folder) for key, folder in self._moves.items() if key not in failed), (None, None))
-            if key is None or folder is None:
+            key, directory = next(((key, directory) for key, directory in self._moves.items() if key not in failed), (None, None))
+            if key is None or directory is None:
                 await self._pause()
                 failed.clear()
                 continue
             try:
-                await self._move_if_due(key, folder)
+                await self._move_if_due(key, directory)
             except (OSError, KafkaError, WorkerDied) as error:
-                log.error("replica_not_moved", partition=str(key), folder=folder.path, reason=str(error), next_try_ms=RETRY_MS)
+                log.error("replica_not_moved", partition=str(key), directory=directory.path, reason=str(error), next_try_ms=RETRY_MS)
                 failed.add(key)
             finally:
                 self._current = None
-                if key not in failed and self._moves.get(key) is folder:  # else it is to go elsewhere by now
+                if key not in failed and self._moves.get(key) is directory:  # else it is to go elsewhere by now
                     del self._moves[key]
 
     async def _pause(self) -> None:
@@ -135,19 +135,19 @@ class ReplicaMover(Part):
     def _find(self, key: TopicPartition) -> Partition | None:
         return self._partitions.find(key.topic, key.partition)
 
-    async def _move_if_due(self, key: TopicPartition, folder: LogDirectory) -> None:
+    async def _move_if_due(self, key: TopicPartition, directory: LogDirectory) -> None:
         partition = self._find(key)
-        if partition is None or partition.log.is_failed or folder.is_failed:
+        if partition is None or partition.log.is_failed or directory.is_failed:
             return
-        source = self._partitions.folder_of[partition]
-        if source is not folder:
-            await self._move(key, partition, source, folder)
+        source = self._partitions.directory_of[partition]
+        if source is not directory:
+            await self._move(key, partition, source, directory)
 
-    async def _move(self, key: TopicPartition, partition: Partition, source: LogDirectory, folder: LogDirectory) -> None:
+    async def _move(self, key: TopicPartition, partition: Partition, source: LogDirectory, directory: LogDirectory) -> None:
         disk, unique = self._world.disk, f"{self._world.random.getrandbits(128):032x}"
         await self._partitions.departures.make_way(key)  # it may have come from there
         generation = await source.generation(key) + 1
-        future = await folder.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
+        future = await directory.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
         try:
             copy = ReplicaCopy(disk, partition.log, future, on_copied=self._copied)
             self._current = key, copy
@@ -156,13 +156,14 @@ class ReplicaMover(Part):
             async def finish() -> None:
                 nonlocal is_finished
                 if is_finished := copy.missing_bytes <= FINISHED_BYTES_MAX:
-                    await self._finish(partition, source, folder, copy, future, generation)
+                    await self._finish(partition, source, directory, copy, future, generation)
 
             while not is_finished:  # a segment that was cut a moment ago is copied again
                 await copy.catch_up(bytes_per_second=self._bytes_per_second, settled=partition.settled)
                 await partition.stand_still(finish)
         finally:
-            if partition.log.folder != folder.partition_path(key) and not self._is_stopping:  # else it records the move for the next start
+            is_elsewhere = partition.log.directory != directory.partition_path(key)
+            if is_elsewhere and not self._is_stopping:  # else it records the move for the next start
                 await disk.remove_tree(future)
 
     def _bytes_per_second(self) -> float:
@@ -170,17 +171,17 @@ class ReplicaMover(Part):
         return max(1, rate)
 
     async def _finish(
-        self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int
+        self, partition: Partition, source: LogDirectory, directory: LogDirectory, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
-        if partition.log.is_failed or folder.is_failed:
+        if partition.log.is_failed or directory.is_failed:
             return
         self._is_finishing = True
         try:
             await copy.finish()
-            await self._switch(partition, source, folder, copy, future, generation)
-            await self._partitions.relocated(partition, folder)
+            await self._switch(partition, source, directory, copy, future, generation)
+            await self._partitions.relocated(partition, directory)
             log.info(
-                "replica_moved", partition=str(partition.key), source=source.path, target=folder.path,
+                "replica_moved", partition=str(partition.key), source=source.path, target=directory.path,
                 size_bytes=partition.log.size_bytes,
             )  # fmt: skip
             await self._partitions.write_checkpoints()
@@ -188,12 +189,12 @@ class ReplicaMover(Part):
             self._is_finishing = False
 
     async def _switch(
-        self, partition: Partition, source: LogDirectory, folder: LogDirectory, copy: ReplicaCopy, future: str, generation: int
+        self, partition: Partition, source: LogDirectory, directory: LogDirectory, copy: ReplicaCopy, future: str, generation: int
     ) -> None:
         """Switches to the log in the directory. When that fails, the copy there may have the partition's name: it must never count."""
         key = partition.key
         try:
-            path = await folder.promote(key, future)
+            path = await directory.promote(key, future)
             files = await copy.open_files(path)
         except OSError:
             if await self._world.disk.exists(future):  # it was not renamed: only one has the name
@@ -201,15 +202,15 @@ class ReplicaMover(Part):
             try:
                 await source.raise_generation(key, generation + 1)
             except OSError as error:
-                log.error("replica_generation_not_raised", partition=str(key), folder=source.path, reason=str(error))
+                log.error("replica_generation_not_raised", partition=str(key), directory=source.path, reason=str(error))
                 partition.fail()  # it is no longer known which of the two counts: neither takes another record
             else:
-                await self._drop_copy(key, folder)
+                await self._drop_copy(key, directory)
             raise
         partition.log.relocate(path, files)
 
-    async def _drop_copy(self, key: TopicPartition, folder: LogDirectory) -> None:
+    async def _drop_copy(self, key: TopicPartition, directory: LogDirectory) -> None:
         try:
-            await folder.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
+            await directory.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
         except OSError as error:
-            log.error("replica_copy_not_removed", partition=str(key), folder=folder.path, reason=str(error))
+            log.error("replica_copy_not_removed", partition=str(key), directory=directory.path, reason=str(error))

@@ -20,11 +20,11 @@ class Placement:
         self._wanted: dict[TopicPartition, LogDirectory] = {}  # of partitions that do not exist yet
         self._begun: dict[TopicPartition, LogDirectory] = {}  # that lack room or a descriptor: something of them may be there
 
-    def prefer(self, key: TopicPartition, folder: LogDirectory) -> None:
+    def prefer(self, key: TopicPartition, directory: LogDirectory) -> None:
         """Prefers that directory for the partition, which is not here, if it is made before the broker stops."""
         if len(self._wanted) >= WANTED_MAX:
             self._wanted.clear()
-        self._wanted[key] = folder
+        self._wanted[key] = directory
 
     async def make(
         self,
@@ -41,32 +41,32 @@ class Placement:
 
         What is left there of another topic of that name, which is no longer anyone's, is ``set_aside`` first.
         """
-        while folders := live():
-            folder = self.choose(key, folders, used)
+        while directories := live():
+            directory = self.choose(key, directories, used)
             try:
                 try:
-                    await folder.create_partition(key, topic_id, is_durable=is_durable)
+                    await directory.create_partition(key, topic_id, is_durable=is_durable)
                 except AnotherTopics as found:
-                    await set_aside(folder, key, found.topic_id)
-                    await folder.create_partition(key, topic_id, is_durable=is_durable)
+                    await set_aside(directory, key, found.topic_id)
+                    await directory.create_partition(key, topic_id, is_durable=is_durable)
             except OSError as error:
                 if not is_disk_at_fault(error):
-                    self._begun[key] = folder
+                    self._begun[key] = directory
                     raise
-                on_failed(folder)
+                on_failed(directory)
             else:
                 self._begun.pop(key, None)
-                return folder
+                return directory
         raise StorageError("every log directory is offline")
 
     def forget(self, key: TopicPartition) -> LogDirectory | None:
         """Forgets the partition, which is not to be made; returns the directory in which a part of it may be."""
         return self._begun.pop(key, None)
 
-    def choose(self, key: TopicPartition, folders: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
-        """Returns one of ``folders``; ``used`` has the directory of every partition."""
+    def choose(self, key: TopicPartition, directories: list[LogDirectory], used: Iterable[LogDirectory]) -> LogDirectory:
+        """Returns one of ``directories``; ``used`` has the directory of every partition."""
         wanted = self._begun.get(key, self._wanted.pop(key, None))
-        if len(folders) == 1:
-            return folders[0]
+        if len(directories) == 1:
+            return directories[0]
         lying = list(used)
-        return min(folders, key=lambda live: (live is not wanted, lying.count(live)))
+        return min(directories, key=lambda live: (live is not wanted, lying.count(live)))

@@ -15,16 +15,16 @@ log = get_logger(__name__)
 
 
 async def open_replica_log(
-    world: World, offsets: Checkpoints, key: TopicPartition, folder: LogDirectory, config: LogConfig, *, is_clean: bool, is_durable: bool
+    world: World, offsets: Checkpoints, key: TopicPartition, directory: LogDirectory, config: LogConfig, *, is_clean: bool, is_durable: bool
 ) -> tuple[PartitionLog, int]:
     """Opens the log, and returns it with the offset below which it is known to be committed; ``offsets`` then knows nothing of it.
 
     ``is_clean``: it was closed in order. What recovery has cut from its files is in the broker's log. StorageError for a log that is known
     to be damaged.
     """
-    path = folder.partition_path(key)
+    path = directory.partition_path(key)
     await check_damage(world.disk, path)
-    known = offsets.of(key, folder, was_moved=await folder.generation(key) > 0)
+    known = offsets.of(key, directory, was_moved=await directory.generation(key) > 0)
     opened = await PartitionLog.open(
         world.disk, path, config=config, now_ms=world.clock.now_ms(), clean=is_clean, is_durable=is_durable, **known.for_log()
     )

@@ -49,21 +49,21 @@ class PartitionStore(Part):
     """``by_name`` and ``by_id`` hold the same inner dictionaries: partitions of one topic by index. ``node`` follows their roles."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, shared: Replication, folders: list[LogDirectory], node: Part, *, has_offline: bool
+        self, world: World, config: BrokerConfig, shared: Replication, directories: list[LogDirectory], node: Part, *, has_offline: bool
     ) -> None:
         self.replication = shared
         self._node = node
         self._world = world
         self._config = config
         self._node_id = node_id = shared.node_id
-        self.folders = folders
+        self.directories = directories
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
-        self.folder_of: dict[Partition, LogDirectory] = {}
-        self._found = FoundReplicas(folders, self._unique, self.fail_folder)
-        self.departures: Final = Departures(self._unique, self.fail_folder)
-        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_folder)
+        self.directory_of: dict[Partition, LogDirectory] = {}
+        self._found = FoundReplicas(directories, self._unique, self.fail_directory)
+        self.departures: Final = Departures(self._unique, self.fail_directory)
+        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
@@ -81,8 +81,8 @@ class PartitionStore(Part):
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
         self.interrupted_moves, failed = await self._found.scan(self._offsets.read)
         self._must_be_found |= bool(failed)
-        for folder in failed:
-            self.fail_folder(folder)
+        for directory in failed:
+            self.fail_directory(directory)
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Opens exactly what the newer image gives to this broker, each with its role.
@@ -136,13 +136,13 @@ class PartitionStore(Part):
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
         """Makes all that was written of these durable, by one sync of each directory that they are in."""
-        used = {self.folder_of[found] for found in partitions if found in self.folder_of}
-        for folder in [live for live in self._live_folders() if live in used]:
+        used = {self.directory_of[found] for found in partitions if found in self.directory_of}
+        for directory in [live for live in self._live_directories() if live in used]:
             try:
-                await self._world.disk.sync_file_system(folder.path)
+                await self._world.disk.sync_file_system(directory.path)
             except OSError as error:
-                log.error("log_dir_not_synced", folder=folder.path, reason=str(error))
-                self.fail_folder(folder)
+                log.error("log_dir_not_synced", directory=directory.path, reason=str(error))
+                self.fail_directory(directory)
 
     async def lead_nothing(self) -> None:
         """Ends all leading of this process, whatever the image says; requests that wait there are answered."""
@@ -164,7 +164,7 @@ class PartitionStore(Part):
     async def remove_departed(self) -> None:
         """Removes replicas that are no longer this broker's from its disks, unless one refuses: call it again."""
         if self.departures.has_some:
-            await self.departures.remove_deleted(self._live_folders())
+            await self.departures.remove_deleted(self._live_directories())
 
     def find(self, topic: str, index: int) -> Partition | None:
         """Returns the partition, if it is open here."""
@@ -180,21 +180,21 @@ class PartitionStore(Part):
         return TopicPartition(topic, index) in self.offline if partition is None else partition.log.is_failed
 
     @property
-    def offline_folder_count(self) -> int:
+    def offline_directory_count(self) -> int:
         """Those that could not be opened are counted, too."""
-        return len(self._config.replica_dirs) - len(self._live_folders())
+        return len(self._config.replica_dirs) - len(self._live_directories())
 
     def all(self) -> list[Partition]:
         return [partition for partitions in self.by_name.values() for partition in partitions.values()]
 
-    def in_folder(self, folder: LogDirectory) -> list[Partition]:
-        return [partition for partition in self.all() if self.folder_of[partition] is folder]
+    def in_directory(self, directory: LogDirectory) -> list[Partition]:
+        return [partition for partition in self.all() if self.directory_of[partition] is directory]
 
-    async def relocated(self, partition: Partition, folder: LogDirectory) -> None:
+    async def relocated(self, partition: Partition, directory: LogDirectory) -> None:
         """Takes note of the partition's move to that directory; what it was copied from is removed."""
-        old = self._left[partition] = self.folder_of[partition]
-        self.folder_of[partition] = folder
-        partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_folder, folder), folder.room
+        old = self._left[partition] = self.directory_of[partition]
+        self.directory_of[partition] = directory
+        partition.log.health.on_disk_failed, partition.log.health.room = partial(self.fail_directory, directory), directory.room
         self._node.on_relocated(partition)
         await self.departures.delete(old, partition.key)
 
@@ -215,17 +215,17 @@ class PartitionStore(Part):
             return
         problem: OSError | None = None
         left = dict(self._left)
-        for folder in self._live_folders():
+        for directory in self._live_directories():
             try:
-                unopened = [*self.unopened.lying_in(folder), *self._found.in_folder(folder)]
-                logs = {found.key: found.log for found in self.all() if folder in (self.folder_of[found], self._left.get(found))}
-                await self._offsets.write(folder, logs, unopened)
+                unopened = [*self.unopened.lying_in(directory), *self._found.in_directory(directory)]
+                logs = {found.key: found.log for found in self.all() if directory in (self.directory_of[found], self._left.get(found))}
+                await self._offsets.write(directory, logs, unopened)
             except OSError as error:
                 problem = error
                 if is_disk_at_fault(error):
-                    self.fail_folder(folder)
+                    self.fail_directory(directory)
         if problem is None:
-            self._left = {partition: folder for partition, folder in self._left.items() if left.get(partition) is not folder}
+            self._left = {partition: directory for partition, directory in self._left.items() if left.get(partition) is not directory}
         else:
             raise StorageError(f"checkpoints cannot be written: {problem}") from problem
 
@@ -243,23 +243,23 @@ class PartitionStore(Part):
                 partition.log.closed_durably()
         are_offsets_kept = await self._try_to_write_checkpoints()
         self._is_closed = True
-        unclosed = [*self.offline.values(), *(self.folder_of[partition] for partition in self.all() if partition not in closed)]
+        unclosed = [*self.offline.values(), *(self.directory_of[partition] for partition in self.all() if partition not in closed)]
         self.by_name.clear()
         self.by_id.clear()
-        self.closed = [folder for folder in self._live_folders() if are_offsets_kept and folder not in unclosed]
+        self.closed = [directory for directory in self._live_directories() if are_offsets_kept and directory not in unclosed]
 
-    def fail_folder(self, folder: LogDirectory) -> None:
+    def fail_directory(self, directory: LogDirectory) -> None:
         """Fails a directory whose disk is no longer trusted: its partitions are offline, and nothing is retried until the next start."""
-        if folder.is_failed:
+        if directory.is_failed:
             return
-        folder.is_failed = True
-        log.error("log_dir_failed", folder=folder.path)
-        for partition in self.in_folder(folder):
+        directory.is_failed = True
+        log.error("log_dir_failed", directory=directory.path)
+        for partition in self.in_directory(directory):
             partition.fail()
-        self._node.on_directory_failed(folder)
+        self._node.on_directory_failed(directory)
 
-    def _live_folders(self) -> list[LogDirectory]:
-        return [folder for folder in self.folders if not folder.is_failed]
+    def _live_directories(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if not directory.is_failed]
 
     async def _open_if_new(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """Opens the partition, if it is this broker's and was not open; a damaged one makes way for another. None when it is not opened."""
@@ -278,7 +278,7 @@ class PartitionStore(Part):
     async def _replace(self, key: TopicPartition) -> bool:
         """True when the replica was damaged, and its place is free now."""
         partition = self.find(key.topic, key.partition)
-        if partition is not None and partition.log.is_failed and not self.folder_of[partition].is_failed:
+        if partition is not None and partition.log.is_failed and not self.directory_of[partition].is_failed:
             await self._give_up(partition, self._keep_damaged)
         if key not in self.offline:
             return False
@@ -293,37 +293,37 @@ class PartitionStore(Part):
     async def _try_to_open(self, image: ClusterImage, topic: TopicImage, index: int, *, is_durable: bool) -> Partition | None:
         """Opens the partition; None when it is offline."""
         key = TopicPartition(topic.name, index)
-        folder, reason, may_pass = None, "its log directory is offline", False
+        directory, reason, may_pass = None, "its log directory is offline", False
         if key in self._found or self.unopened.retried(key) or not self._must_be_found:
             try:
                 if self._world.disk.open_files_left() <= 0:
                     raise OSError(errno.EMFILE, "too many open files (ulimit -n)")
-                folder = await self._folder_for(key, uuid_text(topic.topic_id), is_durable=is_durable)
-                return await self._open(image, topic, key, folder, is_durable=is_durable)
+                directory = await self._directory_for(key, uuid_text(topic.topic_id), is_durable=is_durable)
+                return await self._open(image, topic, key, directory, is_durable=is_durable)
             except OSError as error:
                 reason = str(error)
-                if folder is not None and is_disk_at_fault(error):
-                    self.fail_folder(folder)
+                if directory is not None and is_disk_at_fault(error):
+                    self.fail_directory(directory)
                 may_pass = error.errno in PASSING
             except (DecodeError, StorageError) as error:
                 reason = error.message
-                may_pass = folder is None and isinstance(error.__cause__, OSError)  # what refused checkpoints is full, or no longer in use
-                if folder is not None:
-                    self._damaged.note(key, folder)
-        self.unopened.add(key, folder, may_pass=may_pass)
-        log.error("partition_offline", partition=str(key), folder=folder and folder.path, reason=reason)
+                may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
+                if directory is not None:
+                    self._damaged.note(key, directory)
+        self.unopened.add(key, directory, may_pass=may_pass)
+        log.error("partition_offline", partition=str(key), directory=directory and directory.path, reason=reason)
         return None
 
     async def _open(
-        self, image: ClusterImage, topic: TopicImage, key: TopicPartition, folder: LogDirectory, *, is_durable: bool
+        self, image: ClusterImage, topic: TopicImage, key: TopicPartition, directory: LogDirectory, *, is_durable: bool
     ) -> Partition:
         config = self._configs.for_log(topic.name, image)
-        is_clean = folder.was_clean and not self.unopened.was_open(key)
+        is_clean = directory.was_clean and not self.unopened.was_open(key)
         opened, committed = await open_replica_log(
-            self._world, self._offsets, key, folder, config, is_clean=is_clean, is_durable=is_durable
+            self._world, self._offsets, key, directory, config, is_clean=is_clean, is_durable=is_durable
         )  # fmt: skip
         self.unopened.opened(key)
-        opened.health.on_disk_failed, opened.health.room = partial(self.fail_folder, folder), folder.room
+        opened.health.on_disk_failed, opened.health.room = partial(self.fail_directory, directory), directory.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=self.replication, high_watermark=committed,
@@ -335,10 +335,10 @@ class PartitionStore(Part):
         partitions = self.by_name.setdefault(topic.name, {})
         partitions[key.partition] = partition
         self.by_id[topic.topic_id] = partitions
-        self.folder_of[partition] = folder
+        self.directory_of[partition] = directory
         return partition
 
-    async def _folder_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> LogDirectory:
+    async def _directory_for(self, key: TopicPartition, topic_id: str, *, is_durable: bool) -> LogDirectory:
         await self.departures.make_way(key)
         own = self.unopened.retried(key) or await self._found.claim(key, topic_id)
         if own is not None:
@@ -346,10 +346,11 @@ class PartitionStore(Part):
         if key in self._offsets:  # an earlier topic's: a start after a crash must not take them for this one's
             await self.write_checkpoints()
             self._offsets.forget(key)
-        used = self.folder_of.values()
+        used = self.directory_of.values()
         return await self.placement.make(
-            key, topic_id, self._live_folders, used, set_aside=self._found.set_aside, on_failed=self.fail_folder, is_durable=is_durable
-        )
+            key, topic_id, self._live_directories, used, set_aside=self._found.set_aside, on_failed=self.fail_directory,
+            is_durable=is_durable,
+        )  # fmt: skip
 
     async def _delete(self, topic: str) -> None:
         for key in self.unopened.of_topic(topic):
@@ -365,10 +366,10 @@ class PartitionStore(Part):
 
     async def _forget_unopened(self, key: TopicPartition) -> None:
         """Forgets what could not be opened, which exists all the same."""
-        folder = self.unopened.forget(key) or self.placement.forget(key)
+        directory = self.unopened.forget(key) or self.placement.forget(key)
         self._damaged.forget(key)
-        if folder is not None and not folder.is_failed:
-            await self.departures.delete(folder, key)
+        if directory is not None and not directory.is_failed:
+            await self.departures.delete(directory, key)
 
     async def _give_up(self, partition: Partition, keep: Keep | None = None) -> None:
         """Gives the partition up: it is open no longer, and deleted, unless it is to ``keep``."""
@@ -379,20 +380,20 @@ class PartitionStore(Part):
     async def _discard(self, partition: Partition, keep: Keep | None = None) -> None:
         self._left.pop(partition, None)
         partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
-        folder = self.folder_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
+        directory = self.directory_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if keep is not None:
-            keep(partition, folder)
-        elif not folder.is_failed:
-            await self.departures.delete(folder, partition.key)
+            keep(partition, directory)
+        elif not directory.is_failed:
+            await self.departures.delete(directory, partition.key)
 
-    def _keep_damaged(self, partition: Partition, folder: LogDirectory) -> None:
+    def _keep_damaged(self, partition: Partition, directory: LogDirectory) -> None:
         """Keeps the damaged replica: until it is out of the way nothing is put in its place."""
-        self._damaged.note(partition.key, folder)
-        self.unopened.add(partition.key, folder, may_pass=False)
+        self._damaged.note(partition.key, directory)
+        self.unopened.add(partition.key, directory, may_pass=False)
 
-    def _open_again(self, partition: Partition, folder: LogDirectory) -> None:
-        self._offsets.keep(partition.key, folder, partition.log)
-        self.unopened.closed(partition.key, folder)
+    def _open_again(self, partition: Partition, directory: LogDirectory) -> None:
+        self._offsets.keep(partition.key, directory, partition.log)
+        self.unopened.closed(partition.key, directory)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"

@@ -25,8 +25,8 @@ class Unopened:
         self._interrupted: list[Partition] = []
         self._were_open: set[TopicPartition] = set()  # since the start: how that one found their logs says nothing of them now
 
-    def add(self, key: TopicPartition, folder: LogDirectory | None, *, may_pass: bool) -> None:
-        self.offline[key] = folder
+    def add(self, key: TopicPartition, directory: LogDirectory | None, *, may_pass: bool) -> None:
+        self.offline[key] = directory
         if may_pass:
             self._to_retry.add(key)
         self._on_offline()
@@ -34,9 +34,9 @@ class Unopened:
     def retry(self) -> bool:
         """True when there are some that the next ``follow`` of the partitions may open; ``retried`` has them."""
         for key in self._to_retry:
-            folder = self.offline.pop(key, None)
-            if folder is not None:
-                self._retried[key] = folder
+            directory = self.offline.pop(key, None)
+            if directory is not None:
+                self._retried[key] = directory
             self._retried_topics.add(key.topic)
         found = bool(self._to_retry or self._interrupted)
         self._to_retry.clear()
@@ -53,12 +53,12 @@ class Unopened:
         found, self._interrupted = self._interrupted, []
         return found
 
-    def closed(self, key: TopicPartition, folder: LogDirectory) -> None:
+    def closed(self, key: TopicPartition, directory: LogDirectory) -> None:
         """Notes that an open replica was closed, to be opened again by the ``follow`` that runs, unless its directory has failed."""
-        if folder.is_failed:
-            self.offline[key] = folder
+        if directory.is_failed:
+            self.offline[key] = directory
             return
-        self._retried[key] = folder
+        self._retried[key] = directory
         self._retried_topics.add(key.topic)
         self._were_open.add(key)
 
@@ -107,5 +107,5 @@ class Unopened:
         offline, retried = self.offline.pop(key, None), self._retried.pop(key, None)
         return offline or retried
 
-    def lying_in(self, folder: LogDirectory) -> list[TopicPartition]:
-        return [key for places in (self.offline, self._retried) for key, place in places.items() if place is folder]
+    def lying_in(self, directory: LogDirectory) -> list[TopicPartition]:
+        return [key for places in (self.offline, self._retried) for key, place in places.items() if place is directory]

@@ -45,7 +45,7 @@ ALERTS: Final = (
         "{{ $value }} partitions refuse acks=all: too few replicas are in sync",
     ),
     Alert(
-        "OfflineDataFolders",
+        "OfflineDataDirectories",
         "kafka_log_logmanager_offlinelogdirectorycount > 0",
         "10s",
         "critical",

@@ -64,13 +64,15 @@ class BrokerAdmin(AdminBase):
             results[node_id] = [_log_dir(found) for found in response.results]
         return results
 
-    async def alter_replica_log_dirs(self, node_id: int, folders: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
+    async def alter_replica_log_dirs(
+        self, node_id: int, directories: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Asks the broker to move replicas to these log directories; ``describe_log_dirs`` shows the progress.
 
         REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the directory if it comes to be.
         """
         by_path: dict[str, list[TopicPartition]] = {}
-        for key, path in folders.items():
+        for key, path in directories.items():
             by_path.setdefault(path, []).append(key)
         dirs = [
             moving.AlterReplicaLogDir(path, [moving.AlterReplicaLogDirTopic(*item) for item in by_topic(keys).items()])

@@ -45,12 +45,12 @@ class NoSupervisor(OttlaError):
     """The error of a directory without a supervisor: none answers."""
 
 
-async def serve_control(folder: str, carry_out: Carry) -> asyncio.Server:
+async def serve_control(directory: str, carry_out: Carry) -> asyncio.Server:
     """Carries out orders until the server is closed. The caller holds the directory's lock: an older socket is a dead one's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _within(folder), contextlib.suppress(FileNotFoundError):
+    with _within(directory), contextlib.suppress(FileNotFoundError):
         os.unlink(SOCKET_NAME)
-    with _within(folder):
+    with _within(directory):
         mask = os.umask(0o177)
         try:
             listener.bind(SOCKET_NAME)
@@ -77,45 +77,45 @@ async def _answer(line: bytes, carry_out: Carry) -> Answer:
         return Answer(f"not an order: {error}")
 
 
-def ask_supervisor(folder: str, order: Order, *, seconds_max: float | None = None) -> Answer:
+def ask_supervisor(directory: str, order: Order, *, seconds_max: float | None = None) -> Answer:
     """Returns what the supervisor answers, however long it takes to carry the order out. NoSupervisor when there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(CONNECT_SECONDS_MAX)
         try:
-            _connect(channel, folder)
+            _connect(channel, directory)
             channel.settimeout(seconds_max)
             channel.sendall(msgspec.json.encode(order) + b"\n")
             received = bytearray()
             while chunk := channel.recv(1 << 16):
                 received += chunk
         except (FileNotFoundError, NotADirectoryError, ConnectionError):
-            raise NoSupervisor(f"no cluster runs in {folder}: {WAYS_OUT}") from None
+            raise NoSupervisor(f"no cluster runs in {directory}: {WAYS_OUT}") from None
         except TimeoutError:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the supervisor of {folder} does not answer") from None
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the supervisor of {directory} does not answer") from None
     if not received.endswith(b"\n"):
-        raise NoSupervisor(f"the supervisor of {folder} ended before it answered")
+        raise NoSupervisor(f"the supervisor of {directory} ended before it answered")
     return msgspec.json.decode(bytes(received), type=Answer)
 
 
-def _connect(channel: socket.socket, folder: str) -> None:
-    directory = os.open(folder, os.O_RDONLY)
+def _connect(channel: socket.socket, directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        short = f"/proc/self/fd/{directory}"
+        short = f"/proc/self/fd/{descriptor}"
         if os.path.isdir(short):
             channel.connect(os.path.join(short, SOCKET_NAME))
         else:
-            with _within(folder):
+            with _within(directory):
                 channel.connect(SOCKET_NAME)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def _within(folder: str) -> Iterator[None]:
+def _within(directory: str) -> Iterator[None]:
     """Changes the working directory for a call or two; nothing else of this process runs meanwhile."""
     before = os.open(".", os.O_RDONLY)
     try:
-        os.chdir(folder)
+        os.chdir(directory)
         yield
     finally:
         os.fchdir(before)

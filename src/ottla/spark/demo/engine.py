@@ -27,8 +27,8 @@ _WORKER: Final = b"pyspark.daemon\0pyspark.worker\0"
 class Engine:
     """The session and the queries, which the caller's thread starts, asks and stops."""
 
-    def __init__(self, folder: Path, master: str, bootstrap: str) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, master: str, bootstrap: str) -> None:
+        self._directory = directory
         self._master = master
         self._bootstrap = bootstrap
         self._spark: Any = None
@@ -37,12 +37,12 @@ class Engine:
 
     @property
     def checkpoints(self) -> Path:
-        return self._folder / "checkpoint"
+        return self._directory / "checkpoint"
 
     def start(self) -> str:
         """Starts the queries from where they were. Returns Spark's version."""
         on_interrupt = signal.getsignal(signal.SIGINT)
-        self._spark = session("ottla-demo", master=self._master, config=_settings(self._folder), log_file=self._folder / "spark.log")
+        self._spark = session("ottla-demo", master=self._master, config=_settings(self._directory), log_file=self._directory / "spark.log")
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
         self.queries = []
         for name in QUERIES:
@@ -92,10 +92,10 @@ class Engine:
         return pid
 
 
-def _settings(folder: Path) -> dict[str, str]:
+def _settings(directory: Path) -> dict[str, str]:
     return {
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "spark-local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "spark-local"),
         "spark.sql.streaming.stopTimeout": "20s",
         **MIRRORED,
     }

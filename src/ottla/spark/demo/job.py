@@ -50,22 +50,22 @@ class JobOutcome:
 
 
 def run(
-    folder: Path, *, keep: bool, count_max: int, master: str, port: int = 0, is_killing: bool = False, say: Callable[[str], None]
+    directory: Path, *, keep: bool, count_max: int, master: str, port: int = 0, is_killing: bool = False, say: Callable[[str], None]
 ) -> JobOutcome:
     """Runs the complete job. KeyboardInterrupt after everything has been stopped."""
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
-    with _terminable(), held(folder, keep=keep), _logging_to(folder / "job.log"), contextlib.ExitStack() as stack:
-        say(f"data       {folder}" + ("  (kept from before)" if keep else "  (emptied)"))
-        brokers = stack.enter_context(_calmly(Brokers(folder, port=port)))
+    with _terminable(), held(directory, keep=keep), _logging_to(directory / "job.log"), contextlib.ExitStack() as stack:
+        say(f"data       {directory}" + ("  (kept from before)" if keep else "  (emptied)"))
+        brokers = stack.enter_context(_calmly(Brokers(directory, port=port)))
         say(f"brokers    {brokers.bootstrap}, logs in {brokers.place / 'node-1' / 'node.log'} and so on")
         flights = Flights(count_max)
         create_topics(brokers.bootstrap)
         send_airlines(brokers.bootstrap, airlines())
         stack.enter_context(_calmly(_Stopping(stop_session)))  # before it starts, for it may be interrupted half-way
-        engine = Engine(folder, master, brokers.bootstrap)
+        engine = Engine(directory, master, brokers.bootstrap)
         stack.enter_context(_calmly(_Stopping(engine.stop)))
         version = engine.start()
-        say(f"spark      {version}, {master}, log in {folder / 'spark.log'}")
+        say(f"spark      {version}, {master}, log in {directory / 'spark.log'}")
         sender = FlightSender(brokers.bootstrap, flights, end_offsets(brokers.bootstrap, FLIGHTS), ahead_max=AHEAD_MAX)
         stack.enter_context(_calmly(_Stopping(sender.stop)))
         drill = KillDrill(brokers, sender, len(flights), kills_spark=True) if is_killing else None
@@ -83,7 +83,7 @@ def run(
         results = read_results(brokers.bootstrap, since_ms=started_ms)
         _report(say, sender, flights, read_count, results, computed_s)
         outcome = JobOutcome(sender.sent_count, read_count, results)
-    say(f"all in     {time.monotonic() - started:.1f} s; brokers and Spark are stopped, the data is in {folder}")
+    say(f"all in     {time.monotonic() - started:.1f} s; brokers and Spark are stopped, the data is in {directory}")
     return outcome
 
 

@@ -40,41 +40,41 @@ class PlaceError(RuntimeError):
     """The directory cannot be used, or no broker starts in it."""
 
 
-def default_folder() -> Path:
+def default_directory() -> Path:
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "ottla" / "demo"
 
 
 @contextlib.contextmanager
-def held(folder: Path, *, keep: bool) -> Iterator[Path]:
+def held(directory: Path, *, keep: bool) -> Iterator[Path]:
     """Holds the directory, which no other run uses meanwhile; it is emptied but for the mark, unless its content is to be kept."""
-    folder.mkdir(parents=True, exist_ok=True)
-    mark = folder / MARK
-    if not mark.exists() and any(folder.iterdir()):
-        raise PlaceError(f"{folder} has files that are not of this job; name an empty or new directory with --data")
+    directory.mkdir(parents=True, exist_ok=True)
+    mark = directory / MARK
+    if not mark.exists() and any(directory.iterdir()):
+        raise PlaceError(f"{directory} has files that are not of this job; name an empty or new directory with --data")
     with mark.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PlaceError(f"another run is using {folder}; wait for its end, or name another directory with --data") from None
-        if keep and (folder / "broker").exists():
-            raise PlaceError(f"{folder} has the data of a single broker, of an earlier version; run without --keep to begin again")
+            raise PlaceError(f"another run is using {directory}; wait for its end, or name another directory with --data") from None
+        if keep and (directory / "broker").exists():
+            raise PlaceError(f"{directory} has the data of a single broker, of an earlier version; run without --keep to begin again")
         if not keep:
-            stop_left_behind(folder / "cluster")
-            for entry in folder.iterdir():
+            stop_left_behind(directory / "cluster")
+            for entry in directory.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
                 elif entry != mark:
                     entry.unlink()
-        yield folder
+        yield directory
 
 
 class Brokers:
     """Three brokers on the directory's data; a context manager that stops them in order. Port 0 chooses free ports."""
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
-        self.place = folder / "cluster"
-        self.log = folder / "cluster.log"
+    def __init__(self, directory: Path, *, port: int = 0) -> None:
+        self.place = directory / "cluster"
+        self.log = directory / "cluster.log"
         self._port = port
         self._supervisor: subprocess.Popen[bytes] | None = None
         self.bootstrap = ""

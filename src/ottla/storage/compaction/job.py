@@ -47,7 +47,7 @@ class CleanRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``later`` are the segments after them, which may show how a transaction ended that started in one of the sources.
     """
 
-    folder: str
+    directory: str
     sources: list[Source]
     later: list[Source]
     first_dirty_offset: int
@@ -68,7 +68,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     ``aborts`` are the offsets of the abort markers that stay: of the other transactions nothing is left, so they need no marker.
     """
 
-    folder: str
+    directory: str
     sources: list[Source]
     size: int
     max_timestamp: int
@@ -109,12 +109,12 @@ async def _clean(disk: Disk, request: CleanRequest, pace: Pace) -> CleanResult:
         result = await group.end(disk)
         if result is not None:
             cleaned.append(result)
-    await disk.sync_dir(request.folder)
+    await disk.sync_dir(request.directory)
     return CleanResult(cleaned, end_offset, offsets.count, cleaner.removed_records)
 
 
 def _stem(request: CleanRequest, source: Source) -> str:
-    return f"{request.folder}/{file_stem(source.base_offset)}"
+    return f"{request.directory}/{file_stem(source.base_offset)}"
 
 
 async def _open(disk: Disk, request: CleanRequest, source: Source) -> File:
@@ -232,7 +232,7 @@ class _Group:
             if data:
                 await index.append([data])
             await index.sync()
-        return Cleaned(self._request.folder, self._sources, self._tally.size, self._tally.max_timestamp, self._aborts)
+        return Cleaned(self._request.directory, self._sources, self._tally.size, self._tally.max_timestamp, self._aborts)
 
 
 async def _create(disk: Disk, path: str) -> File:

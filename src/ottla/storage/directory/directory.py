@@ -34,7 +34,7 @@ GENERATION_NAME: Final = "replica.generation"
 FORMAT_VERSION: Final = 1
 
 _MARK: Final = "ottla.format.version"
-_FOLDER: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+_DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
@@ -43,7 +43,7 @@ _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in directories th
 
 
 @dataclass(frozen=True, slots=True)
-class FolderIdentity:
+class DirectoryIdentity:
     """Whose directory it is."""
 
     cluster_id: str
@@ -56,7 +56,7 @@ class FolderIdentity:
         )
 
     @classmethod
-    def from_text(cls, text: str, path: str) -> FolderIdentity:
+    def from_text(cls, text: str, path: str) -> DirectoryIdentity:
         """Parses the file. StorageError when it is not one of ours."""
         pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if _MARK not in pairs:
@@ -82,7 +82,7 @@ class LogDirectory:
 
     __slots__ = ("_disk", "_is_marked", "identity", "is_failed", "path", "predecessors", "room", "was_clean")
 
-    def __init__(self, disk: Disk, path: str, identity: FolderIdentity, *, was_clean: bool, predecessors: Predecessors) -> None:
+    def __init__(self, disk: Disk, path: str, identity: DirectoryIdentity, *, was_clean: bool, predecessors: Predecessors) -> None:
         self._disk: Final = disk
         self._is_marked = False  # as that of a process that runs
         self.path: Final = path
@@ -94,7 +94,7 @@ class LogDirectory:
         self.is_failed = False  # its disk refused something: nothing in it is served, and it is not marked as clean
 
     @classmethod
-    async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: FolderIdentity) -> LogDirectory:
+    async def open(cls, disk: Disk, path: str, *, node_id: int, cluster_id: str | None, new_ids: DirectoryIdentity) -> LogDirectory:
         """Opens the directory, created or recognised, and removes its mark of a clean stop.
 
         ``new_ids`` is what an empty directory gets. StorageError, and nothing is touched, when the directory is not ours, or is
@@ -153,7 +153,7 @@ class LogDirectory:
         """Returns the partitions whose directories exist, with their topic ids; None where a crash came before the id was written."""
         found: dict[TopicPartition, str | None] = {}
         for name in await self._disk.list_dir(self.path):
-            match = _FOLDER.fullmatch(name)
+            match = _DIRECTORY.fullmatch(name)
             if match and not _DELETED.fullmatch(name) and await self._disk.is_dir(f"{self.path}/{name}"):
                 found[TopicPartition(match[1], int(match[2]))] = await self._topic_id(name)
         return found
@@ -260,14 +260,14 @@ class LogDirectory:
         return await topic_id_in(self._disk, f"{self.path}/{name}")
 
 
-async def read_identity(disk: Disk, path: str) -> FolderIdentity | None:
+async def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
     """Returns the directory's owner; None for an empty or absent one. StorageError for other contents, or another system's mark."""
     if not await disk.exists(path):
         return None
     names = [name for name in await disk.list_dir(path) if name not in _HARMLESS]
     meta_path = f"{path}/{META_NAME}"
     if META_NAME in names:
-        return FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
+        return DirectoryIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
     if [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
         raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
     return None

@@ -36,30 +36,30 @@ class EpochFile:
         if self.epochs.truncate_from_end(end_offset):
             self.is_changed = True
 
-    async def write_changed(self, folder: str) -> None:
+    async def write_changed(self, directory: str) -> None:
         """Writes all that there was at the call to the file, durably, where that is news."""
         if self.is_changed:
             text = self.epochs.to_text()
-            await self._disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", text.encode())
+            await self._disk.write_file_atomic(f"{directory}/{CHECKPOINT_NAME}", text.encode())
             self.is_changed = self.epochs.to_text() != text  # another leader may have come meanwhile
 
-    async def write_if_room(self, folder: str) -> None:
+    async def write_if_room(self, directory: str) -> None:
         """Writes as ``write_changed`` does, or leaves that to the next call where there is no room: for callers that need it only soon."""
         try:
-            await self.write_changed(folder)
+            await self.write_changed(directory)
         except OSError as error:
             if error.errno not in PASSING:
                 raise
 
 
-async def read_epochs(disk: Disk, folder: str) -> EpochCache | None:
+async def read_epochs(disk: Disk, directory: str) -> EpochCache | None:
     """Returns the epochs; None when the file is missing or damaged: every batch must then be asked."""
     try:
-        return EpochCache.from_text((await disk.read_file(f"{folder}/{CHECKPOINT_NAME}")).decode())
+        return EpochCache.from_text((await disk.read_file(f"{directory}/{CHECKPOINT_NAME}")).decode())
     except (FileNotFoundError, DecodeError, UnicodeDecodeError):
         return None
 
 
-async def write_epochs(disk: Disk, folder: str, epochs: EpochCache) -> None:
+async def write_epochs(disk: Disk, directory: str, epochs: EpochCache) -> None:
     """Writes these epochs to the directory's file, durably."""
-    await disk.write_file_atomic(f"{folder}/{CHECKPOINT_NAME}", epochs.to_text().encode())
+    await disk.write_file_atomic(f"{directory}/{CHECKPOINT_NAME}", epochs.to_text().encode())

@@ -23,19 +23,19 @@ RESERVE_NAME: Final = ".ottla-reserve"
 class Room:
     """``on_full`` is called when a partition was refused for want of room."""
 
-    __slots__ = ("_disk", "_folder", "_path", "is_full", "on_full")
+    __slots__ = ("_directory", "_disk", "_path", "is_full", "on_full")
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk: Final = disk
-        self._folder: Final = folder
-        self._path: Final = f"{folder}/{RESERVE_NAME}"
+        self._directory: Final = directory
+        self._path: Final = f"{directory}/{RESERVE_NAME}"
         self.is_full = False  # partitions take nothing more: who sets it asks again whether there is room
         self.on_full: Callable[[], None] = lambda: None
 
     async def keep_back(self) -> bool:
         """Makes the reserve, if there is room for twice its size. Returns whether it exists."""
         try:
-            if not await self._disk.exists(self._path) and (await self._disk.space(self._folder))[1] < 2 * RESERVE_BYTES:
+            if not await self._disk.exists(self._path) and (await self._disk.space(self._directory))[1] < 2 * RESERVE_BYTES:
                 return False
             await self._disk.reserve(self._path, RESERVE_BYTES)
         except OSError as error:

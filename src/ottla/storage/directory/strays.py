@@ -27,13 +27,13 @@ class Stray(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-async def find_strays(disk: Disk, folder: str) -> list[Stray]:
+async def find_strays(disk: Disk, directory: str) -> list[Stray]:
     """Returns the stray replicas of the log directory, by name. StorageError when it is not one of ours."""
-    if not await is_used(disk, folder):
-        raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")
+    if not await is_used(disk, directory):
+        raise StorageError(f"{directory} has no {META_NAME}: it is not a log directory")
     found = []
-    for name in await disk.list_dir(folder):
-        path = f"{folder}/{name}"
+    for name in await disk.list_dir(directory):
+        path = f"{directory}/{name}"
         if (match := _STRAY.fullmatch(name)) and await disk.is_dir(path):
             found.append(Stray(path, match[1], await topic_id_in(disk, path), await _size_bytes(disk, path)))
     return found

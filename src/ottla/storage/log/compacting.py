@@ -76,7 +76,7 @@ class Compaction:
         ]
         config = self._config
         return CleanRequest(
-            folder=self._segments.folder, sources=all_sources[:count], later=all_sources[count:],
+            directory=self._segments.directory, sources=all_sources[:count], later=all_sources[count:],
             first_dirty_offset=self.first_dirty_offset, end_offset=end_offset, producers=producers,
             now_ms=now_ms, delete_retention_ms=config.delete_retention_ms, segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes, index_interval_bytes=config.index_interval_bytes, map_bytes=map_bytes,
@@ -120,8 +120,8 @@ class Compaction:
 
         The owner has checkpointed the recovery point before: only below it may a log lack offsets.
         """
-        segments, folder = self._segments, self._segments.folder
-        if cleaned.folder != folder:  # the log has moved, and its old directory is removed with them
+        segments, directory = self._segments, self._segments.directory
+        if cleaned.directory != directory:  # the log has moved, and its old directory is removed with them
             return False
         bases = [source.base_offset for source in cleaned.sources]
         replaced = [segment for segment in segments.all[:-1] if segment.base_offset in bases]
@@ -136,18 +136,18 @@ class Compaction:
         try:
             # In one from before a marker that this cleaning drops the transaction is open: it would be again, were no newer one left.
             await segments.forget_snapshots_below(cleaned.end_offset)
-            await swap.prepare(self._disk, folder, cleaned.base_offset, has_aborted=fresh.has_aborted)
+            await swap.prepare(self._disk, directory, cleaned.base_offset, has_aborted=fresh.has_aborted)
         except OSError:
             await fresh.file.close()
             raise
         try:
-            await swap.commit(self._disk, folder, cleaned.base_offset, cleaned.end_offset)
+            await swap.commit(self._disk, directory, cleaned.base_offset, cleaned.end_offset)
             segments.replace(replaced, fresh)
             segments.aborted.replace(cleaned.base_offset, cleaned.end_offset, aborted)
             replaced[0].is_retired = True
             for segment in replaced[1:]:
                 await segments.retire(segment, now_ms)
-            await swap.finish(self._disk, folder, cleaned.base_offset, cleaned.end_offset)
+            await swap.finish(self._disk, directory, cleaned.base_offset, cleaned.end_offset)
         except OSError as error:
             self._health.broken_off(error)  # which files have which names is for the next opening to find out
             raise
@@ -156,10 +156,10 @@ class Compaction:
 
     async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment], aborted: Sequence[Transaction]) -> Segment:
         """Returns the cleaned segment with its indexes in memory and its file open: its files have other names for a while yet."""
-        path = f"{self._segments.folder}/{file_stem(cleaned.base_offset)}"
+        path = f"{self._segments.directory}/{file_stem(cleaned.base_offset)}"
         file = await self._disk.open(f"{path}{LOG_SUFFIX}{CLEANED_SUFFIX}")
         interval = self._config.index_interval_bytes
-        fresh = Segment(self._disk, self._segments.folder, cleaned.base_offset, file, index_interval_bytes=interval)
+        fresh = Segment(self._disk, self._segments.directory, cleaned.base_offset, file, index_interval_bytes=interval)
         fresh.size, fresh.max_timestamp, fresh.appended_ms = cleaned.size, cleaned.max_timestamp, replaced[-1].appended_ms
         await fresh.arrive(CLEANED_SUFFIX)
         fresh.has_aborted = any(segment.has_aborted for segment in replaced)
@@ -173,7 +173,7 @@ class Compaction:
 
     async def drop_cleaned(self, cleaned: Cleaned) -> None:
         """Removes the cleaned segment's files."""
-        await swap.drop(self._disk, cleaned.folder, cleaned.base_offset)
+        await swap.drop(self._disk, cleaned.directory, cleaned.base_offset)
 
     async def drop_all_cleaned(self, found: Sequence[Cleaned]) -> None:
         """Drops all these, for a log that takes none of them; what cannot be removed, the next start removes."""
@@ -185,4 +185,4 @@ class Compaction:
         """Drops whatever a cleaning that was not finished has written."""
         for source in request.sources:
             with suppress(OSError):
-                await swap.drop(self._disk, request.folder, source.base_offset)
+                await swap.drop(self._disk, request.directory, source.base_offset)

@@ -56,21 +56,21 @@ class Durability:
         recovery point, so a recovery walks it and rebuilds them. StorageError when the disk refused; the log has failed then.
         """
         segments, tail = self._segments, self._tail
-        folder = segments.folder
-        self._health.check(folder)
+        directory = segments.directory
+        self._health.check(directory)
         end_offset, closed, last = tail.end_offset, list(segments.unsynced), segments.all[-1]
         unsynced_since_ms, tail.unsynced_since_ms = tail.unsynced_since_ms, -1
         are_epochs_written = False
         try:
-            await self._epoch_file.write_changed(folder)
+            await self._epoch_file.write_changed(directory)
             are_epochs_written = True
             for segment in closed:
                 await segment.sync(with_indexes=True)
                 segment.synced()
             await last.sync(with_indexes=False)
-            if segments.is_folder_changed:
-                await self._disk.sync_dir(folder)
-                segments.is_folder_changed = False
+            if segments.is_directory_changed:
+                await self._disk.sync_dir(directory)
+                segments.is_directory_changed = False
         except OSError as error:
             passes = error.errno in SHORTAGE or (error.errno in FULL and not are_epochs_written)
             if passes and not tail.config.fails_when_full:
@@ -79,7 +79,7 @@ class Durability:
                 self._health.fail_with_disk()
             else:
                 self._health.on_disk_error(error)
-            raise StorageError(f"the log in {folder} cannot be synced: {error}") from error
+            raise StorageError(f"the log in {directory} cannot be synced: {error}") from error
         segments.unsynced = [segment for segment in segments.unsynced if segment not in closed]
         self.recovery_point = max(self.recovery_point, end_offset if self._bound is None else min(end_offset, self._bound))
 

@@ -40,10 +40,10 @@ class PartitionLog:
         "durability", "flush", "health", "log_start_offset", "stage", "tail",
     )  # fmt: skip
 
-    def __init__(self, disk: Disk, folder: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
+    def __init__(self, disk: Disk, directory: str, recovered: Recovered, producers: ProducerStates, config: LogConfig, now_ms: int) -> None:
         self._disk: Final = disk
         self.health: Final = LogHealth()
-        self._segments: Final = LogSegments(disk, folder, recovered.segments, config, self.health)
+        self._segments: Final = LogSegments(disk, directory, recovered.segments, config, self.health)
         self._epoch_file: Final = EpochFile(disk, recovered.epochs)
         end_offset = recovered.end_offset
         self.tail: Final = Tail(self._segments, self._epoch_file, producers, self.health, end_offset=end_offset, now_ms=now_ms)
@@ -61,13 +61,13 @@ class PartitionLog:
         self._producers_changed = False  # by time alone
         if recovered.walked:
             self._segments.unsynced = recovered.segments[-recovered.walked : -1]
-            self._epoch_file.is_changed = self._segments.is_folder_changed = True
+            self._epoch_file.is_changed = self._segments.is_directory_changed = True
 
     @classmethod
     async def open(
         cls,
         disk: Disk,
-        folder: str,
+        directory: str,
         *,
         config: LogConfig,
         now_ms: int,
@@ -84,18 +84,18 @@ class PartitionLog:
         recovery point.
         """
         recovered = await recover(
-            disk, folder, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
+            disk, directory, start_offset=log_start_offset, recovery_point=recovery_point, clean=clean,
             index_interval_bytes=config.index_interval_bytes, is_durable=is_durable,
         )  # fmt: skip
         segments, end_offset = recovered.segments, recovered.end_offset
         walked_from = segments[-recovered.walked].base_offset if recovered.walked else None
-        producers, replayed = await rebuild_producers(disk, folder, segments, end_offset, now_ms=now_ms, read_from=walked_from)
-        aborted = await read_aborted(disk, folder, segments, replayed, walked=recovered.walked)
+        producers, replayed = await rebuild_producers(disk, directory, segments, end_offset, now_ms=now_ms, read_from=walked_from)
+        aborted = await read_aborted(disk, directory, segments, replayed, walked=recovered.walked)
         for segment in segments:
             segment.appended_ms = min(now_ms, await disk.modified_ms(segment.path))
         for segment in segments[:-1]:
             segment.unload()
-        log = cls(disk, folder, recovered, producers, config, now_ms)
+        log = cls(disk, directory, recovered, producers, config, now_ms)
         log._segments.aborted.replace(0, end_offset, aborted)
         if recovered.walked:
             log.durability.recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
@@ -118,8 +118,8 @@ class PartitionLog:
     # -- what there is
 
     @property
-    def folder(self) -> str:
-        return self._segments.folder
+    def directory(self) -> str:
+        return self._segments.directory
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -211,7 +211,7 @@ class PartitionLog:
             self.health.fail()
         else:
             self.health.on_disk_error(error)
-        return StorageError(f"the log in {self.folder} cannot be read: {error}")
+        return StorageError(f"the log in {self.directory} cannot be read: {error}")
 
     def enter_epoch(self, epoch: int) -> None:
         """Starts this leader epoch at the log's end, whether its leader ever appends or not (KIP-101)."""
@@ -266,7 +266,7 @@ class PartitionLog:
                 await segments.retire(segment, now_ms)
             count += 1
         if count:
-            segments.is_folder_changed = True
+            segments.is_directory_changed = True
             await segments.remove_old_snapshots()
         return count
 
@@ -325,9 +325,9 @@ class PartitionLog:
         self.epochs.truncate_from_end(end_offset)
         self._epoch_file.is_changed = True  # a recovery takes the epochs of the cut segment from its batches
         if is_durable:
-            await self._epoch_file.write_if_room(self.folder)
+            await self._epoch_file.write_if_room(self.directory)
         self.tail.producers, _ = await rebuild_producers(
-            self._disk, self.folder, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
+            self._disk, self.directory, segments.all, end_offset, now_ms=self.tail.latest_ms, is_durable=is_durable, remembered=found
         )
         self.producers.may_lack_some |= may_lack_some
         remembered.is_held = False
@@ -340,13 +340,13 @@ class PartitionLog:
 
     # -- its place
 
-    def relocate(self, folder: str, files: Sequence[File]) -> None:
+    def relocate(self, directory: str, files: Sequence[File]) -> None:
         """Moves the log to another directory, where all of it is durable; ``files`` are its segments' files. Readers are not disturbed.
 
         Only between flushes and syncs. What is staged will be written there. The old directory is the owner's to remove.
         """
         assert not self.tail.is_flushing, "nothing is being written"
-        self._segments.relocate(folder, files)
+        self._segments.relocate(directory, files)
         self._epoch_file.is_changed = True  # the copy has its epochs of some time ago: a leader may have been elected since
         self.durability.all_is_durable()
         self.tail.unsynced_since_ms = -1
@@ -379,19 +379,19 @@ class PartitionLog:
             await segments.write_indexes(segments.all[-1], self.tail.end_offset)
             await overwrite(self._disk, segments.snapshot_path(self.tail.end_offset), self.producers.to_snapshot())
             await segments.remove_needless_snapshots(self.tail.end_offset)
-            self._epoch_file.is_changed = segments.is_folder_changed = True
+            self._epoch_file.is_changed = segments.is_directory_changed = True
             if is_durable:
                 segments.unsynced.append(segments.all[-1])
                 await self.sync()
             else:
-                await overwrite(self._disk, f"{self.folder}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
+                await overwrite(self._disk, f"{self.directory}/{CHECKPOINT_NAME}", self.epochs.to_text().encode())
         segments.all[-1].unload()
         self.health.is_failed = True  # whatever comes now comes too late
 
     @property
     def _is_as_opened(self) -> bool:
         """Whether the files say all that there is: nothing has changed since a start that found them closed, or made them."""
-        is_changed = self._epoch_file.is_changed or self._segments.is_folder_changed or self._segments.are_replaced
+        is_changed = self._epoch_file.is_changed or self._segments.is_directory_changed or self._segments.are_replaced
         return self._was_closed and not is_changed and self.tail.appended_bytes == 0 and not self._producers_changed
 
     def closed_durably(self) -> None:

@@ -82,14 +82,14 @@ COPY_JOB: Final = Job(f"{__name__}:COPY_JOB", _copy, CopyRequest, Copied, is_bac
 
 
 class ReplicaCopy:
-    """The copy of one log in ``folder``, which exists and is empty."""
+    """The copy of one log in ``directory``, which exists and is empty."""
 
-    def __init__(self, disk: Disk, log: PartitionLog, folder: str, *, on_copied: Callable[[int], None] = _ignored) -> None:
+    def __init__(self, disk: Disk, log: PartitionLog, directory: str, *, on_copied: Callable[[int], None] = _ignored) -> None:
         """Makes a copy; ``on_copied`` is called with each number of bytes that have been copied."""
         self._on_copied = on_copied
         self._disk = disk
         self._log = log
-        self._folder = folder
+        self._directory = directory
         self._sizes: dict[Segment, int] = {}  # what is copied, and synced
         self._cuts: dict[Segment, int] = {}  # how often each of them had been cut before that
         self._has_indexes: set[Segment] = set()
@@ -130,15 +130,15 @@ class ReplicaCopy:
         await self._copy_missing(None)
         for segment in [copied for copied in self._sizes if copied not in self._log.segments]:
             await self._drop(segment)
-        for offset in (await offsets_of(self._disk, self._log.folder, SNAPSHOT_SUFFIX))[-2:]:  # older ones only make recovery shorter
+        for offset in (await offsets_of(self._disk, self._log.directory, SNAPSHOT_SUFFIX))[-2:]:  # older ones only make recovery shorter
             name = f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
-            await self._disk.write_file_atomic(f"{self._folder}/{name}", await self._disk.read_file(f"{self._log.folder}/{name}"))
-        await write_epochs(self._disk, self._folder, self._log.epochs)
-        await self._disk.sync_dir(self._folder)
+            await self._disk.write_file_atomic(f"{self._directory}/{name}", await self._disk.read_file(f"{self._log.directory}/{name}"))
+        await write_epochs(self._disk, self._directory, self._log.epochs)
+        await self._disk.sync_dir(self._directory)
 
-    async def open_files(self, folder: str) -> list[File]:
+    async def open_files(self, directory: str) -> list[File]:
         """Opens the log file of each segment, in order, in the directory that the copy has become."""
-        return [await self._disk.open(f"{folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
+        return [await self._disk.open(f"{directory}/{file_stem(segment.base_offset)}{LOG_SUFFIX}") for segment in self._log.segments]
 
     async def _copy_missing(
         self, bytes_per_second: Callable[[], float] | None, settled: Callable[[], Awaitable[None]] | None = None
@@ -148,7 +148,7 @@ class ReplicaCopy:
             if settled is not None:
                 await settled()
             if self._log.is_failed:  # its segments are retired, and no round would ever copy them
-                raise StorageError(f"the log in {self._log.folder} has failed, or was deleted")
+                raise StorageError(f"the log in {self._log.directory} has failed, or was deleted")
             if segment.is_retired:  # replaced or deleted while another one was copied
                 continue
             cuts = segment.cut_count  # of one that is cut from here on, too, all is copied again
@@ -160,7 +160,7 @@ class ReplicaCopy:
             start, end = self._sizes.get(segment, 0), segment.size
             if start == end and segment in self._sizes:
                 continue
-            target = f"{self._folder}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
+            target = f"{self._directory}/{file_stem(segment.base_offset)}{LOG_SUFFIX}"
             try:
                 if bytes_per_second is None:
                     await _copy(self._disk, CopyRequest(segment.path, target, start, end), no_pace)
@@ -191,12 +191,12 @@ class ReplicaCopy:
     async def _copy_indexes(self, segment: Segment) -> None:
         stem = file_stem(segment.base_offset)
         for suffix in INDEX_SUFFIXES:
-            source = f"{self._log.folder}/{stem}{suffix}"
+            source = f"{self._log.directory}/{stem}{suffix}"
             try:
                 data = await self._disk.read_file(source)
             except FileNotFoundError:
                 continue
-            await self._disk.write_file_atomic(f"{self._folder}/{stem}{suffix}", data)
+            await self._disk.write_file_atomic(f"{self._directory}/{stem}{suffix}", data)
 
     async def _drop(self, segment: Segment) -> None:
         del self._sizes[segment]
@@ -204,5 +204,5 @@ class ReplicaCopy:
         self._has_indexes.discard(segment)
         stem = file_stem(segment.base_offset)
         for suffix in SUFFIXES:
-            if await self._disk.exists(f"{self._folder}/{stem}{suffix}"):
-                await self._disk.remove(f"{self._folder}/{stem}{suffix}")
+            if await self._disk.exists(f"{self._directory}/{stem}{suffix}"):
+                await self._disk.remove(f"{self._directory}/{stem}{suffix}")

@@ -30,18 +30,18 @@ HELD_MAX: Final = 4
 class LogSegments:
     """``all`` has at least one segment; callers look at it and never change it."""
 
-    __slots__ = ("_deleted", "_disk", "_health", "aborted", "all", "config", "folder", "is_folder_changed", "places", "unsynced")
+    __slots__ = ("_deleted", "_disk", "_health", "aborted", "all", "config", "directory", "is_directory_changed", "places", "unsynced")
 
-    def __init__(self, disk: Disk, folder: str, segments: list[Segment], config: LogConfig, health: LogHealth) -> None:
+    def __init__(self, disk: Disk, directory: str, segments: list[Segment], config: LogConfig, health: LogHealth) -> None:
         self._disk: Final = disk
         self._health: Final = health
-        self.folder = folder
+        self.directory = directory
         self.all: Final = segments
         self.aborted: Final = TransactionIndex()
         self.config = config
         self.places: Final = Places()
         self.unsynced: list[Segment] = []  # closed since the last sync
-        self.is_folder_changed = False  # names came or went that no sync of the directory has seen
+        self.is_directory_changed = False  # names came or went that no sync of the directory has seen
         self._deleted: list[tuple[int, list[str]]] = []  # when they may be removed, and the paths
 
     async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
@@ -96,19 +96,19 @@ class LogSegments:
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
         """Creates a segment. Its name and earlier ones are durable before it takes a byte: no power cut leaves a log without its start."""
         interval = self.config.index_interval_bytes
-        segment = await Segment.open(self._disk, self.folder, base_offset, index_interval_bytes=interval, create=True)
+        segment = await Segment.open(self._disk, self.directory, base_offset, index_interval_bytes=interval, create=True)
         if not is_durable:
-            self.is_folder_changed = True
+            self.is_directory_changed = True
             return segment
         try:
-            await self._disk.sync_dir(self.folder)
+            await self._disk.sync_dir(self.directory)
         except OSError as error:  # an empty segment may not stay, or the next start takes it for the log's end
             try:
                 await segment.remove()
             except OSError:
-                raise OSError(errno.EIO, f"{self.folder} cannot be synced: {error}") from error
+                raise OSError(errno.EIO, f"{self.directory} cannot be synced: {error}") from error
             raise
-        self.is_folder_changed = False
+        self.is_directory_changed = False
         return segment
 
     def base_of(self, offset: int) -> int:
@@ -120,7 +120,7 @@ class LogSegments:
         held ``offset``. What compaction has removed before it stays removed.
         """
         keep = segment_index(self.all, offset - 1)
-        await remove_segments(self._disk, self.folder, self.all, keep + 1, is_durable=is_durable)
+        await remove_segments(self._disk, self.directory, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
         found = await segment.find(offset)
         size, end_offset = (segment.size, offset) if found is None else (found[0], min(found[1].base_offset, offset))
@@ -137,14 +137,14 @@ class LogSegments:
         index = next((index for index, segment in enumerate(self.all) if segment.base_offset == offset), len(self.all))
         if index == len(self.all):
             fresh = await self._with_room(offset, is_durable=is_durable)
-            await remove_segments(self._disk, self.folder, self.all, 0, is_durable=is_durable)
+            await remove_segments(self._disk, self.directory, self.all, 0, is_durable=is_durable)
             self.all.append(fresh)
             self.aborted.truncate(0)
             return
-        await remove_segments(self._disk, self.folder, self.all, index + 1, is_durable=is_durable)
+        await remove_segments(self._disk, self.directory, self.all, index + 1, is_durable=is_durable)
         await self.all[index].truncate(0, offset, is_durable=is_durable)
         earlier, self.all[:index] = self.all[:index], []
-        await remove_segments(self._disk, self.folder, earlier, 0, is_durable=is_durable)
+        await remove_segments(self._disk, self.directory, earlier, 0, is_durable=is_durable)
         self.aborted.truncate(0)
 
     async def _with_room(self, offset: int, *, is_durable: bool) -> Segment:
@@ -152,7 +152,7 @@ class LogSegments:
             return await self._created(offset, is_durable=is_durable)
         except OSError as error:
             if error.errno in PASSING:
-                raise StorageError(f"the log in {self.folder} cannot begin at {offset}: {error}") from error
+                raise StorageError(f"the log in {self.directory} cannot begin at {offset}: {error}") from error
             raise
 
     def were_truncated(self) -> None:
@@ -178,7 +178,7 @@ class LogSegments:
         that file is removed last.
         """
         await segment.remove_log()
-        await self._disk.sync_dir(self.folder)
+        await self._disk.sync_dir(self.directory)
         await segment.write_transaction_index(())
 
     async def retire(self, segment: Segment, now_ms: int) -> None:
@@ -191,22 +191,22 @@ class LogSegments:
 
     async def remove_old_snapshots(self) -> None:
         """Removes snapshots of producers from before the first segment."""
-        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
+        for snapshot in await offsets_of(self._disk, self.directory, SNAPSHOT_SUFFIX):
             if snapshot < self.all[0].base_offset:
                 await self._disk.remove(self.snapshot_path(snapshot))
 
     async def forget_snapshots_below(self, offset: int) -> None:
         """Removes snapshots of producers from before ``offset``, durably."""
-        older = [snapshot for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX) if snapshot < offset]
+        older = [snapshot for snapshot in await offsets_of(self._disk, self.directory, SNAPSHOT_SUFFIX) if snapshot < offset]
         for snapshot in older:
             await self._disk.remove(self.snapshot_path(snapshot))
         if older:
-            await self._disk.sync_dir(self.folder)
+            await self._disk.sync_dir(self.directory)
 
     async def remove_needless_snapshots(self, end_offset: int) -> None:
         """Removes snapshots except at the end and at the start of segments."""
         keep = {end_offset, *(segment.base_offset for segment in self.all)}
-        for snapshot in await offsets_of(self._disk, self.folder, SNAPSHOT_SUFFIX):
+        for snapshot in await offsets_of(self._disk, self.directory, SNAPSHOT_SUFFIX):
             if snapshot not in keep:
                 await self._disk.remove(self.snapshot_path(snapshot))
 
@@ -243,13 +243,13 @@ class LogSegments:
         self.all[first : first + len(replaced)] = [fresh]
         self.places.forget()
 
-    def relocate(self, folder: str, files: Sequence[File]) -> None:
+    def relocate(self, directory: str, files: Sequence[File]) -> None:
         """Moves the segments to another directory, where all is durable; ``files`` are theirs, in order."""
-        self.all[:] = [segment.relocated(folder, file) for segment, file in zip(self.all, files, strict=True)]
+        self.all[:] = [segment.relocated(directory, file) for segment, file in zip(self.all, files, strict=True)]
         for segment in self.all[:-1]:
             segment.unload()
-        self.folder = folder
-        self.is_folder_changed = False
+        self.directory = directory
+        self.is_directory_changed = False
         self.unsynced.clear()
         self._deleted.clear()
         self.places.forget()
@@ -261,4 +261,4 @@ class LogSegments:
 
     def snapshot_path(self, offset: int) -> str:
         """Returns the path of the producers' snapshot at ``offset``."""
-        return f"{self.folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+        return f"{self.directory}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"

@@ -140,7 +140,7 @@ class Tail:
         ``apply_rules`` and ``ProducerStates`` raise, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR and HeavyBatch. Nothing is staged then.
         """
         if self._health.is_failed:
-            self._health.check(self._segments.folder)
+            self._health.check(self._segments.directory)
         if len(view) > self._max_message_bytes and (from_client or not read_header(view).is_control):
             refuse_size(len(view), self._max_message_bytes)
         header = check_batch(view, from_client=from_client)
@@ -201,7 +201,7 @@ class Tail:
         nothing is staged then.
         """
         assert not self.has_unwritten, "a follower's batches continue a log of which nothing is being written"
-        self._health.check(self._segments.folder)
+        self._health.check(self._segments.directory)
         self._interrupted.clear()  # another one leads
         pending: list[_Staged] = []
         buffers: list[memoryview] = []
@@ -239,14 +239,14 @@ class Tail:
         assert not self._is_flushing, "the owner of a log runs one flush at a time"
         health, segments = self._health, self._segments
         if health.is_failed:
-            health.check(segments.folder)
+            health.check(segments.directory)
         self._is_flushing = True
         is_written = False
         problem: OSError | None = None
         batches: list[_Staged] = []
         try:
             if health.has_no_room and not self.config.fails_when_full:
-                raise OSError(errno.ENOSPC, f"{segments.folder} has no room")
+                raise OSError(errno.ENOSPC, f"{segments.directory} has no room")
             if self._wants_roll:
                 self._wants_roll = False
                 await segments.roll(self.end_offset, self.producers.to_snapshot())
@@ -270,7 +270,7 @@ class Tail:
             is_written = True
         except OSError as error:
             problem = error
-            raise StorageError(f"the log in {segments.folder} cannot be written: {error}") from error
+            raise StorageError(f"the log in {segments.directory} cannot be written: {error}") from error
         finally:
             self._is_flushing = False
             self.producers.clear_staged()
@@ -279,7 +279,7 @@ class Tail:
             elif not is_written:  # the flush was cancelled: what reached the disk is unknown
                 health.fail()
         if health.is_failed:  # by a sync meanwhile, which dropped what was staged
-            health.check(segments.folder)
+            health.check(segments.directory)
 
     async def _write(self, batches: list[_Staged], buffers: list[memoryview]) -> None:
         """Appends each run of batches that belongs to the same segment, which may be a new one, in one call."""
@@ -340,7 +340,7 @@ class Tail:
     def _refused(self, error: OSError, batches: list[_Staged]) -> None:
         """Handles a refusal: what was staged was not written, and neither were these, or not all of them."""
         if error.errno in PASSING and not self.config.fails_when_full:
-            self._interrupt([*batches, *self._pending], StorageError(f"the log in {self._segments.folder} was not written: {error}"))
+            self._interrupt([*batches, *self._pending], StorageError(f"the log in {self._segments.directory} was not written: {error}"))
             self.drop_staged()
             if error.errno in FULL:
                 self._health.on_full()

@@ -22,17 +22,17 @@ async def remember_damage(disk: Disk, found_by: ScrubRequest, reason: str) -> No
     await disk.write_file_atomic(path, f"{found_by.end_offset}\n{reason}\n".encode())
 
 
-async def check_damage(disk: Disk, folder: str) -> None:
+async def check_damage(disk: Disk, directory: str) -> None:
     """Reads damaged segments again. StorageError when one still is; else nothing of it is remembered."""
-    marked = await offsets_of(disk, folder, DAMAGED_SUFFIX)
+    marked = await offsets_of(disk, directory, DAMAGED_SUFFIX)
     if not marked:
         return
-    bases = await offsets_of(disk, folder, LOG_SUFFIX)
+    bases = await offsets_of(disk, directory, LOG_SUFFIX)
     for base in marked:
         if base in bases:
-            path = f"{folder}/{file_stem(base)}"
+            path = f"{directory}/{file_stem(base)}"
             await _check(disk, path + LOG_SUFFIX, base, _end_offset_of(await disk.read_file(path + DAMAGED_SUFFIX)))
-        await disk.remove(f"{folder}/{file_stem(base)}{DAMAGED_SUFFIX}")
+        await disk.remove(f"{directory}/{file_stem(base)}{DAMAGED_SUFFIX}")
 
 
 def _end_offset_of(mark: bytes) -> int:

@@ -56,7 +56,7 @@ class Recovered:
 
 async def recover(
     disk: Disk,
-    folder: str,
+    directory: str,
     *,
     start_offset: int,
     recovery_point: int,
@@ -69,20 +69,20 @@ async def recover(
 
     StorageError when the log is damaged below the recovery point.
     """
-    await settle(disk, folder)
-    bases = await _drop_below(disk, folder, await offsets_of(disk, folder, LOG_SUFFIX), start_offset)
-    with_aborted = await _remove_strays(disk, folder, bases)
+    await settle(disk, directory)
+    bases = await _drop_below(disk, directory, await offsets_of(disk, directory, LOG_SUFFIX), start_offset)
+    with_aborted = await _remove_strays(disk, directory, bases)
     if not bases:
         if recovery_point > start_offset:
-            raise StorageError(f"{folder} has no segment, and was synced up to offset {recovery_point}")
-        segment = await Segment.open(disk, folder, start_offset, index_interval_bytes=index_interval_bytes, create=True)
+            raise StorageError(f"{directory} has no segment, and was synced up to offset {recovery_point}")
+        segment = await Segment.open(disk, directory, start_offset, index_interval_bytes=index_interval_bytes, create=True)
         if is_durable:
-            await disk.sync_dir(folder)
+            await disk.sync_dir(directory)
         return Recovered([segment], start_offset, EpochCache(), 1)
-    segments = [await Segment.open(disk, folder, base, index_interval_bytes=index_interval_bytes) for base in bases]
+    segments = [await Segment.open(disk, directory, base, index_interval_bytes=index_interval_bytes) for base in bases]
     for segment in segments:
         segment.has_aborted = segment.base_offset in with_aborted
-    epochs = await read_epochs(disk, folder)
+    epochs = await read_epochs(disk, directory)
     if clean and epochs is not None:
         end_offset = await _load(segments)
         if end_offset is not None:
@@ -92,7 +92,7 @@ async def recover(
     _trust(segments[:first])
     count = len(segments)
     cuts: list[Cut] = []
-    end_offset = await _walk(disk, folder, segments, first, epochs, recovery_point, cuts)
+    end_offset = await _walk(disk, directory, segments, first, epochs, recovery_point, cuts)
     return Recovered(segments, end_offset, epochs, min(count, len(segments)) - first, cuts)
 
 
@@ -113,7 +113,7 @@ async def _load(segments: Sequence[Segment]) -> int | None:
 
 
 async def _walk(
-    disk: Disk, folder: str, segments: list[Segment], first: int, epochs: EpochCache, recovery_point: int, cuts: list[Cut]
+    disk: Disk, directory: str, segments: list[Segment], first: int, epochs: EpochCache, recovery_point: int, cuts: list[Cut]
 ) -> int:
     """Returns the end offset. When something was torn, ``segments`` is shorter, and ``cuts`` lists what was cut, and why."""
     epochs.truncate_from_end(segments[first].base_offset)
@@ -122,12 +122,12 @@ async def _walk(
         segment = segments[index]
         if segment.base_offset != expected and segment.base_offset > recovery_point:  # the end of the one before was lost
             _refuse_below(recovery_point, expected, segments[index - 1])
-            await _remove_cut(disk, folder, segments, index, expected, cuts)
+            await _remove_cut(disk, directory, segments, index, expected, cuts)
             break
         expected = await _walk_segment(segment, epochs)
         if segment.size < segment.file.size:
             _refuse_below(recovery_point, expected, segment)
-            await _remove_cut(disk, folder, segments, index + 1, expected, cuts)
+            await _remove_cut(disk, directory, segments, index + 1, expected, cuts)
             cuts.append(Cut(segment.path, segment.size, segment.file.size - segment.size, expected))
             await segment.file.truncate(segment.size)
             await segment.file.sync()
@@ -146,9 +146,9 @@ def _refuse_below(recovery_point: int, end_offset: int, segment: Segment) -> Non
         raise StorageError(f"{segment.path} {text}; nothing was removed")
 
 
-async def _remove_cut(disk: Disk, folder: str, segments: list[Segment], first: int, end_offset: int, cuts: list[Cut]) -> None:
+async def _remove_cut(disk: Disk, directory: str, segments: list[Segment], first: int, end_offset: int, cuts: list[Cut]) -> None:
     cuts += [Cut(segment.path, 0, segment.file.size, end_offset) for segment in segments[first:]]
-    await remove_segments(disk, folder, segments, first)
+    await remove_segments(disk, directory, segments, first)
 
 
 async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
@@ -160,7 +160,7 @@ async def _walk_segment(segment: Segment, epochs: EpochCache) -> int:
     return counted.end_offset
 
 
-async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: int) -> list[int]:
+async def _drop_below(disk: Disk, directory: str, bases: list[int], start_offset: int) -> list[int]:
     """Deletes the segments that are entirely below the start. Returns the bases of the others.
 
     A crash interrupted their deletion. A power cut may have kept an older segment and not the next, and a log must not have a hole.
@@ -168,18 +168,18 @@ async def _drop_below(disk: Disk, folder: str, bases: list[int], start_offset: i
     count = sum(following <= start_offset for following in bases[1:])
     for base in bases[:count]:
         for suffix in SUFFIXES:
-            if await disk.exists(path := f"{folder}/{file_stem(base)}{suffix}"):
+            if await disk.exists(path := f"{directory}/{file_stem(base)}{suffix}"):
                 await disk.remove(path)
     return bases[count:]
 
 
-async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> set[int]:
+async def _remove_strays(disk: Disk, directory: str, bases: Sequence[int]) -> set[int]:
     """Removes indexes without a log, left by an interrupted removal. Returns which segments have a file of aborted transactions."""
     with_aborted = set[int]()
     for suffix in INDEX_SUFFIXES:
-        for offset in await offsets_of(disk, folder, suffix):
+        for offset in await offsets_of(disk, directory, suffix):
             if offset not in bases:
-                await disk.remove(f"{folder}/{file_stem(offset)}{suffix}")
+                await disk.remove(f"{directory}/{file_stem(offset)}{suffix}")
             elif suffix == TRANSACTION_INDEX_SUFFIX:
                 with_aborted.add(offset)
     return with_aborted
@@ -187,7 +187,7 @@ async def _remove_strays(disk: Disk, folder: str, bases: Sequence[int]) -> set[i
 
 async def rebuild_producers(
     disk: Disk,
-    folder: str,
+    directory: str,
     segments: Sequence[Segment],
     end_offset: int,
     *,
@@ -201,21 +201,21 @@ async def rebuild_producers(
     Snapshots of states outside the log are removed, durably unless the caller sees to that. ``remembered`` is a snapshot in memory, and
     its offset. Of ``read_from`` on all is read, whatever newer snapshots there are.
     """
-    offsets = await offsets_of(disk, folder, SNAPSHOT_SUFFIX)
+    offsets = await offsets_of(disk, directory, SNAPSHOT_SUFFIX)
     outside = [offset for offset in offsets if not segments[0].base_offset <= offset <= end_offset]
     for offset in outside:
-        await disk.remove(_snapshot_path(folder, offset))
+        await disk.remove(_snapshot_path(directory, offset))
     offsets = [offset for offset in offsets if offset not in outside]
-    producers, offset, damaged = await _newest_snapshot(disk, folder, offsets, end_offset if read_from is None else read_from)
+    producers, offset, damaged = await _newest_snapshot(disk, directory, offsets, end_offset if read_from is None else read_from)
     if (outside or damaged) and is_durable:  # one that came back after a power cut would speak of batches that the log has lost
-        await disk.sync_dir(folder)
+        await disk.sync_dir(directory)
     if remembered is not None and remembered[0] > max(offset, segments[0].base_offset - 1):
         offset, producers = remembered[0], ProducerStates.from_snapshot(remembered[1])
     return (producers, []) if offset == end_offset else await _replay(disk, segments, producers, offset, now_ms)
 
 
 async def read_aborted(
-    disk: Disk, folder: str, segments: Sequence[Segment], replayed: Sequence[Transaction], *, walked: int
+    disk: Disk, directory: str, segments: Sequence[Segment], replayed: Sequence[Transaction], *, walked: int
 ) -> list[Transaction]:
     """Returns the aborted transactions of a log: of trusted segments from their files, of the ``walked`` last ones as they were
     ``replayed``.
@@ -231,7 +231,7 @@ async def read_aborted(
                 continue
             except DecodeError:
                 producers, offset, _ = await _newest_snapshot(
-                    disk, folder, await offsets_of(disk, folder, SNAPSHOT_SUFFIX), segment.base_offset
+                    disk, directory, await offsets_of(disk, directory, SNAPSHOT_SUFFIX), segment.base_offset
                 )
                 _, found = await _replay(disk, segments[: index + 1], producers, offset, 0)
         else:
@@ -246,19 +246,19 @@ async def read_aborted(
     return aborted
 
 
-def _snapshot_path(folder: str, offset: int) -> str:
-    return f"{folder}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+def _snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
 
-async def _newest_snapshot(disk: Disk, folder: str, offsets: Sequence[int], at_most: int) -> tuple[ProducerStates, int, bool]:
+async def _newest_snapshot(disk: Disk, directory: str, offsets: Sequence[int], at_most: int) -> tuple[ProducerStates, int, bool]:
     """Returns the newest usable snapshot of ``offsets`` and its offset, -1 without one; whether damaged ones were removed."""
     is_changed = False
     for offset in reversed(offsets):
         if offset <= at_most:
             try:
-                return ProducerStates.from_snapshot(await disk.read_file(_snapshot_path(folder, offset))), offset, is_changed
+                return ProducerStates.from_snapshot(await disk.read_file(_snapshot_path(directory, offset))), offset, is_changed
             except DecodeError:
-                await disk.remove(_snapshot_path(folder, offset))
+                await disk.remove(_snapshot_path(directory, offset))
                 is_changed = True
     return ProducerStates(), -1, is_changed
 

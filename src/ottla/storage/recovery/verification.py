@@ -17,7 +17,7 @@ from ottla.pace import no_pace
 from ottla.ports import Disk
 from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, from_text
-from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME, META_NAME, FolderIdentity
+from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME, META_NAME, DirectoryIdentity
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.recovery.scrubbing import Scrubbed, ScrubRequest, scrub
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem, offsets_of
@@ -52,26 +52,26 @@ class Verification(msgspec.Struct):
         return any(finding.is_damage for finding in self.findings)
 
 
-async def verify(disk: Disk, folder: str) -> Verification:
+async def verify(disk: Disk, directory: str) -> Verification:
     """Returns the findings for the entire log directory. StorageError when it is not a log directory of ottla."""
-    meta_path = f"{folder}/{META_NAME}"
+    meta_path = f"{directory}/{META_NAME}"
     if not await disk.exists(meta_path):
-        raise StorageError(f"{folder} has no {META_NAME}: it is not a log directory")
-    FolderIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
-    verifier = _Verifier(disk, folder)
+        raise StorageError(f"{directory} has no {META_NAME}: it is not a log directory")
+    DirectoryIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
+    verifier = _Verifier(disk, directory)
     await verifier.check_checkpoints()
-    for name in await disk.list_dir(folder):
+    for name in await disk.list_dir(directory):
         if name.endswith("-delete"):
             verifier.note(name, "a deleted partition that the next start removes")
-        elif _PARTITION.fullmatch(name) and await disk.is_dir(f"{folder}/{name}"):
+        elif _PARTITION.fullmatch(name) and await disk.is_dir(f"{directory}/{name}"):
             await verifier.check_partition(name)
     return verifier.result
 
 
 class _Verifier:
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._folder = folder
+        self._directory = directory
         self.result = Verification()
         self._was_clean = False
         self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced, 0 where a power cut left none
@@ -84,11 +84,11 @@ class _Verifier:
         self.result.findings.append(Finding(path, True, text))
 
     async def check_checkpoints(self) -> None:
-        self._was_clean = await self._disk.exists(f"{self._folder}/{CLEAN_SHUTDOWN_NAME}")
+        self._was_clean = await self._disk.exists(f"{self._directory}/{CLEAN_SHUTDOWN_NAME}")
         for name in (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET):
-            if await self._disk.exists(f"{self._folder}/{name}"):
+            if await self._disk.exists(f"{self._directory}/{name}"):
                 try:
-                    offsets = from_text((await self._disk.read_file(f"{self._folder}/{name}")).decode())
+                    offsets = from_text((await self._disk.read_file(f"{self._directory}/{name}")).decode())
                     if name == RECOVERY_POINT:
                         self._recovery_points = {str(key): offset for key, offset in offsets.items()}
                     elif name == CLEANER_OFFSET:
@@ -97,25 +97,25 @@ class _Verifier:
                     self.note(name, f"not a checkpoint: {error}")
 
     async def check_partition(self, name: str) -> None:
-        folder = f"{self._folder}/{name}"
+        directory = f"{self._directory}/{name}"
         self.result.partition_count += 1
-        for file_name in await self._disk.list_dir(folder):
+        for file_name in await self._disk.list_dir(directory):
             if _LEFTOVER.fullmatch(file_name):
                 self.note(f"{name}/{file_name}", "left by an interrupted operation; the next start completes or removes it")
-        bases = await offsets_of(self._disk, folder, LOG_SUFFIX)
+        bases = await offsets_of(self._disk, directory, LOG_SUFFIX)
         for base, following in pairwise([*bases, -1]):
             await self._check_segment(name, base, following)
         await self._check_epochs(name)
-        for offset in await offsets_of(self._disk, folder, SNAPSHOT_SUFFIX):
+        for offset in await offsets_of(self._disk, directory, SNAPSHOT_SUFFIX):
             path = f"{name}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
             try:
-                ProducerStates.from_snapshot(await self._disk.read_file(f"{self._folder}/{path}"))
+                ProducerStates.from_snapshot(await self._disk.read_file(f"{self._directory}/{path}"))
             except DecodeError as error:
                 self.note(path, f"{error.message}; it will be rebuilt from the log")
 
     async def _check_segment(self, name: str, base: int, following: int) -> None:
         path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
-        file = await self._disk.open(f"{self._folder}/{path}")
+        file = await self._disk.open(f"{self._directory}/{path}")
         end_offset = -1 if name in self._compacted else following
         found = await scrub(file, ScrubRequest(file.path, base, end_offset, file.size), no_pace)
         self.result.segment_count += 1
@@ -131,7 +131,7 @@ class _Verifier:
 
     async def _check_indexes(self, name: str, base: int, found: Scrubbed) -> None:
         stem = f"{name}/{file_stem(base)}"
-        file = await self._disk.open(f"{self._folder}/{stem}{LOG_SUFFIX}")
+        file = await self._disk.open(f"{self._directory}/{stem}{LOG_SUFFIX}")
         walk = BatchWalk(file, 0, found.whole_bytes)
         last_offset_at: dict[int, int] = {}
         time_at: dict[int, int] = {}
@@ -139,14 +139,14 @@ class _Verifier:
             last_offset_at[walk.position] = header.last_offset
             time_at[header.last_offset] = header.max_timestamp
         try:
-            data = await self._disk.read_file(f"{self._folder}/{stem}{INDEX_SUFFIX}")
+            data = await self._disk.read_file(f"{self._directory}/{stem}{INDEX_SUFFIX}")
             entries = OffsetIndex.from_bytes(data, base, log_size=found.whole_bytes).entries
             if any(last_offset_at.get(position) != offset for offset, position in entries):
                 raise DecodeError("an entry points to a batch that does not exist")
         except (DecodeError, FileNotFoundError) as error:
             self.note(stem + INDEX_SUFFIX, f"does not match the log and will be rebuilt: {error}")
         try:
-            times = TimeIndex.from_bytes(await self._disk.read_file(f"{self._folder}/{stem}{TIME_INDEX_SUFFIX}"), base)
+            times = TimeIndex.from_bytes(await self._disk.read_file(f"{self._directory}/{stem}{TIME_INDEX_SUFFIX}"), base)
             if any(time_at.get(offset) != timestamp for timestamp, offset in times.entries):
                 raise DecodeError("an entry has a timestamp that its batch does not have")
             newest = max(time_at.values(), default=-1)
@@ -155,14 +155,14 @@ class _Verifier:
         except (DecodeError, FileNotFoundError) as error:
             self.note(stem + TIME_INDEX_SUFFIX, f"does not match the log and will be rebuilt: {error}")
 
-        if await self._disk.exists(path := f"{self._folder}/{stem}{TRANSACTION_INDEX_SUFFIX}"):
+        if await self._disk.exists(path := f"{self._directory}/{stem}{TRANSACTION_INDEX_SUFFIX}"):
             try:
                 from_bytes(await self._disk.read_file(path))
             except DecodeError as error:
                 self.note(stem + TRANSACTION_INDEX_SUFFIX, f"is damaged and will be rebuilt: {error.message}")
 
     async def _check_epochs(self, name: str) -> None:
-        path = f"{self._folder}/{name}/{CHECKPOINT_NAME}"
+        path = f"{self._directory}/{name}/{CHECKPOINT_NAME}"
         if await self._disk.exists(path):
             try:
                 EpochCache.from_text((await self._disk.read_file(path)).decode())

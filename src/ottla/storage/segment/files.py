@@ -27,9 +27,9 @@ def file_stem(offset: int) -> str:
     return f"{offset:020d}"
 
 
-async def offsets_of(disk: Disk, folder: str, suffix: str) -> list[int]:
+async def offsets_of(disk: Disk, directory: str, suffix: str) -> list[int]:
     """Returns the offsets in the names of the directory's files of one kind, rising."""
-    matches = [_NAME.fullmatch(name) for name in await disk.list_dir(folder)]
+    matches = [_NAME.fullmatch(name) for name in await disk.list_dir(directory)]
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
 

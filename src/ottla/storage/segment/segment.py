@@ -48,13 +48,24 @@ POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka
 class Segment(Tally):
     """A log file and its indexes."""
 
-    __slots__ = ("_disk", "_file", "_folder", "_path", "appended_ms", "cut_count", "has_aborted", "holds_file", "is_arriving", "is_retired")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_file",
+        "_path",
+        "appended_ms",
+        "cut_count",
+        "has_aborted",
+        "holds_file",
+        "is_arriving",
+        "is_retired",
+    )
 
-    def __init__(self, disk: Disk, folder: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, *, index_interval_bytes: int) -> None:
         super().__init__(base_offset, index_interval_bytes)
         self._disk = disk
-        self._folder = folder
-        self._path = f"{folder}/{file_stem(base_offset)}"
+        self._directory = directory
+        self._path = f"{directory}/{file_stem(base_offset)}"
         self._file: File | None = file
         self.holds_file = False  # it is closed and was not synced yet: an error of its disk must reach the sync
         self.is_arriving = False  # its files have other names yet: what it has open and in memory stays so
@@ -64,11 +75,11 @@ class Segment(Tally):
         self.cut_count = 0  # how often it was cut: what was read of it before is not what it has, whatever its size
 
     @classmethod
-    async def open(cls, disk: Disk, folder: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
+    async def open(cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int, create: bool = False) -> Segment:
         """Opens the segment, with nothing of it counted yet; a created one is empty."""
-        file = await disk.open(f"{folder}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
+        file = await disk.open(f"{directory}/{file_stem(base_offset)}{LOG_SUFFIX}", create=create)
         assert not create or file.size == 0, "recovery treats every log file of the directory as a segment"
-        return cls(disk, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
+        return cls(disk, directory, base_offset, file, index_interval_bytes=index_interval_bytes)
 
     @property
     def file(self) -> File:
@@ -117,10 +128,10 @@ class Segment(Tally):
             return config.roll_ms
         return config.roll_ms - zlib.crc32(self._path.encode()) % min(config.segment_jitter_ms, config.roll_ms)
 
-    def relocated(self, folder: str, file: File) -> Segment:
+    def relocated(self, directory: str, file: File) -> Segment:
         """Returns the same segment with its log file in another directory; this one is retired."""
         other = copy.copy(self)
-        other._folder, other._path, other.file = folder, f"{folder}/{file_stem(self.base_offset)}", file
+        other._directory, other._path, other.file = directory, f"{directory}/{file_stem(self.base_offset)}", file
         self.is_retired = True
         return other
 
@@ -368,9 +379,9 @@ class Segment(Tally):
                 await self._disk.remove(self._path + suffix)
 
 
-async def remove_segments(disk: Disk, folder: str, segments: list[Segment], first: int, *, is_durable: bool = True) -> None:
+async def remove_segments(disk: Disk, directory: str, segments: list[Segment], first: int, *, is_durable: bool = True) -> None:
     """Deletes the segments from ``first`` on, last one first: none remains after a gap, with ``is_durable`` even after a power cut."""
     while len(segments) > first:
         await segments.pop().remove()
         if is_durable:
-            await disk.sync_dir(folder)
+            await disk.sync_dir(directory)

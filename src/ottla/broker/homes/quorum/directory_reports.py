@@ -87,7 +87,7 @@ class DirectoryReports(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Takes a newer image; what this broker has of it is open by now."""
-        if len(self._partitions.folders) > 1 or self._told or has_full(self._partitions):
+        if len(self._partitions.directories) > 1 or self._told or has_full(self._partitions):
             due = {topic.name for topic in delta.changed_topics}
         else:
             due = {topic.name for topic, numbers in delta.changes_at(self._node_id) if self._has_lost(topic, numbers)}
@@ -124,7 +124,7 @@ class DirectoryReports(Part):
     async def _wanted(self, due: set[str] | None) -> dict[ReplicaKey, bytes]:
         """Returns where replicas are that the controller has elsewhere, or does not know of."""
         image, slices, wanted = self._image(), Slices(self._world.clock), dict[ReplicaKey, bytes]()
-        has_many = len(self._partitions.folders) > 1
+        has_many = len(self._partitions.directories) > 1
         for name in list(image.topics) if due is None else due & set(image.topics):
             topic = image.topics[name]
             for index, partition in topic.partitions.items():
@@ -148,7 +148,7 @@ class DirectoryReports(Part):
         if must_leave(self._partitions, topic, index, image):
             return LOST
         partition = self._partitions.find(topic, index)
-        return None if partition is None else uuid_bytes(self._partitions.folder_of[partition].identity.directory_id)
+        return None if partition is None else uuid_bytes(self._partitions.directory_of[partition].identity.directory_id)
 
     async def _tell(self, wanted: dict[ReplicaKey, bytes]) -> bool:
         """Returns whether the controller has recorded it, as far as it can be."""

@@ -148,7 +148,9 @@ class QuorumLife(Life):
             on_registered=self._registered,
             on_failed=basis.failure.note,
             on_duplicate=lambda: core.gate.say_who(home.incarnation_id),
-            failed_directories=lambda: [uuid_bytes(found.identity.directory_id) for found in core.partitions.folders if found.is_failed],
+            failed_directories=lambda: [
+                uuid_bytes(found.identity.directory_id) for found in core.partitions.directories if found.is_failed
+            ],
         )
         of_controller: Sequence[Part] = (self._enrolment,) if basis.roles.is_controller else ()
         of_broker: Sequence[Part] = ()

@@ -65,8 +65,8 @@ class Loader:
     async def _config_paths(self, found: dict[str, tuple[bytes, int]]) -> list[str]:
         paths: list[str] = []
         for kind in ("topics", "brokers", "clients", "ips", "users"):
-            folder = f"{znodes.CONFIG}/{kind}"
-            paths += [f"{folder}/{name}" for name in await self.children(folder)]
+            directory = f"{znodes.CONFIG}/{kind}"
+            paths += [f"{directory}/{name}" for name in await self.children(directory)]
         users = [path for path in paths if path.startswith(f"{znodes.CONFIG}/users/")]
         for user, clients in zip(users, await self._each(users, lambda user: self._children_or_none(f"{user}/clients")), strict=True):
             if clients is not None:

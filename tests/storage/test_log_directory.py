@@ -3,30 +3,30 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.batches import FOLDER, append, batch, idempotent, log_bytes, open_log, stage
+from tests.storage.batches import DIRECTORY, append, batch, idempotent, log_bytes, open_log, stage
 
 from ottla.errors import DecodeError, StorageError
 from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.directory.checkpoint import LOG_START_OFFSET, RECOVERY_POINT, from_text, read_checkpoint, to_text, write_checkpoint
-from ottla.storage.directory.directory import FolderIdentity, LogDirectory
+from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory
 from ottla.storage.directory.predecessors import Predecessors
 from ottla.storage.dump import BatchDump, Damage, dump_log, dump_offset_index, dump_time_index
 from ottla.types import TopicPartition
 
-IDS = FolderIdentity("cluster-one", 1, "directory-one")
+IDS = DirectoryIdentity("cluster-one", 1, "directory-one")
 FIRST, SECOND, THIRD = (bytes([number]) * 16 for number in (1, 2, 3))  # incarnations
 
 
-def open_folder(disk: InstantDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
+def open_directory(disk: InstantDisk, *, node_id: int = 1, cluster_id: str | None = None, path: str = "/data") -> LogDirectory:
     return run(LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=IDS))
 
 
 def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
     disk = InstantDisk()
-    assert open_folder(disk).identity == IDS
-    other_ids = FolderIdentity("cluster-two", 1, "directory-two")
+    assert open_directory(disk).identity == IDS
+    other_ids = DirectoryIdentity("cluster-two", 1, "directory-two")
     again = run(LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_ids=other_ids))
     assert again.identity == IDS
     assert not again.was_clean
@@ -35,7 +35,7 @@ def test_an_empty_directory_becomes_ours_and_is_recognised_again() -> None:
 FOREIGN = {
     "foreign files": {"/data/thesis.tex": b"mine"},
     "a partition without a mark": {"/data/orders-0/00000000000000000000.log": b""},
-    "Kafka's folder": {"/data/meta.properties": b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=y\n", "/data/orders-0/x.log": b"x"},
+    "Kafka's directory": {"/data/meta.properties": b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=y\n", "/data/orders-0/x.log": b"x"},
     "a newer format": {"/data/meta.properties": IDS.to_text().replace("format.version=1", "format.version=2").encode()},
     "a damaged mark": {"/data/meta.properties": IDS.to_text().replace("node.id=1", "node.id=one").encode()},
     "no text": {"/data/meta.properties": b"\xff\xfe\x00"},
@@ -50,76 +50,76 @@ def test_a_directory_that_is_not_ours_is_refused_and_not_touched(name: str) -> N
         run(disk.write_file_atomic(path, data))
     before = disk.contents()
     with pytest.raises(StorageError) as caught:
-        open_folder(disk)
+        open_directory(disk)
     assert "/data" in caught.value.message
     assert disk.contents() == before
 
 
 def test_a_directory_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
     disk = InstantDisk()
-    run(open_folder(disk).mark_clean())
+    run(open_directory(disk).mark_clean())
     before = disk.contents()
     with pytest.raises(StorageError, match=r"node\.id=1.*node\.id=2"):
-        open_folder(disk, node_id=2)
+        open_directory(disk, node_id=2)
     with pytest.raises(StorageError, match=r"cluster-one.*cluster-two"):
-        open_folder(disk, cluster_id="cluster-two")
+        open_directory(disk, cluster_id="cluster-two")
     assert disk.contents() == before
 
 
 def test_a_clean_stop_is_believed_once_also_after_a_power_cut() -> None:
     disk = InstantDisk()
-    run(open_folder(disk).mark_clean())
-    assert open_folder(disk.copy()).was_clean
-    assert open_folder(disk).was_clean
-    assert not open_folder(disk.power_cut(lambda path, durable, written: durable)).was_clean
+    run(open_directory(disk).mark_clean())
+    assert open_directory(disk.copy()).was_clean
+    assert open_directory(disk).was_clean
+    assert not open_directory(disk.power_cut(lambda path, durable, written: durable)).was_clean
 
 
 def test_a_clean_stop_says_which_broker_epoch_it_was() -> None:
     """KIP-966: the controller takes a broker whose mark does not have its last epoch for one that may have lost records."""
     disk = InstantDisk()
-    assert open_folder(disk).predecessors == Predecessors()
-    run(open_folder(disk).mark_clean(17))
-    assert open_folder(disk).predecessors == Predecessors(17)
-    assert open_folder(disk).predecessors == Predecessors(), "believed once"
+    assert open_directory(disk).predecessors == Predecessors()
+    run(open_directory(disk).mark_clean(17))
+    assert open_directory(disk).predecessors == Predecessors(17)
+    assert open_directory(disk).predecessors == Predecessors(), "believed once"
     for said in (b"", b"{}", b"[]", b"not json", b'{"brokerEpoch": "x"}', b'{"brokerEpoch": 1, "incarnations": [7]}'):
         run(disk.write_file_atomic("/data/.kafka_cleanshutdown", said))
-        found = open_folder(disk)
+        found = open_directory(disk)
         assert (found.was_clean, found.predecessors) == (True, Predecessors())
 
 
 def test_a_process_that_was_killed_has_lost_nothing_unless_the_machine_was_switched_off() -> None:
     disk = InstantDisk()
-    run(open_folder(disk).mark_running(FIRST, 17))
-    found = open_folder(disk)
+    run(open_directory(disk).mark_running(FIRST, 17))
+    found = open_directory(disk)
     assert (found.was_clean, found.predecessors) == (False, Predecessors(17, (FIRST,)))
-    run(open_folder(disk).mark_clean(18))
-    assert open_folder(disk).predecessors == Predecessors(18), "a clean stop counts more"
+    run(open_directory(disk).mark_clean(18))
+    assert open_directory(disk).predecessors == Predecessors(18), "a clean stop counts more"
     disk.cut_power()
     disk.restart()
-    assert open_folder(disk).predecessors == Predecessors()
-    folder = open_folder(disk)
-    run(folder.mark_running(FIRST, 19))
-    run(folder.unmark_running())
-    assert open_folder(disk).predecessors == Predecessors(), "its disk has failed"
+    assert open_directory(disk).predecessors == Predecessors()
+    directory = open_directory(disk)
+    run(directory.mark_running(FIRST, 19))
+    run(directory.unmark_running())
+    assert open_directory(disk).predecessors == Predecessors(), "its disk has failed"
 
 
 def test_a_process_that_is_killed_before_it_knows_its_epoch_is_remembered() -> None:
     """Its registration may have been committed, so that the controller knows it, and not the one before."""
     disk = InstantDisk()
-    run(open_folder(disk).mark_running(FIRST, 17))
-    run(open_folder(disk).mark_running(SECOND))
-    assert open_folder(disk).predecessors == Predecessors(17, (FIRST, SECOND))
-    run(open_folder(disk).mark_running(THIRD))
-    assert open_folder(disk).predecessors == Predecessors(17, (FIRST, SECOND, THIRD))
-    run(open_folder(disk).mark_running(THIRD, 20))
-    assert open_folder(disk).predecessors == Predecessors(20, (THIRD,))
+    run(open_directory(disk).mark_running(FIRST, 17))
+    run(open_directory(disk).mark_running(SECOND))
+    assert open_directory(disk).predecessors == Predecessors(17, (FIRST, SECOND))
+    run(open_directory(disk).mark_running(THIRD))
+    assert open_directory(disk).predecessors == Predecessors(17, (FIRST, SECOND, THIRD))
+    run(open_directory(disk).mark_running(THIRD, 20))
+    assert open_directory(disk).predecessors == Predecessors(20, (THIRD,))
     for number in range(40):
-        run(open_folder(disk).mark_running(bytes([number] * 16)))
-    assert len(open_folder(disk).predecessors.incarnations) == 16, "a process that always dies does not fill the disk"
+        run(open_directory(disk).mark_running(bytes([number] * 16)))
+    assert len(open_directory(disk).predecessors.incarnations) == 16, "a process that always dies does not fill the disk"
     disk.cut_power()
     disk.restart()
-    run(open_folder(disk).mark_running(SECOND))
-    assert open_folder(disk).predecessors == Predecessors(-1, (SECOND,))
+    run(open_directory(disk).mark_running(SECOND))
+    assert open_directory(disk).predecessors == Predecessors(-1, (SECOND,))
 
 
 def test_a_broker_with_several_directories_has_the_predecessors_that_all_of_them_name() -> None:
@@ -132,37 +132,37 @@ def test_a_broker_with_several_directories_has_the_predecessors_that_all_of_them
 
 def test_partition_directories_are_found_with_their_topic_ids() -> None:
     disk = InstantDisk()
-    folder = open_folder(disk)
+    directory = open_directory(disk)
     keys = [TopicPartition("a-topic.with_all", 0), TopicPartition("orders", 11), TopicPartition("orders", 2)]
     for key in keys:
-        assert run(folder.create_partition(key, "id of " + key.topic)) == f"/data/{key}"
+        assert run(directory.create_partition(key, "id of " + key.topic)) == f"/data/{key}"
     run(disk.make_dirs("/data/halfway-0"))
-    assert run(folder.partitions()) == {
+    assert run(directory.partitions()) == {
         **{key: "id of " + key.topic for key in keys}, TopicPartition("halfway", 0): None
     }  # fmt: skip
-    assert run(folder.create_partition(keys[0], "id of a-topic.with_all")) == "/data/a-topic.with_all-0"
+    assert run(directory.create_partition(keys[0], "id of a-topic.with_all")) == "/data/a-topic.with_all-0"
     with pytest.raises(StorageError):
-        run(folder.create_partition(keys[0], "another id"))
+        run(directory.create_partition(keys[0], "another id"))
 
 
 @pytest.mark.parametrize("topic", ["orders", "t" * 249])
 def test_a_deleted_partition_is_renamed_at_once_and_removed_later(topic: str) -> None:
     disk = InstantDisk()
-    folder = open_folder(disk)
-    run(folder.create_partition(TopicPartition(topic, 0), "one"))
-    run(folder.create_partition(TopicPartition("kept", 0), "two"))
-    renamed = run(folder.delete_partition(TopicPartition(topic, 0), "0123456789abcdef0123456789abcdef"))
+    directory = open_directory(disk)
+    run(directory.create_partition(TopicPartition(topic, 0), "one"))
+    run(directory.create_partition(TopicPartition("kept", 0), "two"))
+    renamed = run(directory.delete_partition(TopicPartition(topic, 0), "0123456789abcdef0123456789abcdef"))
     assert renamed is not None
     assert len(renamed.rsplit("/", 1)[1]) <= 255
     after_power_cut = disk.power_cut(lambda path, durable, written: durable)
     assert not [path for path in after_power_cut.files if path.startswith(f"/data/{topic}-0/")]
     assert [path for path in after_power_cut.files if path.startswith(renamed)]
-    assert run(folder.partitions()) == {TopicPartition("kept", 0): "two"}
-    assert run(folder.delete_partition(TopicPartition(topic, 0), "another")) is None, "nothing has that name any more"
-    run(folder.create_partition(TopicPartition(topic, 0), "three"))
-    assert run(folder.remove_deleted()) == 1
+    assert run(directory.partitions()) == {TopicPartition("kept", 0): "two"}
+    assert run(directory.delete_partition(TopicPartition(topic, 0), "another")) is None, "nothing has that name any more"
+    run(directory.create_partition(TopicPartition(topic, 0), "three"))
+    assert run(directory.remove_deleted()) == 1
     assert not [path for path in disk.files if path.startswith(renamed)]
-    assert set(run(folder.partitions()).values()) == {"three", "two"}
+    assert set(run(directory.partitions()).values()) == {"three", "two"}
 
 
 # -- checkpoints
@@ -205,7 +205,7 @@ def test_mechanism_42_a_dump_shows_what_is_in_the_files() -> None:
     stage(log, memoryview(marker), from_client=False)
     run(log.flush())
     run(log.close())
-    data = run(disk.read_file(f"{FOLDER}/{0:020d}.log"))
+    data = run(disk.read_file(f"{DIRECTORY}/{0:020d}.log"))
     dumped = [found for found in dump_log(data, with_records=True) if isinstance(found, BatchDump)]
     assert [(found.base_offset, found.last_offset, found.compression, found.leader_epoch) for found in dumped] == [
         (0, 1, "zstd", 5), (2, 2, "none", 0), (3, 3, "none", 0)
@@ -215,9 +215,9 @@ def test_mechanism_42_a_dump_shows_what_is_in_the_files() -> None:
     assert [found.control_type for found in dumped] == [None, None, "commit"]
     assert all(found.is_valid for found in dumped)
     assert not [found.records for found in dump_log(data) if isinstance(found, BatchDump) and found.records]
-    index = dump_offset_index(run(disk.read_file(f"{FOLDER}/{0:020d}.index")), 0, log_size=len(data))
+    index = dump_offset_index(run(disk.read_file(f"{DIRECTORY}/{0:020d}.index")), 0, log_size=len(data))
     assert index == [(found.last_offset, found.position) for found in dumped[1:]]
-    assert dump_time_index(run(disk.read_file(f"{FOLDER}/{0:020d}.timeindex")), 0) == [(1001, 1)]
+    assert dump_time_index(run(disk.read_file(f"{DIRECTORY}/{0:020d}.timeindex")), 0) == [(1001, 1)]
 
 
 def test_a_dump_describes_damage() -> None:
