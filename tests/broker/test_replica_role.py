@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,7 @@ class Replica:
     # -- what happens
 
     def show(self, leader: int, *, is_alone: bool) -> None:
-        replicas = (OWN,) if is_alone else (OWN, *OTHERS)
+        replicas = (OWN, *OTHERS) if not is_alone else OTHERS if leader in OTHERS else (OWN,)
         epoch = 0 if self.image is None else self.image.leader_epoch + 1
         self.image = PartitionImage(replicas, replicas, leader, epoch, epoch)
         self.role.take(self.image)
@@ -111,7 +112,7 @@ def test_a_replica_at_rest_has_the_role_that_the_image_says(steps: list[tuple[An
         for name, *given_ in steps:
             if name == "show":
                 leader, is_alone = given_
-                replica.show(OWN if is_alone and leader in OTHERS else leader, is_alone=is_alone)
+                replica.show(leader, is_alone=is_alone)
             elif name == "end_write":
                 await replica.end_write()
             else:
@@ -125,7 +126,7 @@ def test_a_replica_at_rest_has_the_role_that_the_image_says(steps: list[tuple[An
         image = replica.image
         if replica.is_failed:
             assert role.kind is Role.OFFLINE
-        elif image is None or image.leader == NOBODY:
+        elif image is None or image.leader == NOBODY or OWN not in image.replicas:
             assert role.kind is Role.IDLE
         elif image.leader != OWN:
             assert role.kind is Role.FOLLOWS
@@ -135,6 +136,18 @@ def test_a_replica_at_rest_has_the_role_that_the_image_says(steps: list[tuple[An
             assert role.kind is (Role.LEADS_ALONE if len(image.replicas) == 1 else Role.LEADS)
 
     asyncio.run(body())
+
+
+def test_a_replica_that_is_removed_follows_no_broker_until_it_is_added_again() -> None:
+    """Its log is about to be deleted. What it fetched until then would make it, once it is added again, in sync with records to lose."""
+    replica = Replica()
+    replica.show(2, is_alone=False)
+    role = replica.role
+    replica.show(2, is_alone=True)
+    assert (role.kind, role.followed) == (Role.IDLE, None)
+    assert replica.image is not None
+    role.take(replace(replica.image, replicas=(*OTHERS, OWN), adding=(OWN,)))  # the leader's epoch stays
+    assert role.kind is Role.FOLLOWS
 
 
 def test_every_role_is_in_the_table_and_only_offline_is_for_good() -> None:

@@ -33,13 +33,13 @@ def three(*replicas: list[int], has_elr: bool = True, min_isr: int = 1) -> Clust
     return cluster
 
 
-def join(cluster: Cluster, *isr: int, index: int = 0) -> None:
-    """The leader has found these to be in sync."""
+def join(cluster: Cluster, *isr: int, index: int = 0) -> Any:
+    """What is decided when the leader has found these to be in sync."""
     partition = cluster.partition(index)
     wanted = WantedIsr(
         partition.leader, TOPIC_ID, index, partition.leader_epoch, partition.partition_epoch, [(node, -1) for node in isr]
     )  # fmt: skip
-    cluster.carry_out(alter_isr(cluster.image, wanted, rules=cluster.rules))
+    return cluster.carry_out(alter_isr(cluster.image, wanted, rules=cluster.rules))
 
 
 def give_all_back(cluster: Cluster, suspected: Any = ()) -> None:

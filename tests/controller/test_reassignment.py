@@ -11,6 +11,7 @@ from tests.controller.in_one import unfence_broker
 from tests.controller.test_brokers import Cluster, refused
 from tests.controller.test_elections import TOPIC_ID, join, three
 
+from ottla.controller.elections import Elected, elections_in
 from ottla.controller.partition_change import SAME_LEADER, UNASSIGNED, Target, completed
 from ottla.controller.reassignment import is_moving, reassign
 from ottla.errors import ErrorCode
@@ -29,8 +30,8 @@ def move(cluster: Cluster, *replicas: int, keeps_factor: bool = False) -> Any:
     return cluster.carry_out(reassign(cluster.image, "t", 0, replicas, keeps_factor=keeps_factor, rules=cluster.rules))
 
 
-def cancel(cluster: Cluster) -> None:
-    cluster.carry_out(reassign(cluster.image, "t", 0, None, keeps_factor=False, rules=cluster.rules))
+def cancel(cluster: Cluster) -> Any:
+    return cluster.carry_out(reassign(cluster.image, "t", 0, None, keeps_factor=False, rules=cluster.rules))
 
 
 def test_new_replicas_join_before_old_ones_leave_and_a_removed_leader_hands_over() -> None:
@@ -41,7 +42,9 @@ def test_new_replicas_join_before_old_ones_leave_and_a_removed_leader_hands_over
     assert (moving.leader, moving.isr, moving.leader_epoch) == (1, (1, 2), 0), "nothing is interrupted"
     join(cluster, 1, 2, 4)
     assert is_moving(cluster.partition())
-    join(cluster, 1, 2, 4, 3)
+    moving_image = cluster.image
+    decided = join(cluster, 1, 2, 4, 3)
+    assert list(elections_in(moving_image, decided.records)) == [Elected("t", 0, 3)], "who has joined by the same record lacks nothing"
     done = cluster.partition()
     assert (done.replicas, done.adding, done.removing, set(done.isr)) == ((3, 4), (), (), {3, 4})
     assert (done.leader, done.leader_epoch) == (3, 1)
@@ -91,7 +94,9 @@ def test_a_move_is_not_cancelled_when_only_new_replicas_have_everything() -> Non
     code = refused(reassign, cluster.image, "t", 0, None, keeps_factor=False, rules=cluster.rules)
     assert code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     cluster.is_unclean = True
-    cancel(cluster)
+    moving_image = cluster.image
+    decided = cancel(cluster)
+    assert [found.is_unclean for found in elections_in(moving_image, decided.records)] == [True]
     assert (set(cluster.partition().replicas), cluster.partition().leader) == ({1, 2}, 1)
     assert cluster.partition().is_recovering
 

@@ -54,7 +54,16 @@ from tests.simulation.quorum_nodes import (
     slow_stops,
     slow_successions,
 )
-from tests.simulation.replicated_nodes import decisions_are_sound, elr, has_elr, lacks, power_of, promises_are_kept, replicas_are_one
+from tests.simulation.replicated_nodes import (
+    decisions_are_sound,
+    elr,
+    has_elr,
+    lacks,
+    needless_unclean_elections,
+    power_of,
+    promises_are_kept,
+    replicas_are_one,
+)
 from tests.simulation.replicated_work import Work
 from tests.simulation.transactional_nodes import TransactionalWork, level_of, watching
 from tests.simulation.zookeeper_nodes import needless_deletions, nodes_in_zookeeper, shared_epochs
@@ -109,7 +118,7 @@ REPLICAS: Final = Exploration(
     Work,
     _troubles(*REPLICATED),
     [replicas_are_one, promises_are_kept, decisions_are_sound],
-    [needless_fences, slow_stops, all_errors],
+    [needless_fences, needless_unclean_elections, slow_stops, all_errors],
     features=elr,
     may_cut_power=lambda trial: power_of(trial, may_ever=has_elr(trial.seed)),
     lacks=lacks,
@@ -147,7 +156,7 @@ HARD: Final = replace(
     REPLICAS,
     work_of=HardWork,
     draw=_troubles(*REPLICATED, disks=True),
-    event_checkers=[needless_fences, slow_stops, errors_beside_full_disks],
+    event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
     acts=lambda trial: Disks(trial).act,
     may_cut_power=lambda trial: power_of(trial, may_ever=has_elr(trial.seed) and not changes_values(trial.seed)),
     rare=(
@@ -230,7 +239,7 @@ EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
         TRANSACTIONS,
         work_of=HardTransactionalWork,
         draw=_troubles(*REPLICATED, disks=True),
-        event_checkers=[needless_fences, slow_stops, errors_beside_full_disks],
+        event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
         acts=lambda trial: Disks(trial).act,
         rare=(
             *(*TRANSACTIONS.rare, "disk-room", "disk-slow", "level 1 finalized", "level 2 finalized", "topics deleted in use"),

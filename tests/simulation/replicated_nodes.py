@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tests.simulation.explorer import Trial
+from tests.simulation.explorer import Events, Trial
 from tests.simulation.quorum_nodes import HEAL_SECONDS, NODES, QuorumNode
-from tests.simulation.replicated_work import TRIMMED, Work
+from tests.simulation.replicated_work import LOOSE, TRIMMED, Work
 
 from ottla.broker.metadata.replica import MetadataReplica
 from ottla.broker.node import Broker
@@ -121,6 +121,15 @@ async def promises_are_kept(trial: Trial) -> list[str]:
 
     findings += commits_are_kept(work.history, await client.machine.run(ask()))
     return findings + await work.watch.commits_told_too_early(brokers[1]) + await work.judge(brokers)
+
+
+def needless_unclean_elections(events: Events) -> list[str]:
+    """Unclean elections of partitions whose topic does not allow them."""
+    return [
+        f"{event['partition']} has {event['leader']} for a leader that may lack {event['lost']}"
+        for event in events
+        if event["event"] == "unclean_leader_elected" and event["partition"] != f"{LOOSE}-0"
+    ]
 
 
 def brokers_of(trial: Trial) -> dict[int, Broker]:

@@ -108,7 +108,8 @@ def elections_in(image: ClusterImage, records: Iterable[Stored]) -> Iterator[Ele
         if record.leader == partition.leader:
             continue
         safe = (*partition.isr, *partition.elr)  # one that is eligible may lead as soon as the last one in sync is gone
-        is_unclean = record.leader not in safe
+        has_joined = record.leader_recovery_state < 1 and record.replicas is not None  # with the change that completes a reassignment
+        is_unclean = record.leader not in safe and not has_joined
         lost_to = (safe or tuple(node for node in partition.replicas if node != record.leader)) if is_unclean else ()
         yield Elected(topic, record.partition_id, record.leader, lost_to, is_unclean)
 

@@ -42,7 +42,7 @@ class Role(Enum):
     """The value is the name in texts."""
 
     IDLE = "idle"
-    """Leads nothing and follows no broker: the image names no leader, or this process before it may lead."""
+    """Leads nothing and follows no broker: the image names no leader, or this process before it may lead, or not this broker's replica."""
     LEADS_ALONE = "leads alone"
     """Leads a partition of one replica: what is in the log is committed."""
     LEADS = "leads"
@@ -88,8 +88,8 @@ class ReplicaRole:
     """The role of one replica; IDLE before the first image."""
 
     __slots__ = (
-        "_after_writes", "_handed_over", "_image", "_is_to_lead", "_partition", "_replication", "cutting", "ended_at", "followed", "kind",
-        "leader_epoch", "leading", "led_epoch", "on_change",
+        "_after_writes", "_handed_over", "_image", "_is_replica", "_is_to_lead", "_partition", "_replication", "cutting", "ended_at",
+        "followed", "kind", "leader_epoch", "leading", "led_epoch", "on_change",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,7 @@ class ReplicaRole:
         self._image: PartitionImage | None = None
         self.leader_epoch = NO_EPOCH  # as the image has it, whichever broker leads
         self._is_to_lead = False  # as the image has it, once this process may lead
+        self._is_replica = False  # as the image has it; one that is removed is deleted soon, and must not pass for one that is added again
         self.kind = Role.IDLE  # changes with the next three, in ``_become`` alone
         self.led_epoch = NO_EPOCH  # ``leader_epoch`` while this broker leads
         self.leading: Leading | None = None
@@ -119,13 +120,14 @@ class ReplicaRole:
         its clients need not know of that.
         """
         is_to_lead = image.leader == self._replication.node_id and self._replication.may_lead
+        is_replica = self._replication.node_id in image.replicas
         self._image = image
-        if image.leader_epoch == self.leader_epoch and is_to_lead == self._is_to_lead:
+        if (image.leader_epoch, is_to_lead, is_replica) == (self.leader_epoch, self._is_to_lead, self._is_replica):
             self._keep(image)
             return False
         if self._is_to_lead and not is_to_lead:
             self._replication.on_ceased(self._partition)
-        self.leader_epoch, self._is_to_lead = image.leader_epoch, is_to_lead
+        self.leader_epoch, self._is_to_lead, self._is_replica = image.leader_epoch, is_to_lead, is_replica
         if self.leading is not None:
             self._handed_over = self.leading.hand_over()
         self._end_machines(self._partition.not_leader())
@@ -185,7 +187,7 @@ class ReplicaRole:
 
     def _enter(self, image: PartitionImage) -> None:
         followed, shared = None, self._replication
-        if image.leader not in (NO_LEADER, shared.node_id):
+        if self._is_replica and image.leader not in (NO_LEADER, shared.node_id):
             followed = _followed(image, self._partition.committed, shared)
         if self.kind is Role.OFFLINE:
             return
