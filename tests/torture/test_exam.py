@@ -1,4 +1,4 @@
-"""Everything at once, for ``OTTLA_SECONDS`` in each home: kills, pauses, cut links, slow and full disks, changed values, elections.
+"""Everything at once, for ``OTTLA_SECONDS`` in each home: kills, pauses, cut links, slow and full disks, moves, changed values, elections.
 
 Three real nodes under the load of four clients; one to three of them are in trouble at a time. In the end what was acknowledged is there,
 once and in order, also as librdkafka reads it; the group's commits are kept, and the replicas are equal.
@@ -28,7 +28,7 @@ from tests.torture.test_cut_links import CUTS
 from tests.waiting import eventually
 
 from ottla.errors import KafkaError
-from ottla.sync import Admin, Topic
+from ottla.sync import Admin, Topic, TopicPartition
 
 SECONDS: Final = float(os.environ.get("OTTLA_SECONDS", "300"))
 SEED: Final = int(os.environ.get("OTTLA_SEED", "1"))
@@ -56,6 +56,7 @@ class Troubles:
         self._random = random
         self.met = Counter[str]()
         self._kinds = [self._kill, self._pause, self._cut, self._slow_syncs, self._slow_appends, self._fill, self._fill, self._change]
+        self._kinds += [self._move, self._move]
         if isinstance(cluster, TroubledZookeeperCluster):
             self._kinds.append(self._zookeeper)
 
@@ -88,6 +89,29 @@ class Troubles:
     def _fill(self, node: int) -> Mend:
         self._cluster.troubled[node].disk.fill(but_bytes=self._random.randrange(20_000))
         return self._cluster.troubled[node].disk.empty
+
+    def _move(self, node: int) -> Mend:
+        """The node loses its replicas, and gets them back; its disk may be slow to delete them."""
+        self._cluster.troubled[node].take_long(sync_ms=self._random.choice([0, 300, 1500]))
+        with suppress(KafkaError):
+            self._place([[other for other in replicas if other != node] for replicas in REPLICAS])
+
+        def mend() -> None:
+            with suppress(KafkaError):  # whoever controls may be away: ``place_back`` follows
+                self.place_back()
+            self._cluster.troubled[node].take_long()
+
+        return mend
+
+    def place_back(self) -> None:
+        """Every node has every partition again, or is about to."""
+        self._place(REPLICAS)
+
+    def _place(self, replicas: list[list[int]]) -> None:
+        outcomes = self._admin.alter_partition_reassignments({TopicPartition(TOPIC, index): row for index, row in enumerate(replicas)})
+        for error in outcomes.values():
+            if error is not None:
+                raise error
 
     def _change(self, node: int) -> Mend:
         """Whoever controls may be away: then nothing is changed."""
@@ -164,6 +188,7 @@ def test_what_was_acknowledged_is_there_once_and_in_order_whatever_befalls_the_n
                 confirmed = dict(history.confirmed)
                 meet(troubles, random)
                 ended_count += restarted(cluster)
+                eventually(lambda: is_changed(troubles.place_back), bool)
                 goes_on(history)
                 eventually(partial(are_kept, cluster.bootstrap, confirmed), bool)
                 if random.random() < 0.6:  # else the next trouble finds some that have not caught up
