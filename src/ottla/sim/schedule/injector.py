@@ -299,7 +299,10 @@ class Injector:
     def _note(self, fault: ScheduledFault) -> None:
         self.counts[fault.kind.value] += 1
         self.counts["troubles"] += not any(self._active.values())
-        for kind, host, peer in sorted((key for key, count in self._active.items() if count), key=str):
+        active = sorted((key for key, count in self._active.items() if count), key=str)
+        are_others_dead = any(kind in (Kind.KILL, Kind.POWER) and host != fault.host for kind, host, _ in active)
+        self.counts["power lost while others are dead"] += fault.kind is Kind.POWER and are_others_dead
+        for kind, host, peer in active:
             if (kind, host, peer) != (fault.kind, fault.host, fault.peer) and fault.host in (host, peer):
                 self.counts[f"{fault.kind.value} during {kind.value}"] += 1
 
