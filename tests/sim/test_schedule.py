@@ -147,6 +147,17 @@ def test_faults_begin_and_end_when_the_schedule_says() -> None:
     assert injector.counts == {"kill": 1, "pause": 1, "restart": 1, "power": 1, "drift": 1, "troubles": 3}
 
 
+def test_power_that_is_lost_while_another_host_is_dead_is_counted() -> None:
+    _, injector, _ = carry_out(
+        """
+        500 kill one for 300
+        600 power two for 100
+        2000 power two for 100
+        """
+    )
+    assert injector.counts["power lost while others are dead"] == 1
+
+
 def test_faults_of_one_kind_that_overlap_end_with_the_last() -> None:
     nodes, injector, simulation = carry_out(
         """

@@ -300,8 +300,8 @@ class Injector:
         self.counts[fault.kind.value] += 1
         self.counts["troubles"] += not any(self._active.values())
         active = sorted((key for key, count in self._active.items() if count), key=str)
-        are_others_dead = any(kind in (Kind.KILL, Kind.POWER) and host != fault.host for kind, host, _ in active)
-        self.counts["power lost while others are dead"] += fault.kind is Kind.POWER and are_others_dead
+        if fault.kind is Kind.POWER and any(kind in (Kind.KILL, Kind.POWER) and host != fault.host for kind, host, _ in active):
+            self.counts["power lost while others are dead"] += 1
         for kind, host, peer in active:
             if (kind, host, peer) != (fault.kind, fault.host, fault.peer) and fault.host in (host, peer):
                 self.counts[f"{fault.kind.value} during {kind.value}"] += 1
