@@ -3,7 +3,7 @@
 The JSON is that of Spark's Kafka connector, ``{"topic": {"partition": offset}}``, in options as well as in checkpoints. In
 options -2 stands for the earliest and -1 for the latest offset.
 
-The end of a query's first batch says besides where the batch began. Spark asks for the initial offset twice in that batch, and
+The end of a query's first batch also says where the batch started. Spark asks for the initial offset twice in that batch, and
 again after a restart when it was never committed; its checkpoint holds only where batches end, and the latest offset has moved by
 then. So it is the checkpoint that keeps a query's start, as its own.
 """
@@ -173,7 +173,7 @@ class FairLimit:
         self._last: TopicPartition | None = None  # that was given one of what was left over
 
     def end(self, start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-        """Returns an end no more than ``rows_max`` offsets after the start."""
+        """Returns an end at most ``rows_max`` offsets after the start."""
         waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
         total = sum(waiting.values())
         if total <= rows_max:

@@ -379,7 +379,7 @@ class PartitionStore(Part):
 
     async def _discard(self, partition: Partition, keep: Keep | None = None) -> None:
         self._left.pop(partition, None)
-        partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
+        partition.log.let_go()  # a request that still refers to the partition must not keep its descriptors
         directory = self.directory_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if keep is not None:
             keep(partition, directory)
