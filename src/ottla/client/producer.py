@@ -162,7 +162,7 @@ class Producer:
     def metrics(self) -> ProducerMetrics:
         """Returns what this producer has sent so far, and what it buffers now."""
         sender = self._sender
-        return sender.meters.reading(used_bytes=sender.room.used_bytes, limit_bytes=self._settings.buffer_memory)
+        return sender.meters.reading(used_bytes=sender.memory.used_bytes, limit_bytes=self._settings.buffer_memory)
 
     async def flush(self) -> None:
         """Waits until every record sent before the call is acknowledged or has failed.
@@ -278,17 +278,17 @@ class Producer:
         if self._states is not None:
             self._states.check(Call.SEND)
         found = self._cluster.topics.get(topic)
-        if found is None or not found.partitions or self._sender.room.used_bytes >= self._buffer_memory:
+        if found is None or not found.partitions or self._sender.memory.used_bytes >= self._buffer_memory:
             return False
         return partition is None or partition in found.partitions
 
     def _has_room(self) -> bool:
         """True when the buffer takes another record."""
-        return self._sender.room.used_bytes < self._buffer_memory
+        return self._sender.memory.used_bytes < self._buffer_memory
 
     def _rows_that_fit(self, size_bytes_max: int) -> int:
         """Returns how many rows of at most that size the buffer takes now; the last one may reach over its end, as in ``_add``."""
-        return -((self._sender.room.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
+        return -((self._sender.memory.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
 
     async def _admit(self, topic: str, partition: int | None) -> None:
         """Waits until ``_add`` may be called. KafkaError when that takes longer than max.block.ms, or is impossible."""
@@ -300,7 +300,7 @@ class Producer:
                 known = self._cluster.topics.get(topic)
                 if known is not None and partition not in known.partitions:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
-            await self._sender.room.wait(self._buffer_memory, deadline_ms)
+            await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
     def _add(self, record: Outgoing, future: Acknowledgement) -> None:
         """Appends the record to its partition's open batch."""
@@ -312,7 +312,7 @@ class Producer:
         if queue is not None and not record.headers:
             added = queue.add_to_open(record, future, batch_bytes_max=self._batch_size)
             if added:
-                self._sender.room.used_bytes += added
+                self._sender.memory.used_bytes += added
                 return
         if queue is None:
             queue = self._new_queue(record.topic, partition, queues)
@@ -323,7 +323,7 @@ class Producer:
             now_ms=self._world.clock.monotonic_ms(),
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
         )
-        self._sender.room.used_bytes += size
+        self._sender.memory.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
 
@@ -360,7 +360,7 @@ class Producer:
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
             **rows,
         )
-        self._sender.room.used_bytes += size
+        self._sender.memory.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
         return reached

@@ -16,13 +16,13 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
+from ottla.client.buffer_memory import BufferMemory
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
 from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
 from ottla.client.meters import ProducerMeters
-from ottla.client.room import Room
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceResponse
@@ -72,7 +72,7 @@ class Sender:
         self._is_closing = False
         self._is_preparing = False
         self._expiry_ms = NEVER_MS  # no batch's deadline is earlier
-        self.room = Room(self._clock)
+        self.memory = BufferMemory(self._clock)
         self.failures = Failures()
         self.meters = ProducerMeters()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
@@ -395,4 +395,4 @@ class Sender:
             self._wake.set()
 
     def _release(self, batch: ProducerBatch) -> None:
-        self.room.give_back(batch.builder.size_bytes - HEADER_SIZE)
+        self.memory.give_back(batch.builder.size_bytes - HEADER_SIZE)

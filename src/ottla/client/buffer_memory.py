@@ -1,4 +1,4 @@
-"""The bytes that records take from ``send`` on until they are acknowledged or have failed; and who waits for some of them."""
+"""The producer's ``buffer.memory``: the bytes that records take from ``send`` until they are acknowledged or have failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
 
 
-class Room:
+class BufferMemory:
+    """A count of the bytes in use, and the senders that wait for some to be freed."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._freed = asyncio.Event()
@@ -27,4 +29,4 @@ class Room:
         """Frees so many bytes; all that wait look again."""
         self.used_bytes -= size_bytes
         self._freed.set()
-        self._freed.clear()
+        self._freed.clear()  # who waits from now on waits for the next time
