@@ -13,8 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.spark.columns import arrow_schema
+from ottla.spark.fair_limit import FairLimit
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import BEGAN_AT, FairLimit, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
+from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.reading import read_ranges, report_loss
