@@ -158,7 +158,7 @@ class ZnodeWriter:
     # -- what the records say
 
     def assignment(self, topic: TopicImage) -> list[Operation]:
-        """Writes the topic's own znode, and the assignments of its partitions with it."""
+        """Returns the writes of the topic's own znode, and of the one above its partitions'."""
         parts = topic.partitions.items()
         data = TopicZnode(
             topic.topic_id,
@@ -173,7 +173,7 @@ class ZnodeWriter:
         return operations
 
     def _state(self, name: str, index: int, partition: PartitionImage, change_count: int) -> list[Operation]:
-        """Writes the state as many times as it changed. A new partition's znode may exist already, without a state."""
+        """Returns as many writes of the state as changes. A new partition's znode may exist already, without a state."""
         assert not partition.elr, "a cluster in ZooKeeper mode has no eligible leader replicas"
         path, state_path = znodes.partition_path(name, index), znodes.state_path(name, index)
         leader = partition.leader if partition.leader != NO_LEADER else -1
@@ -189,7 +189,7 @@ class ZnodeWriter:
         return [*operations, *(Set(state_path, data, version) for version in range(first_version, partition.partition_epoch))]
 
     def _removal(self, topic: TopicImage) -> list[list[Operation]]:
-        """Removes the topic, marked first, so that an interrupted removal goes on. ``joined`` leaves out a mark that is not needed."""
+        """Returns the removal of the topic, marked first, so that another controller completes it; ``joined`` drops a needless mark."""
         mark = f"{znodes.DELETE_TOPICS}/{topic.name}"
         units: list[list[Operation]] = [[] if mark in self._known.versions else [self._create(mark)]]
         for index, partition in topic.partitions.items():
@@ -213,7 +213,7 @@ class ZnodeWriter:
         return [self._put(path, data), change]
 
     def _client(self, image: ClusterImage, entity: QuotaEntity) -> list[Operation]:
-        """Writes the quotas of users, clients and addresses, and the credentials of a user."""
+        """Returns the writes of the quotas of users, clients and addresses, and of the credentials of a user."""
         entity_path, operations = quota_path(entity), list[Operation]()
         parent, _, last = entity_path.rpartition("/clients/")
         if last and parent:  # /config/users/U/clients/C
@@ -228,7 +228,7 @@ class ZnodeWriter:
         return [*operations, *self._put_config(entity_path, values)]
 
     def _acls(self, image: ClusterImage, pattern: Pattern) -> list[Operation]:
-        """Writes all ACLs of the pattern; without any it has no znode."""
+        """Returns the writes of all ACLs of the pattern; without any it has no znode."""
         path, known = security_znodes.acl_path(pattern), self._known
         known.count(path)
         acls = sorted(acls_in(image.acl_tables.cells.get(pattern, ())))

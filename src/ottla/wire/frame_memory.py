@@ -37,7 +37,7 @@ class FrameMemory:
         return bytearray()
 
     def take_back(self, memory: bytearray) -> None:
-        """Takes memory back, to be lent again once no view of it is left. The oldest spare is dropped where there are too many."""
+        """Takes memory back, to be lent again once no view of it is left. Where there are too many spares, the oldest is dropped."""
         if SPARE_BYTES_MIN <= len(memory) <= self._bytes_max:
             self._spares.append(memory)
             if len(self._spares) > self._spares_max:

@@ -49,7 +49,7 @@ class FrameCutter:
         return bool(self._head) or self._length > 0
 
     def room(self) -> memoryview | None:
-        """Returns the memory of a frame that lacks many bytes, so that the next ones are received into it and fed from there."""
+        """Returns where the next bytes may be received, to be fed from there: memory of a frame that lacks many, else None."""
         if self._length - self._filled < ROOM_BYTES_MIN or len(self._collected) < self._length:
             return None
         return memoryview(self._collected)[self._filled : self._length]
