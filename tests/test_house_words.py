@@ -19,14 +19,14 @@ Found = tuple[int, str]
 
 
 IN_PROSE = {
-    r"told|tells?|telling": 7,
-    r"lie|lies|lay": 9,
-    r"no more|any more": 19,
-    r"anew": 3,
-    r"somebody|nobody|whoever|everybody|anybody": 25,
-    r"begins?|began|begun|beginning": 56,
-    r"those of": 15,
-    r"the one that": 8,
+    r"told|tells?|telling": 2,
+    r"lie|lies|lay": 0,
+    r"no more|any more": 3,
+    r"anew": 0,
+    r"somebody|nobody|whoever|everybody|anybody": 0,
+    r"begins?|began|begun|beginning": 19,
+    r"those of": 2,
+    r"the one that": 0,
 }
 """How often each may occur in docstrings and comments: lower the number where you have lowered the count."""
 FRAGMENT = re.compile(
@@ -45,8 +45,6 @@ NOUN = re.compile(
     r"Versions|Views|Voters|Waiters)\b"
 )
 """Nouns that look like verbs in the third person."""
-WITHOUT_VERB_MAX = 417
-"""How many functions of src/ may still begin otherwise: lower the number where you have lowered the count."""
 
 
 def messages(tree: ast.AST) -> Iterator[Found]:
@@ -159,9 +157,9 @@ def without_verb(source: str) -> list[str]:
     return found
 
 
-def test_ever_more_docstrings_of_functions_begin_with_a_verb() -> None:
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
     found = [f"{path.relative_to(SOURCES)}: {name}" for path, source in sources() for name in without_verb(source)]
-    assert len(found) <= WITHOUT_VERB_MAX, "\n".join(found)
+    assert not found, "\n".join(found)
 
 
 def test_the_search_finds_a_planted_docstring_without_a_verb() -> None:

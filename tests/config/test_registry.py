@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.replicas.log_configs import INTERNAL_SEGMENT_BYTES
 from ottla.broker.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS
+from ottla.broker.replicas.topic_configs import INTERNAL_SEGMENT_BYTES
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
 from ottla.config.broker import _ELSE
 from ottla.config.keys import reasons

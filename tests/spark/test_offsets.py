@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import KafkaError
-from ottla.spark.offsets import EARLIEST, LATEST, FairLimit, as_json, ending_bound, from_json, parse, parse_partitions, starting_bound
+from ottla.spark.fair_limit import FairLimit
+from ottla.spark.offsets import EARLIEST, LATEST, as_json, ending_bound, from_json, parse, parse_partitions, starting_bound
 from ottla.types import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5))

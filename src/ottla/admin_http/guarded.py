@@ -45,7 +45,7 @@ class Guard:
         self._rules: Final = PrincipalRules.parse(get_of(config, ADMIN, Protocol.SSL)(RULES))
 
     async def get(self, path: str, host: str, subject: str | None, authorization: str | None) -> Answer:
-        """Returns the page, or why it is not shown; nothing of it tells whether there is such a page or user."""
+        """Returns the page, or why it is not shown; the text does not reveal whether such a page or user exists."""
         if path in OPEN:
             return await self._pages.get(path)
         if not self._status.parts.authorizer.is_configured:

@@ -1,6 +1,6 @@
 """``ottla certs``: a private authority, and what it signs for nodes and clients, as PEM files that listeners and clients take.
 
-For tests and small clusters: the authority's key lies beside the rest, unencrypted, in files of mode 0600. It needs ``ottla[security]``.
+For tests and small clusters: the authority's key is kept beside the rest, unencrypted, in files of mode 0600. It needs ``ottla[security]``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``ottla cluster health``: what is wrong with a cluster, as far as its answers say, and what to do about it.
 
-``look`` asks, ``findings`` judges, ``summary`` is the screen. A partition counts in each state that it is in, as brokers see it: of
-``min.insync.replicas`` no more count than there are replicas. A leader that is not the preferred one is no problem: leaders return by
+``look`` asks, ``findings`` judges, ``summary`` is the screen. A partition counts in each state that it is in, as brokers see it:
+``min.insync.replicas`` is capped at the number of replicas. A leader that is not the preferred one is no problem: leaders return by
 themselves.
 """
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
     """Yields a pause, of so many seconds, in which alone a Ctrl-C is a KeyboardInterrupt; a second one is one everywhere.
 
-    Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one begins after that.
+    Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
     is_pausing, presses = False, 0
 

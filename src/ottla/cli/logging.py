@@ -21,7 +21,7 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
     is_terminal = sys.stderr.isatty()
     rendering: list[Processor] = [_what_matters_first, structlog.processors.JSONRenderer()]
     if is_terminal if json is None else not json:
-        # What a client names itself is shown by its repr, so that it neither begins a line nor commands a terminal.
+        # What a client names itself is shown by its repr, so that it neither starts a line nor commands a terminal.
         rendering = [_traceback_as_value, structlog.dev.ConsoleRenderer(colors=is_terminal, pad_event_to=0, repr_native_str=True)]
     structlog.configure(
         processors=[

@@ -1,7 +1,7 @@
 """The offset language of ``ottla consume -o``, as rpk and kcl have it.
 
 =====================  =======================================================
-start, end             where the partition begins; its end at this moment
+start, end             where the partition starts; its end at this moment
 :end                   from the start to the end at this moment, then stop
 N, N:M                 offset N; offsets N to M (M not read), then stop
 +N, -N                 N after the start; N before the end

@@ -13,7 +13,7 @@ from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT: Final = "<default>"
-"""As a name: everybody who has no quota of their own."""
+"""As a name: every entity without a quota of its own."""
 KINDS: Final = ("user", "client-id", "ip")
 
 

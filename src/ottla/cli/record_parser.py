@@ -1,6 +1,6 @@
 """Reading records by the same ``%`` language in which they are printed, or from JSON.
 
-A field ends where the literal after it begins, or after as many bytes as a length field before it said (``%K %V`` with a
+A field ends where the literal after it starts, or after as many bytes as a length field before it said (``%K %V`` with a
 modifier such as ``{big32}`` or ``{ascii}``). ``%t %k %v %p %d`` and headers ``%h{%k=%v}`` (as many as ``%H`` said, else one)
 are understood. One record a match, until the input ends.
 """

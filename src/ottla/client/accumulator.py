@@ -69,7 +69,7 @@ class ProducerBatch:
 
     def __init__(self, partition: TopicPartition, index: int, *, created_ms: int, deadline_ms: int) -> None:
         self.partition = partition
-        self.index = index  # batches of a partition are begun, and go out, in this order
+        self.index = index  # batches of a partition are opened and sent in this order
         self.builder = BatchBuilder()
         self.futures: list[Acknowledgement] = []
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ class ProducerBatch:
         return len(self.futures)
 
     def done(self, base_offset: int, append_time_ms: int) -> None:
-        """Each record's future has its result."""
+        """Gives each record's future its result."""
         topic, partition = self.partition.topic, self.partition.partition
         offsets = repeat(-1) if base_offset < 0 else count(base_offset)
         times_ms = self.timestamps if append_time_ms < 0 else repeat(append_time_ms)
@@ -99,7 +99,7 @@ class ProducerBatch:
         self._finish()
 
     def fail(self, error: KafkaError) -> list[Acknowledgement]:
-        """The futures that failed with it: those that had no result yet."""
+        """Fails every future that has no result yet, and returns those futures."""
         failed = [future for future in self.futures if not future.done()]
         for future in failed:
             future.set_exception(error)
@@ -107,7 +107,7 @@ class ProducerBatch:
         return failed
 
     def expired(self) -> KafkaError:
-        """What it fails with when its delivery.timeout.ms is over."""
+        """Returns the error that the batch fails with when its delivery.timeout.ms is over."""
         last = self.problem
         if last is None:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms expired before the first response")
@@ -143,7 +143,7 @@ class PartitionQueue:
         self._next_sequence = 0
         self._numbered_for = -1  # the producer id whose sequence it is
         self._known_id = -1  # the producer id under which the broker last acknowledged a batch
-        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch is sent under its numbers any more
+        self._void_id = -1  # the producer id whose sequence the broker last refused: no batch is sent under its numbers again
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
 
     @property
@@ -156,13 +156,13 @@ class PartitionQueue:
         return not (self.resumes_at_zero_in_flight and self.in_flight)
 
     def has_room(self, size_bytes: int, *, batch_bytes_max: int) -> bool:
-        """Whether a record of this size goes into a batch that is already begun."""
+        """True when a record of this size fits into the batch that is open."""
         if not self.batches or self.batches[-1].is_closed:
             return False
         return self.batches[-1].builder.size_bytes + RECORD_OVERHEAD_BYTES + size_bytes <= batch_bytes_max
 
     def wait_ms(self, now_ms: int, *, linger_ms: int) -> int:
-        """How long the head batch waits before it may go."""
+        """Returns how long the head batch waits before it may be sent."""
         batch = self.batches[0]
         if batch.not_before_ms > now_ms:
             return batch.not_before_ms - now_ms
@@ -171,7 +171,7 @@ class PartitionQueue:
     def add(
         self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int, now_ms: int, delivery_timeout_ms: int
     ) -> tuple[ProducerBatch | None, int]:
-        """The batch that the sender should know of, because it was begun or is full; and the bytes added."""
+        """Appends the record. Returns the batch where the sender should see it, because it is new or full, and the bytes added."""
         is_new = not self.has_room(record.size_bytes, batch_bytes_max=batch_bytes_max)
         batch = self._begin(now_ms, delivery_timeout_ms) if is_new else self.batches[-1]
         before = batch.builder.size_bytes
@@ -195,10 +195,10 @@ class PartitionQueue:
         now_ms: int,
         delivery_timeout_ms: int,
     ) -> tuple[ProducerBatch | None, int, int]:
-        """As ``add``, of rows from ``start`` on, at least one, that fit into one batch; and the first one that is not in it.
+        """Appends rows from ``start`` on, at least one, as many as fit into one batch. Returns also the first row that is not in it.
 
-        They have no headers and one time, and each takes the next of the futures. None has more than ``size_bytes_max`` bytes, which is
-        at most ``row_bytes_max``.
+        The rest is as in ``add``. The rows have no headers and share one timestamp, and each takes the next of the futures. None has more
+        than ``size_bytes_max`` bytes, which is at most ``row_bytes_max``.
         """
         is_new = not self.has_room(size_bytes_max, batch_bytes_max=batch_bytes_max)
         batch = self._begin(now_ms, delivery_timeout_ms) if is_new else self.batches[-1]
@@ -213,7 +213,7 @@ class PartitionQueue:
         return batch if is_new or batch.is_closed else None, builder.size_bytes - before, reached
 
     def _begin(self, now_ms: int, delivery_timeout_ms: int) -> ProducerBatch:
-        """A batch that is open; none is before it."""
+        """Opens a batch, and closes the one before it."""
         if self.batches:
             self.batches[-1].is_closed = True
         batch = ProducerBatch(self.partition, self._begun, created_ms=now_ms, deadline_ms=now_ms + delivery_timeout_ms)
@@ -222,9 +222,9 @@ class PartitionQueue:
         return batch
 
     def add_to_open(self, record: Outgoing, future: Acknowledgement, *, batch_bytes_max: int) -> int:
-        """The bytes added to the open batch; 0 where ``add`` is to decide: no batch is open, or this record might fill it.
+        """Appends the record to the open batch. Returns the bytes added: 0 where no batch is open, or where this record might fill it.
 
-        Of records without headers alone, of which the size in the batch has a bound.
+        After 0 the caller calls ``add``. For records without headers only, whose size in the batch has a bound.
         """
         if not self.batches:
             return 0
@@ -240,21 +240,21 @@ class PartitionQueue:
         return size - before
 
     def may_number(self, producer_id: int) -> bool:
-        """Whether the head batch can go out: it has its number, or may take the next one of this producer id.
+        """True when the head batch can be sent: it has its number, or may take the next one of this producer id.
 
         A new id starts only when nothing numbered under the old one is in flight: its fate would be unknown.
         """
         return self.batches[0].base_sequence >= 0 or self._numbered_for == producer_id or self.in_flight == 0
 
     def may_go_over(self, connection: object) -> bool:
-        """Whether a batch sent over this connection cannot overtake those in flight: only one connection keeps them in order.
+        """True when a batch sent over this connection cannot overtake those in flight: only one connection keeps them in order.
 
         A broker that has forgotten the producer takes its next batch at any sequence, so it would not refuse the later one.
         """
         return self.in_flight == 0 or self._carrier is connection
 
     def may_follow(self, producer_id: int) -> bool:
-        """Whether a batch may go out while others are in flight: once the broker has acknowledged one under this id.
+        """True when a batch may be sent while others are in flight: once the broker has acknowledged one under this id.
 
         A broker that does not know the producer takes its first batch at any sequence. It would take the second one after it has refused
         the first for a reason that passes.
@@ -270,11 +270,11 @@ class PartitionQueue:
         return not self._flying or self.batches[0].index - min(batch.index for batch in self._flying) < WINDOW_BATCHES
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """The broker has the batch, and knows the producer by it."""
+        """Records that the broker has the batch, and knows the producer by it."""
         self._known_id = batch.numbered_for
 
     def take(self, connection: object, producer_id: int) -> ProducerBatch:
-        """The head batch, numbered, is in flight over the connection."""
+        """Takes the head batch, numbers it, and counts it as in flight over the connection."""
         assert self.may_go_over(connection), "batches of a partition are in flight over one connection"
         batch = self.batches.popleft()
         self.number(batch, producer_id)
@@ -284,13 +284,13 @@ class PartitionQueue:
         return batch
 
     def start_over(self) -> None:
-        """The sequence begins again: the producer has a new epoch. No batch is on its way."""
+        """Starts the sequence at zero: the producer has a new epoch. No batch is queued or in flight."""
         assert not self._flying, "a new epoch begins between two transactions"
         assert not self.batches, "a transaction has no batches left when it ends"
         self._numbered_for = self._known_id = self._void_id = -1
 
     def landed(self, batch: ProducerBatch) -> None:
-        """It is no longer in flight."""
+        """Removes the batch from those in flight."""
         del self._flying[batch]
 
     def number(self, batch: ProducerBatch, producer_id: int) -> None:
@@ -305,16 +305,17 @@ class PartitionQueue:
         self._next_sequence = (self._next_sequence + batch.count) % SEQUENCE_COUNT
 
     def take_back(self, batch: ProducerBatch) -> None:
-        """A batch that was in flight is queued again, before all that were begun after it."""
+        """Queues a batch again that was in flight, before all later ones."""
         if batch.numbered_for == self._void_id:
             batch.base_sequence = -1
         place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))
         self.batches.insert(place, batch)
 
     def renumber(self, producer_id: int) -> None:
-        """The broker refused the head batch as out of sequence, so none after it was stored either: all take new numbers.
+        """Gives all queued batches new numbers: the broker refused the head batch as out of sequence, so it stored none after it either.
 
-        Those still in flight too, once they are taken back: with its old number one would be refused while later ones are stored.
+        The same holds for batches still in flight, once they are taken back: under its old number one would be refused while later ones are
+        stored.
         """
         self._void_id = producer_id
         for batch in self.batches:

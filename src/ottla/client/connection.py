@@ -11,7 +11,6 @@ retired before that, so that another one is made, and closed when all that was a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -22,11 +21,10 @@ from ottla.client.security import ClientSecurity
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.in_flight import InFlight
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection, TimerHandle, World
 from ottla.tls import TlsEndedError, TlsError
-from ottla.wire.compiler import decode, encode_into
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
 
@@ -35,16 +33,6 @@ SOFTWARE_NAME: Final = "ottla"
 RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
 """Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
-
-
-class _Sent:
-    __slots__ = ("api", "correlation_id", "future", "version")
-
-    def __init__(self, api: Api, version: int, correlation_id: int, future: asyncio.Future[Any]) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.future = future
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +49,8 @@ class ClientConnection:
     def __init__(self, world: World, transport: Connection, client_id: str) -> None:
         self._world = world
         self._transport = transport
-        self._client_id = client_id
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
-        self._sent: deque[_Sent] = deque()
-        self._last_correlation_id = 0
+        self._in_flight: InFlight[asyncio.Future[Any]] = InFlight(client_id)
         self._versions: Mapping[int, tuple[int, int]] = {}
         self.features = FinalizedFeatures()
         self.is_closed = False
@@ -120,7 +106,7 @@ class ClientConnection:
 
     def _retire(self) -> None:
         self._is_retired = True
-        if not self._sent:
+        if not self._in_flight:
             self.close()
 
     async def _send_exactly(self, request: Request, version: int) -> Any:
@@ -191,25 +177,16 @@ class ClientConnection:
     def send_unanswered(self, request: Request) -> None:
         """Sends a Produce with acks=0: nothing comes back."""
         api = API_OF_REQUEST[type(request)]
-        self._transport.send(self._encoded(request, api, self.version_of(api)))
+        self._transport.send(self._in_flight.unanswered(request, api, self.version_of(api)))
 
     def _send(self, request: Request, api: Api, version: int) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_closed:
             future.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection is closed"))
             return future
-        pieces = self._encoded(request, api, version)
-        self._sent.append(_Sent(api, version, self._last_correlation_id, future))
+        pieces = self._in_flight.add(request, api, version, future)
         self._transport.send(pieces)  # which may find that the connection is broken, and fail all that was sent
         return future
-
-    def _encoded(self, request: Request, api: Api, version: int) -> list[Any]:
-        self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(api.key, version, correlation_id, self._client_id)
-        pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
-        encode_into(request, version, pieces.append)
-        pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
-        return pieces
 
     def room(self) -> memoryview | None:
         return self._cutter.room()
@@ -226,25 +203,10 @@ class ClientConnection:
 
     def _on_frame(self, frame: memoryview) -> bool:
         """True when the response holds views of the frame (fetched records)."""
-        if not self._sent:
-            raise DecodeError("a response without a matching request")
-        sent = self._sent[0]
-        correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
-        if correlation_id != sent.correlation_id:
-            raise DecodeError(f"response {correlation_id} came where {sent.correlation_id} was due")
-        self._sent.popleft()
-        version = sent.version
-        if sent.api.key == ApiKey.API_VERSIONS and bytes(frame[position : position + 2]) == b"\0\x23":
-            version = 0  # UNSUPPORTED_VERSION is always returned in version 0
-        try:
-            response = decode(sent.api.response, version, frame[position:])
-        except DecodeError as error:
-            if not sent.future.done():
-                sent.future.set_exception(error)
-            raise
-        if not sent.future.done():
-            sent.future.set_result(response)
-        if self._is_retired and not self._sent:
+        sent, response = self._in_flight.answered(frame)
+        if not sent.waiter.done():
+            sent.waiter.set_result(response)
+        if self._is_retired and not self._in_flight:
             self._world.timers.call_later_ms(0, self.close)  # the caller may still read what it was given
         return sent.api.key == ApiKey.FETCH
 
@@ -265,8 +227,7 @@ class ClientConnection:
             self._retiring.cancel()
         self._transport.abort()
         self._cutter.close()
-        sent, self._sent = self._sent, deque()
-        for waiting in sent:
-            if not waiting.future.done():
-                waiting.future.set_exception(error)
-                waiting.future.exception()  # the caller may have been cancelled: no warning then
+        for future in self._in_flight.end():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # the caller may have been cancelled: no warning then

@@ -1,4 +1,4 @@
-"""What members of a consumer group tell each other through the coordinator, which does not look at it.
+"""What members of a consumer group send each other through the coordinator, which does not look at it.
 
 JoinGroup carries a subscription to the broker, SyncGroup returns an assignment; each is a 2-byte version and a message of
 ``consumer_protocol``. What a member still owns is a field of the subscription; under the eager ``sticky`` strategy, whose

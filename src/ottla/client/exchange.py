@@ -59,7 +59,7 @@ async def exchange(
         return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
     response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms, version_max=version_max)
     cluster.take_endpoints(response.node_endpoints)
-    # The names are those of the request: the metadata may have lost a topic while it was out.
+    # The names are the request's: the metadata may have lost a topic while it was out.
     names = {topic.topic_id: topic.name for topic in topics.values()}
     return {
         TopicPartition(names.get(topic.topic_id, "") if by_id else topic.name, answer.index): answer

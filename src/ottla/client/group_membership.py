@@ -1,6 +1,6 @@
 """One member of a classic consumer group: joining, heartbeats, commits.
 
-A round: JoinGroup (which waits for the others), then the leader divides the partitions and everybody fetches a share with
+A round: JoinGroup (which waits for the others), then the leader divides the partitions and each member fetches its share with
 SyncGroup. Eager strategies give up all partitions before a round; cooperative ones keep theirs, and what moves is given up
 first and assigned in a second round. The mode is cooperative when every strategy of the list is. No heartbeats go out while JoinGroup
 is held by the coordinator, and an answer counts only for the generation that it was asked with: what it says of another is past.

@@ -121,11 +121,12 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """The record is in the buffer; the future returns where it landed, or raises why it did not.
+        """Buffers the record. The future returns the offset and timestamp under which it was stored, or raises the reason why it was not.
 
-        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
-        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
-        be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
+        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` is a dict, or pairs where a name occurs more than
+        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. Raises TypeError at once for what
+        cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
+        exist.
         """
         record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
         if not self._is_admitted(topic, partition):
@@ -146,25 +147,25 @@ class Producer:
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
         return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
-        """As ``send`` for each of the records, which are (topic, value) or (topic, value, key); their futures in the same order."""
+        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
         return [await self.send(topic, value, key=key[0] if key else None) for topic, value, *key in records]
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
+        """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
         return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
 
     def metrics(self) -> ProducerMetrics:
-        """What this producer has done so far, and what it holds at the moment."""
+        """Returns what this producer has sent so far, and what it buffers now."""
         sender = self._sender
-        return sender.meters.reading(used_bytes=sender.room.used_bytes, limit_bytes=self._settings.buffer_memory)
+        return sender.meters.reading(used_bytes=sender.memory.used_bytes, limit_bytes=self._settings.buffer_memory)
 
     async def flush(self) -> None:
-        """Every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -172,7 +173,7 @@ class Producer:
         self._sender.failures.raise_unseen()
 
     async def close(self) -> None:
-        """As ``flush``, and connections are closed; an open transaction is aborted. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -185,28 +186,28 @@ class Producer:
     # Transactions
 
     async def init_transactions(self) -> None:
-        """The producer may begin transactions, and earlier producers of its transactional id may not any more.
+        """Allows this producer to begin transactions, and fences earlier producers of its transactional id.
 
-        What they left open is aborted, what they had committed is committed. KafkaError when that takes longer than max.block.ms; call it
+        Aborts what they left open, and completes what they had committed. KafkaError when that takes longer than max.block.ms; call it
         again then.
         """
         await self._transactional().init()
 
     async def begin_transaction(self) -> None:
-        """All that is sent from now on counts when it is committed, and all of it at once."""
+        """Begins a transaction: the records sent from now on become visible together, when it is committed."""
         await self._transactional().begin()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata) -> None:
-        """The group has committed the offsets when the transaction is committed. ``group_metadata`` is the consumer's.
+        """Makes the group commit the offsets when the transaction commits. ``group_metadata`` is the consumer's.
 
         An offset is a number, or an ``OffsetAndMetadata``, whose text ``Admin.committed_offsets`` returns.
 
-        TransactionAbortableError when the consumer is no member of the group any more: others may have read the same records.
+        TransactionAbortableError when the consumer is no longer a member of the group: other members may have read the same records.
         """
         await self._transactional().send_offsets(offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Every record that was sent in the transaction is stored and counts; ProducerFencedError when another producer took over.
+        """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
         did not answer within max.block.ms: then call it again.
@@ -214,15 +215,15 @@ class Producer:
         await self._transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Nothing that was sent in the transaction counts; records that were not stored yet never are, and their futures raise."""
+        """Aborts: no record of the transaction becomes visible. Those not stored yet never will be, and their futures raise."""
         await self._transactional().abort()
         self._sender.failures.forget()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """A transaction that is committed at the end of the block, and aborted when the block raises or the commit cannot be made.
+        """Opens a transaction that is committed at the end of the block, and aborted when the block raises or the commit fails.
 
-        What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        Raises what the block raised. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
         """
         await self.begin_transaction()
         try:
@@ -233,7 +234,7 @@ class Producer:
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """The transaction is aborted, where it can be; why that failed becomes a note of the error, which says more."""
+        """Aborts the transaction where that is possible; a failure to abort becomes a note on the error, which says more."""
         if self._states is not None and self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
             try:
                 await self.abort_transaction()
@@ -248,9 +249,9 @@ class Producer:
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.
 
     def _prepare(self, topic: str, value: Any, key: Any, partition: int | None, headers: HeadersLike, timestamp_ms: int | None) -> Outgoing:
-        """The record as it is sent. Touches nothing that belongs to the loop."""
+        """Returns the record as it is sent. Touches nothing that belongs to the loop."""
         if self._is_plain and type(value) is bytes and not headers and timestamp_ms is None and type(topic) is str and topic:
-            # The usual record, which needs no more than this; what is odd about others is said below.
+            # The usual record, which needs only this; other records are handled below.
             size = len(value)
             if type(key) is bytes:
                 size += len(key)
@@ -271,26 +272,26 @@ class Producer:
         )
 
     def _is_admitted(self, topic: str, partition: int | None) -> bool:
-        """Whether ``_add`` may be called at once: the topic and the partition are known, and there is room."""
+        """True when ``_add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         if self._states is not None:
             self._states.check(Call.SEND)
         found = self._cluster.topics.get(topic)
-        if found is None or not found.partitions or self._sender.room.used_bytes >= self._buffer_memory:
+        if found is None or not found.partitions or self._sender.memory.used_bytes >= self._buffer_memory:
             return False
         return partition is None or partition in found.partitions
 
     def _has_room(self) -> bool:
-        """Whether the buffer takes another record."""
-        return self._sender.room.used_bytes < self._buffer_memory
+        """True when the buffer takes another record."""
+        return self._sender.memory.used_bytes < self._buffer_memory
 
     def _rows_that_fit(self, size_bytes_max: int) -> int:
         """Returns how many rows of at most that size the buffer takes now; the last one may reach over its end, as in ``_add``."""
-        return -((self._sender.room.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
+        return -((self._sender.memory.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
 
     async def _admit(self, topic: str, partition: int | None) -> None:
-        """``_add`` may be called. KafkaError when that takes longer than max.block.ms, or cannot be."""
+        """Waits until ``_add`` may be called. KafkaError when that takes longer than max.block.ms, or is impossible."""
         deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
         while not self._is_admitted(topic, partition):
             found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True)
@@ -299,10 +300,10 @@ class Producer:
                 known = self._cluster.topics.get(topic)
                 if known is not None and partition not in known.partitions:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
-            await self._sender.room.wait(self._buffer_memory, deadline_ms)
+            await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
     def _add(self, record: Outgoing, future: Acknowledgement) -> None:
-        """The record is in its partition's open batch."""
+        """Appends the record to its partition's open batch."""
         queues = self._queues_of.get(record.topic)
         if queues is None:
             queues = self._queues_of[record.topic] = {}
@@ -311,7 +312,7 @@ class Producer:
         if queue is not None and not record.headers:
             added = queue.add_to_open(record, future, batch_bytes_max=self._batch_size)
             if added:
-                self._sender.room.used_bytes += added
+                self._sender.memory.used_bytes += added
                 return
         if queue is None:
             queue = self._new_queue(record.topic, partition, queues)
@@ -322,7 +323,7 @@ class Producer:
             now_ms=self._world.clock.monotonic_ms(),
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
         )
-        self._sender.room.used_bytes += size
+        self._sender.memory.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
 
@@ -347,7 +348,7 @@ class Producer:
     def _extend(
         self, target: TopicPartition, keys: list[bytes | None], values: list[bytes | None], futures: Iterator[Acknowledgement], **rows: int
     ) -> int:
-        """Rows are in the partition's open batch, as many as fit, at least one; the first that is not. See ``PartitionQueue.extend``."""
+        """Appends rows to the partition's open batch, at least one; returns the first that did not fit. See ``PartitionQueue.extend``."""
         queues = self._queues_of.setdefault(target.topic, {})
         queue = queues.get(target.partition) or self._new_queue(target.topic, target.partition, queues)
         batch, size, reached = queue.extend(
@@ -359,7 +360,7 @@ class Producer:
             delivery_timeout_ms=self._settings.delivery_timeout_ms,
             **rows,
         )
-        self._sender.room.used_bytes += size
+        self._sender.memory.used_bytes += size
         if batch is not None:
             self._sender.on_batch(batch)
         return reached

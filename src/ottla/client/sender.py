@@ -1,7 +1,7 @@
 """The producer's sending half: batches to their leaders, up to five requests in flight to each broker.
 
-Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, those of its
-partition that are in flight after it come back too (the broker refuses a gap), and all go again in order once none is in
+Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, its
+partition's later batches in flight come back too (the broker refuses a gap), and all go again in order once none is in
 flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
 When the broker's sequence no longer matches (a batch was given up, or a broker lost its end of the log), the head
 batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
@@ -16,13 +16,13 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
+from ottla.client.buffer_memory import BufferMemory
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
 from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
 from ottla.client.meters import ProducerMeters
-from ottla.client.room import Room
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceResponse
@@ -60,7 +60,7 @@ class Sender:
         self._request_bytes_max = request_bytes_max
         self._topic_idle_ms_max = topic_idle_ms_max
         self._transaction = transaction
-        self._used_ms: dict[str, int] = {}  # when a batch was last begun, by topic
+        self._used_ms: dict[str, int] = {}  # when a batch was last opened, by topic
         self._renew_ms = 0  # metadata is not refreshed for its age before
         self._producer_id = -1
         self._flying: dict[ProducerBatch, None] = {}
@@ -72,19 +72,19 @@ class Sender:
         self._is_closing = False
         self._is_preparing = False
         self._expiry_ms = NEVER_MS  # no batch's deadline is earlier
-        self.room = Room(self._clock)
+        self.memory = BufferMemory(self._clock)
         self.failures = Failures()
         self.meters = ProducerMeters()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
 
     def on_batch(self, batch: ProducerBatch) -> None:
-        """The batch was begun, or is full."""
+        """Takes notice of a batch that is new or full."""
         self._expiry_ms = min(self._expiry_ms, batch.deadline_ms)
         self._used_ms[batch.partition.topic] = batch.created_ms
         self._wake.set()
 
     async def flush(self) -> None:
-        """Every batch that was begun before the call is acknowledged or has failed."""
+        """Waits until every batch that existed at the call is acknowledged or has failed."""
         self._is_urgent += 1
         self._wake.set()
         try:
@@ -97,26 +97,26 @@ class Sender:
     # Called between and at the end of transactions
 
     def wake(self) -> None:
-        """Batches that may go out now do."""
+        """Sends the batches that may be sent now."""
         self._wake.set()
 
     def drop_unsent(self, reason: KafkaError) -> None:
-        """Batches that are not in flight have failed."""
+        """Fails all batches that are not in flight."""
         self._fail_all(reason)
 
     async def landed(self) -> None:
-        """No batch is in flight."""
+        """Waits until no batch is in flight."""
         while self._flying:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     def take_identity(self, producer_id: int) -> None:
-        """Batches are numbered from zero again, under this id."""
+        """Numbers batches from zero again, under this id."""
         self._producer_id = producer_id
         for queue in self._queues.values():
             queue.start_over()
 
     async def close(self) -> None:
-        """As ``flush``, and nothing runs from now on."""
+        """Flushes, and ends all tasks of the sender."""
         await self.flush()
         self._is_closing = True
         self._wake.set()
@@ -185,7 +185,7 @@ class Sender:
         return min(due_ms, default=None)
 
     def _may_go(self, queue: PartitionQueue, connection: ClientConnection) -> bool:
-        """Whether the partition's order is kept when its head batch is sent over the connection now."""
+        """True when sending the head batch over the connection now keeps the partition's order."""
         if not queue.may_go_over(connection):
             return False
         if not self._is_idempotent:
@@ -193,7 +193,7 @@ class Sender:
         return queue.may_number(self._producer_id) and queue.may_follow(self._producer_id) and queue.is_known_again
 
     def _take(self, queues: list[PartitionQueue], connection: ClientConnection) -> list[tuple[PartitionQueue, ProducerBatch]]:
-        """One batch of each partition, as many as a request holds; they are in flight from now on."""
+        """Takes one batch of each partition, as many as a request holds; they count as in flight from now on."""
         taken: list[tuple[PartitionQueue, ProducerBatch]] = []
         size = 0
         for queue in queues:
@@ -208,7 +208,7 @@ class Sender:
         return taken
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """The coroutine runs. It lets no Exception out: each ends as a failure of the batches it is about."""
+        """Starts the coroutine. It raises no Exception: each one fails the batches that it concerns."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -235,7 +235,7 @@ class Sender:
         self._put_off(orphans, problem)
 
     async def _connect(self, node_id: int, queues: list[PartitionQueue]) -> None:
-        """The broker is connected; else the batches for it wait a little longer, or fail at their deadline."""
+        """Connects to the broker. On failure the batches for it wait a little longer, or fail at their deadline."""
         try:
             await self._cluster.connection(node_id)
         except Exception as error:  # noqa: BLE001 - the task's edge
@@ -246,7 +246,7 @@ class Sender:
             self._connecting.discard(node_id)
 
     def _renew_metadata(self, now_ms: int) -> int:
-        """Metadata that has reached its age is being refreshed; milliseconds until this is to be looked at again."""
+        """Starts a refresh of metadata that has reached its age. Returns the milliseconds until the next look."""
         left_ms = max(self._cluster.age_left_ms(), self._renew_ms - now_ms)
         if left_ms > 0:
             return left_ms
@@ -276,7 +276,7 @@ class Sender:
         self._producer_id = response.producer_id
 
     def _put_off(self, queues: list[PartitionQueue], problem: KafkaError) -> None:
-        """The head batches wait a little longer, unless the problem is one that will not pass."""
+        """Delays the head batches a little, unless the problem is a permanent one."""
         for queue in queues:
             if not queue.batches:
                 continue
@@ -320,7 +320,7 @@ class Sender:
             self._settle(queue, batch, answers.get(queue.partition, unanswered))
 
     def _settle(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        """The batch is acknowledged, or queued again, or given up."""
+        """Acknowledges the batch, queues it again, or gives it up, as the answer says."""
         del self._flying[batch]
         queue.landed(batch)
         code = answer.error_code
@@ -348,21 +348,21 @@ class Sender:
                 self._producer_id = -1
 
     def _look_for_leader(self, queue: PartitionQueue, answer: PartitionProduceResponse) -> None:
-        """The batch goes to a newer leader at once: to the one that the answer names, or that newer metadata has (KIP-951)."""
+        """Sends the batch to a newer leader at once, if the answer (KIP-951) or newer metadata names one."""
         hint, partition = answer.current_leader, queue.partition
         if hint is None or not self._cluster.take_leader(partition, hint.leader_id, hint.leader_epoch):
             self._start(self._refresh(partition.topic))
         self._hurry(queue)
 
     def _hurry(self, queue: PartitionQueue) -> None:
-        """The head batch does not wait where a newer leader is known than the one that it failed with."""
+        """Ends the wait of the head batch if a leader newer than the one it failed with is known."""
         if queue.batches and queue.batches[0].sent_epoch >= 0 and self._cluster.leader(queue.partition) is not None:
             batch = queue.batches[0]
             if self._cluster.leader_epoch(queue.partition) > batch.sent_epoch:
                 batch.not_before_ms = 0
 
     def _expire(self, now_ms: int) -> None:
-        """Batches whose delivery.timeout.ms is over have failed, in flight or not; ``_expiry_ms`` is that of the next one."""
+        """Fails the batches whose delivery.timeout.ms is over, in flight or not; ``_expiry_ms`` becomes the next deadline."""
         deadlines = []
         for queue in self._queues.values():
             while queue.batches and queue.batches[0].deadline_ms <= now_ms:
@@ -395,4 +395,4 @@ class Sender:
             self._wake.set()
 
     def _release(self, batch: ProducerBatch) -> None:
-        self.room.give_back(batch.builder.size_bytes - HEADER_SIZE)
+        self.memory.give_back(batch.builder.size_bytes - HEADER_SIZE)

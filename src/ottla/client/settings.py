@@ -1,7 +1,7 @@
 """Settings of the clients: checked and converted when they are made.
 
 A setting has the name of Kafka's key with ``_`` for ``.``, and Kafka's default. Values may be texts, as configuration files have them:
-``linger_ms="5"``. What cannot be converted, lies out of bounds, or has an unknown name is refused with INVALID_CONFIG, and the text says
+``linger_ms="5"``. What cannot be converted, is out of bounds, or has an unknown name is refused with INVALID_CONFIG, and the text says
 what to write instead. Each field of a settings class is declared by one of the functions here, which says how it is checked.
 """
 

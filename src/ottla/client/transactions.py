@@ -2,7 +2,7 @@
 
 Requests to the coordinator go one after the other over one connection. At level 1 a partition is added before its first batch goes
 out; at level 2, which a transaction has when the cluster has finalized it and all brokers' versions allow it, the leader adds it. EndTxn
-leaves when every batch is acknowledged, or, before an abort, when none is in flight any more. A request whose answer was lost is asked
+leaves when every batch is acknowledged, or, before an abort, when none is left in flight. A request whose answer was lost is asked
 again; at level 1 it may then arrive a second time, late, so the next transaction begins with a new epoch.
 
 Source: KIP-98, KIP-360 (new epochs), KIP-447 (generations), KIP-890 (level 2).

@@ -63,7 +63,7 @@ class Outage:
             self._since_ms = now_ms
         self._attempts += 1
         if self._timer is None and not self._is_logged:
-            # A machine that is switched off refuses nothing: the attempt itself may take longer than anybody waits for a word.
+            # A machine that is switched off refuses nothing: the attempt itself may take longer than any caller waits.
             left_ms = max(0, self._since_ms + WARNING_MS - now_ms)
             self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._on_silence)
         try:

@@ -118,7 +118,7 @@ class BrokerConfig:
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str, Any]]:
         """Yields source, key and value of all that the key's value is chosen from, the strongest first.
 
-        As in Kafka it begins with the key itself: one without a value of its own has none, whatever key it takes its value from.
+        As in Kafka the key itself comes first: one without a value of its own has none, whatever key it takes its value from.
         """
         own = BROKER_KEYS.get(name)
         if own is not None and own.default is None and not any(self._set(name)):

@@ -2,7 +2,7 @@
 
 A file is Latin-1. A key ends at the first ``=``, ``:`` or blank that no backslash escapes; blanks around it, and one separator
 among them, belong to nothing, but blanks at the end of a value are its own. A line that ends in an odd number of backslashes goes
-on with the next one, without that one's leading blanks. ``#`` and ``!`` begin a comment where a line could begin. ``\\uXXXX`` is a
+on with the next one, without that one's leading blanks. ``#`` and ``!`` start a comment where a line could start. ``\\uXXXX`` is a
 UTF-16 unit. Source: the documentation of ``Properties.load``.
 """
 

@@ -12,18 +12,16 @@ from typing import Final
 from ottla.config.definition import ConfigKey, string
 from ottla.config.keys import (
     authorizer,
-    client_metrics,
     cluster,
     groups,
     logs,
     oauth,
     security,
     server,
-    share_groups,
-    tiered,
     tls,
     topics,
     transactions,
+    without_effect,
     zookeeper,
 )
 from ottla.errors import ErrorCode, KafkaError
@@ -41,13 +39,14 @@ OWN_KEYS: Final = _index(
 )
 """Those that Kafka's reference does not have."""
 BROKER_KEYS: Final = {
-    **_index(key for topic in (server, logs, groups, share_groups, cluster, transactions) for key in topic.KEYS),
-    **_index(key for topic in (authorizer, security, oauth, tls, tiered, zookeeper) for key in topic.KEYS),
+    **_index(key for area in (server, logs, groups, cluster, transactions) for key in area.KEYS),
+    **_index(key for area in (authorizer, security, oauth, tls, zookeeper) for key in area.KEYS),
+    **_index(without_effect.BROKER_KEYS),
     **OWN_KEYS,
 }
-TOPIC_KEYS: Final = _index(topics.KEYS)
-GROUP_KEYS: Final = _index(groups.RESOURCE_KEYS)
-CLIENT_METRICS_KEYS: Final = _index(client_metrics.KEYS)
+TOPIC_KEYS: Final = _index((*topics.KEYS, *without_effect.TOPIC_KEYS))
+GROUP_KEYS: Final = _index((*groups.RESOURCE_KEYS, *without_effect.GROUP_KEYS))
+CLIENT_METRICS_KEYS: Final = _index(without_effect.CLIENT_METRICS_KEYS)
 
 SEGMENT_BYTES_MIN: Final = 1 << 20
 """Of topics. Logs that were given smaller segments before keep them, and so do brokers whose file asks for them."""

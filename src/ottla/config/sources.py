@@ -24,7 +24,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns values from variables: in KAFKA_LOG_DIRS ``_`` stands for ``.``, ``__`` for ``_``, ``___`` for ``-``; CLUSTER_ID is
     cluster.id.
 
-    A KAFKA_ variable that is no key comes along, to be warned about, where it begins as a key does; an OTTLA_ variable, which wins, may be
+    A KAFKA_ variable that is no key comes along, to be warned about, where it starts as a key does; an OTTLA_ variable, which wins, may be
     something else.
     """
     values = {"cluster.id": environ["CLUSTER_ID"]} if "CLUSTER_ID" in environ else {}

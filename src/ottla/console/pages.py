@@ -31,7 +31,7 @@ class Pages:
         self._can_kill = can_kill
 
     def cluster(self) -> Values:
-        """The cluster as it was seen last."""
+        """Returns the cluster as it was last seen."""
         seen = self._watcher.seen
         nodes = [
             {
@@ -57,7 +57,7 @@ class Pages:
         }
 
     def news(self, event_count: int, dot_count: int) -> tuple[Values, int, int]:
-        """The cluster, with the events and the probe's dots since so many; and how many there are now."""
+        """Returns the cluster, the events and the probe's dots after those counts, and both counts as they are now."""
         watcher, probe = self._watcher, self._probe
         events = list(watcher.events)[-(watcher.event_count - event_count) :] if watcher.event_count > event_count else []
         dots = list(probe.dots)[-(probe.dot_count - dot_count) :] if probe.dot_count > dot_count else []
@@ -84,7 +84,7 @@ class Pages:
         return {"topics": rows}
 
     async def topic(self, name: str) -> Values:
-        """KafkaError for one that does not exist."""
+        """Describes the topic. KafkaError when it does not exist."""
         topic = await self._admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(topic.partitions)]
         starts = await self._admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
@@ -94,7 +94,7 @@ class Pages:
         return {"name": name, "partitions": rows}
 
     async def messages(self, name: str, *, partition: int | None, count: int, search: str, form: str) -> Values:
-        """The newest records of the topic that have the text. KafkaError for a topic that does not exist."""
+        """Returns the newest records of the topic that contain the text. KafkaError when the topic does not exist."""
         count = max(1, min(count, COUNT_MAX))
         found = await reading.messages(self._bootstrap, self._settings, name, partition=partition, count=count, search=search, form=form)
         rows = [
@@ -127,7 +127,7 @@ class Pages:
         return {"groups": rows}
 
     async def group(self, group_id: str) -> Values:
-        """KafkaError for one that does not exist."""
+        """Describes the group. KafkaError when it does not exist."""
         described = await self._admin.describe_group(group_id)
         rows = [
             {"topic": one.partition.topic, "partition": one.partition.partition, "committed": one.committed, "end": one.end, "lag": one.lag}

@@ -37,7 +37,7 @@ class Processes:
         return self._directory is not None
 
     async def states(self) -> dict[int, str]:
-        """Each node's process; empty without a supervisor."""
+        """Returns the state of each node's process; empty without a supervisor."""
         if self._directory is None:
             return {}
         try:
@@ -47,7 +47,7 @@ class Processes:
         return {node.node_id: node.state for node in msgspec.json.decode(answer.state, type=_State).nodes}
 
     async def order(self, command: str, node_id: int) -> None:
-        """RefusedError when it is not done."""
+        """Asks the supervisor to carry out the command on the node. RefusedError when it does not."""
         if self._directory is None or command not in ORDERS:
             raise RefusedError("only nodes of `ottla cluster start` on this machine can be killed and started here")
         try:

@@ -43,7 +43,7 @@ class Found:
 
 
 def shown(data: bytes | None, form: str) -> str | None:
-    """Bytes as a person reads them: ``json`` is laid out, ``hex`` is two digits a byte, ``raw`` is text as it is."""
+    """Returns the bytes as text for a person: ``json`` is indented, ``hex`` has two digits a byte, ``raw`` is the text as it is."""
     if data is None:
         return None
     if form == "hex":
@@ -67,7 +67,7 @@ def message_of(record: ConsumerRecord[Any, Any], form: str) -> Message:
 
 
 def fits(record: ConsumerRecord[Any, Any], text: bytes) -> bool:
-    """Whether the text is in key, value, or a header's name or value."""
+    """True when the text is in the key, the value, or a header's name or value."""
     parts = [record.key, record.value, *(part for name, data in record.headers for part in (name.encode(), data))]
     return not text or any(text in part for part in parts if part is not None)
 
@@ -75,7 +75,7 @@ def fits(record: ConsumerRecord[Any, Any], text: bytes) -> bool:
 async def messages(
     bootstrap: str, settings: Mapping[str, Any], topic: str, *, partition: int | None, count: int, search: str, form: str
 ) -> Found:
-    """The newest records of the topic, or of one partition, that have the text."""
+    """Reads the newest records of the topic, or of one partition, that contain the text."""
     async with Admin(bootstrap, **settings) as admin:
         known = await admin.describe_topic(topic)
         keys = [TopicPartition(topic, index) for index in known.partitions if partition in (None, index)]
@@ -113,7 +113,7 @@ class Lag:
 
 
 async def lags(admin: Admin, group_id: str) -> list[Lag]:
-    """Of each partition that the group has committed for."""
+    """Returns the lag of each partition that the group has committed an offset for."""
     committed = await admin.committed_offsets(group_id)
     ends = await admin.offsets_for_times(dict.fromkeys(committed, LATEST_TIMESTAMP)) if committed else {}
     found = []
@@ -124,7 +124,7 @@ async def lags(admin: Admin, group_id: str) -> list[Lag]:
 
 
 async def all_lags(admin: Admin) -> dict[str, list[Lag]]:
-    """Of each group; one that cannot be asked now has none."""
+    """Returns the lags of each group; a group that cannot be asked now has none."""
     groups = [listed.group_id for listed in await admin.list_groups()][:GROUPS_MAX]
 
     async def of(group_id: str) -> list[Lag]:
@@ -137,7 +137,7 @@ async def all_lags(admin: Admin) -> dict[str, list[Lag]]:
 
 
 def worst_lags(groups: Mapping[str, list[Lag]]) -> dict[str, tuple[int, str]]:
-    """By topic: the largest lag of a group over all its partitions, and that group."""
+    """Returns, for each topic, the largest lag of a group over all its partitions, and that group."""
     worst: dict[str, tuple[int, str]] = {}
     for group_id, found in groups.items():
         sums: dict[str, int] = {}

@@ -105,7 +105,7 @@ class Watcher:
         return Seen(cluster.cluster_id, controller, dict(sorted(nodes.items())), dict(sorted(partitions.items())))
 
     async def _controller(self, shown: int) -> int:
-        """The active one; a broker in ZooKeeper mode shows it, and one in a quorum shows itself."""
+        """Returns the active controller: a broker in ZooKeeper mode names it, and a quorum is asked for its leader."""
         try:
             return (await self._admin.describe_quorum()).leader_id
         except KafkaError as error:
@@ -113,7 +113,7 @@ class Watcher:
 
 
 def changes(before: Seen, now: Seen) -> list[tuple[str, str]]:
-    """What is different, as kind and text."""
+    """Returns the differences, each as its kind and a text."""
     found = []
     for node_id, node in now.nodes.items():
         known = before.nodes.get(node_id)

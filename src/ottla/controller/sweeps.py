@@ -47,7 +47,7 @@ class _Walk:
         self.is_over = False
 
     def next(self, places: Places) -> tuple[str, int] | None:
-        """Another one, None after the last. ``places`` are what they have become."""
+        """Returns the next place, None after the last. ``places`` are the places as they are now."""
         while True:
             number = next(self._numbers, -1)
             if number >= 0:
@@ -71,12 +71,12 @@ class Sweep:
         """Called with where the records of a step will end, when there are some."""
 
     def steps(self) -> Iterator[Step]:
-        """Those that are left, each of them to be taken before the next one is asked for."""
+        """Yields the steps that are left; the caller takes each one before it asks for the next."""
         while not self.is_done:
             yield self.step
 
     def step(self, image: ClusterImage) -> Recorded:
-        """The next slice. What it is refused with ends it."""
+        """Decides on the next slice. An error ends the sweep."""
         try:
             decided = self._step(image)
         except KafkaError:
@@ -119,11 +119,11 @@ class Sweep:
                     return
 
     def _begin(self, image: ClusterImage) -> Sequence[Stored]:
-        """What is recorded first."""
+        """Returns the records that come before those of any partition."""
         return ()
 
     def _judged(self, image: ClusterImage) -> ClusterImage:
-        """Over which the partitions are decided on."""
+        """Returns the image that the partitions are decided on."""
         return image
 
     def _places(self, image: ClusterImage) -> Places:
@@ -135,7 +135,7 @@ class Sweep:
         raise NotImplementedError
 
     def _end(self, image: ClusterImage, records: list[Stored]) -> None:
-        """Every partition was looked at; ``records`` are those of this step."""
+        """Ends the sweep after every partition was looked at; ``records`` are those of this step."""
         self.is_done = True
 
 
@@ -229,7 +229,7 @@ class Leaving(Sweep):
         )  # fmt: skip
 
     def _decide(self, rules: TopicRules, name: str, topic_id: bytes, partition: PartitionImage) -> _Decided:
-        """For any partition of the topic that is as this one is."""
+        """Decides for every partition of the topic that looks like this one."""
         broker_id, is_clean = self._broker_id, self._is_clean_now
         in_sync, was_eligible = broker_id in partition.isr, broker_id in partition.elr
         if not in_sync and (is_clean or not was_eligible):

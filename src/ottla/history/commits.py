@@ -23,7 +23,7 @@ class _Found:
 
     low: int = -1
     attempted: Counter[int] = field(default_factory=Counter)
-    open: Counter[int] = field(default_factory=Counter)  # commits that have no end yet, or one that nobody knows
+    open: Counter[int] = field(default_factory=Counter)  # commits that have not ended yet, or whose end is unknown
 
     def begin(self, offset: int) -> None:
         self.attempted[offset] += 1

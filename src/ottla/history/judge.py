@@ -4,7 +4,7 @@
     unseen                 acknowledged, and never polled although all that there is has been (``drained``)
     duplicate              one value at two offsets
     inconsistent-offsets   two values at one offset
-    phantom                a value was polled that nobody sent, or sent elsewhere
+    phantom                a value was polled that was never sent, or sent elsewhere
     aborted-read           a value was polled whose send failed or whose transaction was aborted (G1a)
     precommitted-read      a transaction polled what it had sent itself
     nonmonotonic-poll      a consumer went back between two polls, without an assignment in between
@@ -16,7 +16,7 @@
     G1c                    transactions have polled from each other in a circle
     torn                   of a transaction some records were polled at read_committed, and others passed over
     lost-commit            a group was found below an offset whose commit was confirmed, and which it did not take back
-    phantom-commit         a group was found at an offset that nobody had tried to commit, or only transactions that were aborted
+    phantom-commit         a group was found at an offset that no client had tried to commit, or only transactions that were aborted
 
 Each is a single pass. Circles are of reads (``cycles.py``). Source: jepsen.tests.kafka.
 """
@@ -213,7 +213,7 @@ class Judge:
         elif offset > last.offset + 1:
             self._jumps.append(_Jump(partition, last.offset, offset, is_internal, operation.process, self._event))
 
-    # -- what only the end can tell
+    # -- what only the end shows
 
     def _judge_polled(self) -> None:
         topics = {topic for topic, _ in self._sent}

@@ -1,6 +1,6 @@
 """A history: one JSON object a line, each an event of an operation, in the order in which they happened.
 
-An operation is ``invoke``d by a process and ends as ``ok``, as ``fail`` (it certainly had no effect) or as ``info`` (nobody knows). Values
+An operation is ``invoke``d by a process and ends as ``ok``, as ``fail`` (it certainly had no effect) or as ``info`` (unknown). Values
 are texts of the recorder's choice; within a topic each is sent once.
 
     f                            fields
@@ -10,7 +10,7 @@ are texts of the recorder's choice; within a topic each is sent once.
     commit                       group, offsets: [[topic, partition, offset], ...]
     committed                    group, offsets: those that the group was found to have; -1 for none
     commit_transaction, abort_transaction   transaction: its name, which no other transaction has
-    drained                      from here on all that was acknowledged has been polled: what nobody has polled is lost
+    drained                      from here on all that was acknowledged has been polled: what was not polled is lost
 
 Only ``send``, ``commit``, ``committed`` and ends of transactions are invoked; an event of another kind that is not ``ok`` says nothing.
 """

@@ -56,7 +56,7 @@ NO_ACLS: Final = AclTables()
 
 
 def is_there(tables: AclTables, acl: AccessControlEntryRecord) -> bool:
-    """Whether there is an equal ACL, whatever its id."""
+    """True when the tables have an equal ACL, whatever its id."""
     for one in entries(tables.cells.get(pattern_of(acl), ())):
         if one.principal == acl.principal and one.host == acl.host:
             return _code(acl) in one.codes
@@ -64,12 +64,12 @@ def is_there(tables: AclTables, acl: AccessControlEntryRecord) -> bool:
 
 
 def entries(cell: Cell) -> tuple[Grants, ...]:
-    """All grants of the cell."""
+    """Returns all grants of the cell."""
     return cell if type(cell) is tuple else tuple(cell.values())  # type: ignore[union-attr]
 
 
 def acls_in(cell: Cell) -> Iterator[tuple[str, str, int, int]]:
-    """Each ACL of the cell: principal, host, operation, permission."""
+    """Yields each ACL of the cell: principal, host, operation, permission."""
     for one in entries(cell):
         for code in one.codes:
             yield one.principal, one.host, code & 0xFF, code >> 8
@@ -77,7 +77,7 @@ def acls_in(cell: Cell) -> Iterator[tuple[str, str, int, int]]:
 
 @lru_cache(maxsize=ALIKE_MAX)
 def _grants(principal: str, host: str, codes: tuple[int, ...]) -> Grants:
-    """One object for equal ones: a principal has the same rights to many resources."""
+    """Returns one object for equal grants: a principal has the same rights to many resources."""
     allowed = denied = 0
     for code in codes:
         operation = code & 0xFF
@@ -95,7 +95,7 @@ def _grants(principal: str, host: str, codes: tuple[int, ...]) -> Grants:
 
 @lru_cache(maxsize=ALIKE_MAX)
 def _few(grants: tuple[Grants, ...]) -> tuple[Grants, ...]:
-    """One object for equal ones."""
+    """Returns one object for equal tuples."""
     return grants
 
 
@@ -108,15 +108,15 @@ class AclTablesBuilder:
         self._removed: dict[Pattern, list[AccessControlEntryRecord]] = {}
 
     def add(self, acl: AccessControlEntryRecord) -> None:
-        """The ACL is in force in the next tables."""
+        """Adds the ACL, which is in force in the next tables."""
         self._added.setdefault(pattern_of(acl), []).append(acl)
 
     def remove(self, acl: AccessControlEntryRecord) -> None:
-        """The ACL, which was added before, is removed."""
+        """Removes an ACL that was added before."""
         self._removed.setdefault(pattern_of(acl), []).append(acl)
 
     def seal(self) -> AclTables:
-        """The tables after all changes; they never change."""
+        """Returns the tables after all changes; they never change."""
         if self._added or self._removed:
             self._tables = self._changed()
             self._added.clear()
@@ -161,7 +161,7 @@ class AclTablesBuilder:
 
 
 def pattern_of(acl: AccessControlEntryRecord) -> Pattern:
-    """Of which resources it is."""
+    """Returns the pattern of resources that the ACL is for."""
     return acl.pattern_type, acl.resource_type, acl.resource_name
 
 

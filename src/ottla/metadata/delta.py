@@ -33,9 +33,9 @@ class ImageDelta:
         object.__setattr__(self, "deleted_topics", tuple(sorted(deleted, key=_name)))
 
     def changes_at(self, broker_id: int) -> list[tuple[TopicImage, list[int]]]:
-        """The partitions that are new or have changed, among those that the broker hosts or hosted, by topic.
+        """Returns, by topic, the partitions that are new or have changed, among those that the broker hosts or hosted.
 
-        Both in order; topics without any are left out. Partitions of others are not looked at.
+        Both in order; topics without any are left out. Partitions of other brokers are not looked at.
         """
         found: list[tuple[TopicImage, list[int]]] = []
         before, after = self.old.index.of_broker(broker_id), self.new.index.of_broker(broker_id)

@@ -35,7 +35,7 @@ class ImageHistory:
         return self._builder.draft
 
     def append(self, records: Sequence[Stored], *, end_offset: int, epoch: int) -> None:
-        """The records, which end at ``end_offset`` of the log, are in the draft: all of them, or none when one does not fit."""
+        """Appends the records, which end at ``end_offset`` of the log, to the draft: all of them, or none when one does not fit."""
         try:
             for record in records:
                 self._builder.add(record)
@@ -48,7 +48,7 @@ class ImageHistory:
         self._builder.move_to(end_offset, epoch)
 
     def seal(self) -> ClusterImage:
-        """The draft as an image that never changes; it is committed when its end is."""
+        """Returns the draft as an image that never changes; it is committed when its end is."""
         if self.draft.end_offset != self._newest.end_offset:
             self._sealed.append(self._builder.image())
             self._appended.clear()
@@ -59,13 +59,13 @@ class ImageHistory:
         return self._sealed[-1] if self._sealed else self._committed
 
     def commit(self, high_watermark: int) -> ClusterImage:
-        """The log is committed up to ``high_watermark``: the newest image that is below it."""
+        """Returns the newest image below ``high_watermark``, up to which the log is committed."""
         while self._sealed and self._sealed[0].end_offset <= high_watermark:
             self._committed = self._sealed.popleft()
         return self._committed
 
     def drop_uncommitted(self) -> None:
-        """The draft is what is committed: this node no longer leads."""
+        """Resets the draft to what is committed: this node no longer leads."""
         self._sealed.clear()
         self._appended.clear()
         self._builder = ImageBuilder(self._committed)

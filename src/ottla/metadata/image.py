@@ -153,11 +153,11 @@ class ClusterImage:
     """The leader epoch of that record."""
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
-        """The topic's overrides."""
+        """Returns the topic's overrides."""
         return self.configs.get((RESOURCE_TOPIC, topic), _NOTHING)
 
     def broker_configs(self, name: str) -> Mapping[str, str]:
-        """The dynamic values of one broker, by its id, or of all brokers, under the empty name."""
+        """Returns the dynamic values of one broker, by its id, or those that all brokers share, under the empty name."""
         return self.configs.get((RESOURCE_BROKER, name), _NOTHING)
 
     @property
@@ -170,12 +170,12 @@ EMPTY_IMAGE: Final = ClusterImage()
 
 
 def metric_name(topic: str) -> str | None:
-    """The name under which the topic could be mistaken for another one in metrics; None when it cannot be."""
+    """Returns the name under which metrics could mistake the topic for another one; None when they cannot."""
     return topic.replace(".", "_") if "." in topic or "_" in topic else None
 
 
 def partitions_at(topics: Mapping[str, TopicImage], places: Places) -> Iterator[tuple[str, bytes, int, PartitionImage]]:
-    """Topic, its id, index and partition, of those that are there."""
+    """Yields the topic, its id, the index and the partition of each place."""
     for name, numbers in places.items():
         topic = topics[name]
         for number in numbers:

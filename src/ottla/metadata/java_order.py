@@ -12,7 +12,7 @@ SLOTS_MIN = 16
 
 
 def string_hash(text: str) -> int:
-    """What ``String.hashCode`` is, spread over a table: its upper half is in the lower one, too."""
+    """Returns ``String.hashCode`` as a hash table uses it: with its upper half mixed into the lower one."""
     data, value = text.encode("utf-16-be", "surrogatepass"), 0
     for place in range(0, len(data), 2):
         value = (31 * value + int.from_bytes(data[place : place + 2], "big")) & 0xFFFFFFFF
@@ -20,7 +20,7 @@ def string_hash(text: str) -> int:
 
 
 def in_scala_order(keys: Iterable[str]) -> list[str]:
-    """Of a mutable map: keys of one slot are chained by their hashes."""
+    """Sorts the keys as a mutable Scala map does: keys of one slot are chained by their hashes."""
     hashed = [(string_hash(key), key) for key in keys]
     slot_count = SLOTS_MIN
     while len(hashed) >= slot_count * 3 // 4:
@@ -33,7 +33,7 @@ def _signed(value: int) -> int:
 
 
 def in_java_order(keys: Iterable[str]) -> list[str]:
-    """Of Properties: keys of one slot are chained as they came, but for what becomes of a chain when the table grows."""
+    """Sorts the keys as Properties does: keys of one slot are chained in order of arrival, except where a growing table splits a chain."""
     slots: list[list[tuple[int, str]]] = [[] for _ in range(SLOTS_MIN)]
     for count, key in enumerate(keys, 1):
         value = string_hash(key)
@@ -44,7 +44,7 @@ def in_java_order(keys: Iterable[str]) -> list[str]:
 
 
 def _grown(slots: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]]:
-    """Each chain is parted in two. Its last run of keys that go the same way stays in order; those before it come in front, one by one."""
+    """Splits each chain in two. Its last run of keys with one target keeps its order; each earlier key is put in front, one by one."""
     size = len(slots)
     grown: list[list[tuple[int, str]]] = [[] for _ in range(2 * size)]
     for slot, entries in enumerate(slots):

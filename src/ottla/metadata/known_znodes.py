@@ -26,14 +26,14 @@ class Known:
     """What could not be understood, and has no effect; for the log."""
 
     def note(self, path: str, version: int | None) -> None:
-        """The znode has that version, or does not exist."""
+        """Records that the znode has that version, or does not exist."""
         if version is None:
             self.versions.pop(path, None)
         else:
             self.versions[path] = version
 
     def count(self, path: str) -> None:
-        """This controller decides on the znode."""
+        """Counts a decision of this controller about the znode."""
         self.change_counts[path] = self.change_counts.get(path, 0) + 1
 
 

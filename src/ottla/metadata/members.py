@@ -36,7 +36,7 @@ class _Feature(Protocol):
 
 
 def endpoints_of(ends: Iterable[_Endpoint]) -> dict[str, EndpointImage]:
-    """By listener name."""
+    """Returns the endpoints by listener name."""
     return {end.name: EndpointImage(end.name, end.host, end.port, end.security_protocol) for end in ends}
 
 
@@ -60,7 +60,7 @@ def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
 
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
-    """The inverse of ``broker_of``."""
+    """Returns the record of a broker: the inverse of ``broker_of``."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
@@ -76,7 +76,7 @@ def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
 
 
 def changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) -> BrokerImage:
-    """The broker after the change."""
+    """Returns the broker after the change."""
     cordoned = broker.cordoned_directories if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs)
     return replace(
         broker,
@@ -92,7 +92,7 @@ def controller_of(record: RegisterControllerRecord) -> ControllerImage:
 
 
 def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
-    """The inverse of ``controller_of``."""
+    """Returns the record of a controller: the inverse of ``controller_of``."""
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,

@@ -66,7 +66,7 @@ class PartitionIndex:
     """Those that know an eligible or a last known leader."""
 
     def of_broker(self, broker_id: int) -> Places:
-        """The partitions of which the broker has a replica."""
+        """Returns the partitions that the broker has a replica of."""
         return self.hosted.get(broker_id, _NONE)
 
 
@@ -81,7 +81,7 @@ class IndexBuilder:
         self._is_own = False
         self._hosted: dict[int, dict[str, Collection[int]]] = {}  # those brokers' dictionaries that are copied
         self._sets: list[tuple[dict[str, Collection[int]], str]] = []  # where sets are, which grow
-        self._open: dict[tuple[int, str], set[int]] = {}  # those of ``hosted``
+        self._open: dict[tuple[int, str], set[int]] = {}  # the sets in ``hosted``
         self._led: dict[int, int] = {}
         self._in_sync: dict[int, int] = {}
         self._eligible: dict[int, int] = {}
@@ -90,7 +90,7 @@ class IndexBuilder:
         self._with_elr: dict[str, Collection[int]] = {}
 
     def draft(self) -> PartitionIndex:
-        """To be looked at before the next partition changes it."""
+        """Returns the index as it is now, valid until the next partition changes it."""
         if not self._is_own:
             index = self._index
             self._led, self._in_sync, self._eligible = dict(index.led), dict(index.in_sync), dict(index.eligible)
@@ -104,7 +104,7 @@ class IndexBuilder:
         return self._index
 
     def seal(self) -> None:
-        """The draft never changes again."""
+        """Freezes the draft: it never changes again."""
         for places, name in self._sets:
             found = places.get(name)
             if type(found) is set:
@@ -118,7 +118,7 @@ class IndexBuilder:
         self._is_own = False
 
     def change(self, topic: str, number: int, old: Partition | None, new: Partition) -> None:
-        """The partition is new, or another than before. ``draft`` was called since the index was sealed."""
+        """Adds a partition, or updates one that has changed. ``draft`` was called since the index was sealed."""
         if old is None:
             self._add(topic, number, new)
             return
@@ -146,7 +146,7 @@ class IndexBuilder:
             self._put(self._with_elr, topic, number, is_in=not had_elr)
 
     def _add(self, topic: str, number: int, new: Partition) -> None:
-        """Spelled out: a topic of thousands of partitions is added in one turn of the loop."""
+        """Adds a new partition. Spelled out, because a topic of thousands of partitions is added in one turn of the loop."""
         places, in_sync, led, leader = self._open, self._in_sync, self._led, new.leader
         for node in new.replicas:
             (places.get((node, topic)) or self._places_of(node, topic)).add(number)
@@ -162,7 +162,7 @@ class IndexBuilder:
             self._put(self._with_elr, topic, number, is_in=True)
 
     def remove(self, topic: Topic) -> None:
-        """The topic and its partitions are deleted."""
+        """Removes a deleted topic and its partitions."""
         partitions = topic.partitions.values()
         for node in set(chain.from_iterable(partition.replicas for partition in partitions)):
             self._own_hosted(node).pop(topic.name, None)
@@ -227,7 +227,7 @@ def _subtract(counts: dict[int, int], gone: Iterable[int]) -> None:
 
 
 def index_of(topics: Mapping[str, Topic]) -> PartitionIndex:
-    """Of all these topics."""
+    """Builds the index of all these topics."""
     builder = IndexBuilder(EMPTY_INDEX)
     made = builder.draft()
     for name, topic in topics.items():

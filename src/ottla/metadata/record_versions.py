@@ -35,25 +35,25 @@ _SINCE: Final[Mapping[type[Stored], Sequence[int]]] = {
 
 
 def version_at(record: type[Stored], level: int) -> int:
-    """The version of such a record at that level; the only one of a type that has one."""
+    """Returns the version of such a record at that level; for a type with a single version, that one."""
     since = _SINCE.get(record)
     return declaration_of(record).versions[1] if since is None else sum(level >= first for first in since)
 
 
 def level_after(record: Stored, level: int) -> int:
-    """The level of what is written after the record."""
+    """Returns the level of what is written after the record."""
     return record.feature_level if type(record) is FeatureLevelRecord and record.name == METADATA_VERSION else level
 
 
 def level_after_all(records: Iterable[Stored], level: int) -> int:
-    """The level of what is written after all of them."""
+    """Returns the level of what is written after all of the records."""
     for record in [found for found in records if type(found) is FeatureLevelRecord]:  # of very many, hardly one
         level = level_after(record, level)
     return level
 
 
 def written_at(records: Sequence[Stored], level: int) -> Sequence[Stored]:
-    """The records as readers of the log have them: without what their versions do not carry."""
+    """Returns the records as readers of the log see them: without the fields that their versions do not carry."""
     if level >= NEWEST and not any(type(record) is FeatureLevelRecord for record in records):
         return records
     return tuple(_written(records, level))

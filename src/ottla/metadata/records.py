@@ -53,21 +53,21 @@ _TYPES: Final[Mapping[int, type[Stored]]] = {
 
 
 def encode_record(record: Stored, level: int = NEWEST) -> bytes:
-    """The value of a metadata log record, in the version that a ``metadata.version`` of that level has."""
+    """Encodes the value of a metadata log record, in the version that belongs to a ``metadata.version`` of that level."""
     head, version = _head(type(record), level)
     return head + encode(record, version)
 
 
 @lru_cache(1024)
 def _head(cls: type[Stored], level: int) -> tuple[bytes, int]:
-    """What comes before the body, and the version of that."""
+    """Returns the bytes before the body, and the version of the body."""
     declaration = declaration_of(cls)
     version = declaration.versions[1] if level >= NEWEST else version_at(cls, level)
     return uvarint(FRAME_VERSION) + uvarint(declaration.code) + uvarint(version), version
 
 
 def decode_record(data: Buffer) -> Stored:
-    """DecodeError for a frame version, type or version that this broker does not know: it must not guess."""
+    """Decodes a record. DecodeError for a frame version, type or version that this broker does not know: it must not guess."""
     try:
         frame_version, code, version, position = data[0], data[1], data[2], 3
         if frame_version | code | version >= 128:

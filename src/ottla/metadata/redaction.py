@@ -17,7 +17,7 @@ HIDDEN: Final = b"[hidden]"
 
 
 def shown(value: bytes) -> bytes:
-    """The record's bytes; ``HIDDEN`` where something in them is secret, or may be: what cannot be read is not shown either."""
+    """Returns the record's bytes, or ``HIDDEN`` where something in them is or may be secret. What cannot be read is hidden, too."""
     try:
         record = decode_record(value)
     except DecodeError:
@@ -31,6 +31,6 @@ def shown(value: bytes) -> bytes:
 
 
 def _is_secret(name: str) -> bool:
-    """A key that is not known may be one of another broker's, and hold anything."""
+    """True unless the key is known as one that is not secret: an unknown key may be another broker's, and hold anything."""
     key = BROKER_KEYS.get(name) or find_broker_key(name)
     return key is None or key.is_sensitive

@@ -51,7 +51,7 @@ V = TypeVar("V", str, float)
 
 
 def replay(image: ClusterImage, records: Iterable[Stored]) -> ClusterImage:
-    """The image after the records. A record that does not fit the image is our own mistake, and an assert."""
+    """Returns the image after the records. A record that does not fit the image is our own mistake, and an assert."""
     builder = ImageBuilder(image)
     for record in records:
         builder.add(record)
@@ -67,7 +67,7 @@ class ImageBuilder:
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
         self._indexing = IndexBuilder(image.index)
         self._acl_tables = AclTablesBuilder(image.acl_tables)
-        self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # those of a large topic are much alike
+        self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # the partitions of a large topic are much alike
 
     @property
     def draft(self) -> ClusterImage:
@@ -76,7 +76,7 @@ class ImageBuilder:
         return self._draft
 
     def image(self) -> ClusterImage:
-        """The image after all records; it never changes."""
+        """Returns the image after all records; it never changes."""
         if "index" in self._copied:
             self._indexing.seal()
         self._seal_acls()
@@ -85,11 +85,11 @@ class ImageBuilder:
         return self._draft
 
     def move_to(self, end_offset: int, epoch: int) -> None:
-        """The records so far end there."""
+        """Sets the end of the records so far."""
         self._draft = replace(self._draft, end_offset=end_offset, epoch=epoch)
 
     def _own(self, name: str) -> Any:
-        """The dictionary of that name, to be changed."""
+        """Returns the dictionary of that name, which the caller may change."""
         if name not in self._copied:
             copied: dict[str, Any] = {name: dict(getattr(self._draft, name))}
             self._draft = replace(self._draft, **copied)
@@ -205,7 +205,7 @@ class ImageBuilder:
         self._own_index().change(self._draft.topic_names[topic_id], number, old, partition)
 
     def _own_index(self) -> IndexBuilder:
-        """To be changed."""
+        """Returns the index, which the caller may change."""
         if "index" not in self._copied:
             self._draft = replace(self._draft, index=self._indexing.draft())
             self._copied.add("index")
@@ -244,7 +244,7 @@ class ImageBuilder:
         self._own_index().change(name, record.partition_id, old, new)
 
     def _clear_elr(self, topic: str) -> None:
-        """No replica of the topic's partitions stays eligible; of all topics, for an empty name."""
+        """Clears the eligible leader replicas of the topic's partitions; of all topics, for an empty name."""
         places = self._draft.index.with_elr
         for name in (topic,) if topic else tuple(places):
             found = self._draft.topics[name]
@@ -252,7 +252,7 @@ class ImageBuilder:
                 self._put_partition(found.topic_id, index, replace(found.partitions[index], elr=(), last_known_elr=()))
 
     def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
-        """The broker; an assert when the epoch is that of another process of the same id."""
+        """Returns the broker. Asserts that the epoch is that of its registration, not of another process with the same id."""
         broker = self._draft.brokers[broker_id]
         assert broker.broker_epoch == epoch, "a change names the epoch of the broker's registration"
         return broker
@@ -266,7 +266,7 @@ class ImageBuilder:
 
 
 def _put(tables: dict[K, Mapping[str, V]], table: K, key: str, value: V | None) -> None:
-    """The key of the table has the value, or is removed; a table without keys is removed, too."""
+    """Sets the key of the table, or removes it when the value is None; a table without keys is removed, too."""
     values = dict(tables.get(table, {}))
     if value is None:
         values.pop(key, None)

@@ -4,7 +4,7 @@ What is encoded here is byte for byte what Kafka would write. What is decoded ne
 is none, and an ACL that cannot be understood grants nothing. What it may have denied is not known, so its resource is *closed*, by one
 ACL that denies everything to every user; with it gone, by a tool or by DeleteAcls, the znode is repaired.
 
-ACLs have no ids there. They get those of their contents: every controller makes the same of them. Source: Kafka 3.9's ZkData, AclEntry,
+ACLs have no ids there. Their ids are made of their contents: every controller makes the same. Source: Kafka 3.9's ZkData, AclEntry,
 ScramCredentialUtils and DelegationTokenManagerZk, from which the test's golden vectors come.
 """
 
@@ -43,7 +43,7 @@ _TOKEN_VERSION: Final = 3
 
 
 def _in_words(name: str) -> str:
-    """``TRANSACTIONAL_ID`` as ``TransactionalId``."""
+    """Turns ``TRANSACTIONAL_ID`` into ``TransactionalId``."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -71,13 +71,13 @@ PERSISTENT_OF_TOKENS: Final = (TOKENS, TOKEN_CHANGES)
 
 
 def acl_path(pattern: Pattern) -> str:
-    """Where the ACLs of a pattern are."""
+    """Returns the path of the znode that holds the pattern's ACLs."""
     pattern_type, resource_type, name = pattern
     return f"{_ROOT_OF[pattern_type]}/{_TYPE_OF[resource_type]}/{name}"
 
 
 def pattern_at(path: str) -> Pattern | None:
-    """Whose ACLs are there; None for a path that Kafka does not look at."""
+    """Returns the pattern whose ACLs are at the path; None for a path that Kafka does not look at."""
     for pattern_type, root in ACL_ROOTS.items():
         kind, _, name = path.removeprefix(f"{root}/").partition("/")
         if path.startswith(f"{root}/") and name and kind in _TYPES:
@@ -86,7 +86,7 @@ def pattern_at(path: str) -> Pattern | None:
 
 
 def acl_change(pattern: Pattern) -> tuple[str, bytes]:
-    """The notice of a change, as the prefix of a sequential znode's path and its data."""
+    """Returns the notice of a change: the path's prefix, as the znode is sequential, and its data."""
     pattern_type, resource_type, name = pattern
     kind = ResourceType(resource_type).name
     if pattern_type == PatternType.LITERAL:
@@ -96,7 +96,7 @@ def acl_change(pattern: Pattern) -> tuple[str, bytes]:
 
 
 def decode_acl_change(data: bytes, path: str) -> Pattern:
-    """Whose ACLs have changed, as a notice at that path says. DecodeError for one that cannot be read."""
+    """Returns the pattern whose ACLs have changed, from a notice at that path. DecodeError for one that cannot be read."""
     with Reading(path):
         if path.startswith(f"{LITERAL_CHANGES}/"):
             kind, _, name = data.decode().partition(":")
@@ -123,7 +123,7 @@ class Acls(NamedTuple):
 
 
 def encode_acls(acls: Iterable[tuple[str, str, int, int]], kept: Sequence[Any] = ()) -> bytes:
-    """Of one pattern: principal, host, operation and permission of each."""
+    """Encodes the ACLs of one pattern: principal, host, operation and permission of each."""
     found: list[Any] = [
         {
             "principal": principal,
@@ -137,17 +137,17 @@ def encode_acls(acls: Iterable[tuple[str, str, int, int]], kept: Sequence[Any] =
 
 
 def size_of(acls: Iterable[tuple[str, str, int, int]]) -> int:
-    """The bytes of such a znode, and rather more: no character of a name takes more than six."""
+    """Returns an upper bound of such a znode's size in bytes: no character of a name takes more than six."""
     return ACL_BYTES + sum(ACL_BYTES + 6 * (len(principal) + len(host)) for principal, host, _, _ in acls)
 
 
 def says(data: bytes, pattern: Pattern, acls: Iterable[tuple[str, str, int, int]]) -> bool:
-    """Whether a controller that reads this finds exactly these ACLs."""
+    """True when a controller that reads this finds exactly these ACLs."""
     return {acl.id for acl in decode_acls(data, pattern).acls} == {acl_record(pattern, *acl).id for acl in acls}
 
 
 def decode_acls(data: bytes, pattern: Pattern) -> Acls:
-    """What the znode of the pattern says; no data is no ACL. Nothing raises: what is not understood grants nothing."""
+    """Decodes the znode of the pattern; no data is no ACL. Raises nothing: an entry that is not understood grants nothing."""
     if not data:
         return Acls(())
     path = acl_path(pattern)
@@ -178,7 +178,7 @@ def decode_acls(data: bytes, pattern: Pattern) -> Acls:
 
 
 def _acl(entry: Any, pattern: Pattern) -> AccessControlEntryRecord | None:
-    """None for what is no ACL that is known."""
+    """Returns the ACL of the entry, None for an entry that is not understood."""
     try:
         principal, host = entry["principal"], entry["host"]
         operation, permission = _OPERATIONS[entry["operation"].upper()], _PERMISSIONS[entry["permissionType"].upper()]
@@ -200,7 +200,7 @@ def _closing(pattern: Pattern) -> AccessControlEntryRecord:
 
 
 def acl_record(pattern: Pattern, principal: str, host: str, operation: int, permission: int) -> AccessControlEntryRecord:
-    """An ACL with the id of its contents."""
+    """Returns an ACL whose id is derived from its contents."""
     pattern_type, resource_type, name = pattern
     contents = msgspec.json.encode([resource_type, name, pattern_type, principal, host, int(operation), int(permission)])
     acl_id = hashlib.sha256(contents).digest()[:16]
@@ -211,14 +211,14 @@ def acl_record(pattern: Pattern, principal: str, host: str, operation: int, perm
 
 
 def encode_credential(record: UserScramCredentialRecord) -> tuple[str, str]:
-    """Key and value of the user's configuration."""
+    """Returns the key and the value of the user's configuration."""
     key = next(key for key, (mechanism, _) in SCRAM.items() if mechanism == record.mechanism)
     salt, stored_key, server_key = (_base64(data) for data in (record.salt, record.stored_key, record.server_key))
     return key, f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={record.iterations}"
 
 
 def decode_credential(user: str, key: str, text: str) -> UserScramCredentialRecord:
-    """DecodeError, which has nothing of the value in it, for one that is none."""
+    """Decodes a credential. DecodeError, whose text has nothing of the value, for a value that is none."""
     mechanism, length = SCRAM[key]
     parts = [part.partition("=") for part in text.split(",")]
     values = {name: value for name, _, value in parts}
@@ -246,7 +246,7 @@ def token_path(token_id: str) -> str:
 
 
 def decode_token_change(data: bytes, path: str) -> str:
-    """The path of the token that has changed. DecodeError for what is no token's id."""
+    """Returns the path of the token that has changed. DecodeError for data that is no token id."""
     with Reading(path):
         token_id = data.decode()
         if not can_be_named(token_id):
@@ -256,7 +256,7 @@ def decode_token_change(data: bytes, path: str) -> str:
 
 
 def encode_token(record: DelegationTokenRecord) -> bytes:
-    """All about the token but its HMAC, which is in no znode."""
+    """Encodes all about the token but its HMAC, which is in no znode."""
     return encode_json(
         {
             "issueTimestamp": record.issue_timestamp,
@@ -272,7 +272,7 @@ def encode_token(record: DelegationTokenRecord) -> bytes:
 
 
 def decode_token(data: bytes, token_id: str) -> DelegationTokenRecord:
-    """The token of that id, which its znode's name says, too. DecodeError for what is no token."""
+    """Decodes the token. DecodeError for data that is no token, or is a token with another id than its znode's name says."""
     path = token_path(token_id)
     found = json_object(data, path)
     with Reading(path):

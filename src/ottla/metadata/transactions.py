@@ -25,7 +25,7 @@ class Transactions:
         return self._waiting is not None
 
     def counting(self, records: Iterable[Stored]) -> list[Stored]:
-        """The records that count from now on, as far as these say."""
+        """Returns the records that take effect now, once these have been read."""
         found: list[Stored] = []
         for record in records:
             match record:

@@ -54,7 +54,7 @@ class Cluster:
 
 
 def read_cluster(found: Found, new_topic_id: Mapping[str, bytes]) -> Cluster:
-    """``new_topic_id`` has one for each topic without. DecodeError for a znode that cannot be read."""
+    """Builds the cluster from the znodes. ``new_topic_id`` has an id for each topic without one. DecodeError for an unreadable znode."""
     cluster = Cluster(EMPTY_IMAGE, Known(versions={path: version for path, (_, version) in found.items()}))
     cluster.image = replay(EMPTY_IMAGE, _records(found, cluster, new_topic_id))
     return cluster
@@ -116,9 +116,9 @@ def _topic_records(found: Found, cluster: Cluster, name: str, new_topic_id: Mapp
 
 
 def config_records(path: str, data: bytes, known: Known, image: ClusterImage, topics: Container[str]) -> list[Stored]:
-    """What makes the image's configuration that of the znode. What is not ours in it is remembered, so that it stays.
+    """Returns the records that bring the image's configuration to that of the znode. Remembers what is not ours, to write it back.
 
-    Of a topic that is not there, which a tool has configured or a deletion left, nothing is taken over.
+    Ignores the configuration of a topic that does not exist: a tool has written it, or a deletion left it.
     """
     kind, _, name = path.removeprefix(f"{znodes.CONFIG}/").partition("/")
     for resource_type, entity_type in CONFIG_TYPES.items():
@@ -135,7 +135,7 @@ def config_records(path: str, data: bytes, known: Known, image: ClusterImage, to
 
 
 def _client_records(path: str, data: bytes, entity: Entity, known: Known, image: ClusterImage) -> list[Stored]:
-    """Quotas and credentials. A value that cannot be read is none, and stays where it is."""
+    """Returns the records for quotas and credentials. A value that cannot be read counts as absent, and stays in the znode."""
     try:
         values = znodes.decode_config(data, path)
     except DecodeError as error:
@@ -172,7 +172,7 @@ def _credential_records(user: str, credentials: Mapping[int, UserScramCredential
 
 
 def acl_records(pattern: Pattern, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
-    """What makes the image's ACLs of the pattern those of its znode; no data is that of none."""
+    """Returns the records that bring the image's ACLs of the pattern in line with its znode; without data there are none."""
     found = security_znodes.decode_acls(data, pattern)
     known.kept_acls.pop(security_znodes.acl_path(pattern), None)
     if found.kept:
@@ -187,7 +187,7 @@ def acl_records(pattern: Pattern, data: bytes, known: Known, image: ClusterImage
 
 
 def token_records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
-    """The same of the token whose znode it is."""
+    """Returns the records that bring the image's token to that of its znode."""
     token_id = path.removeprefix(f"{security_znodes.TOKENS}/")
     before = image.delegation_tokens.get(token_id)
     try:
@@ -201,7 +201,7 @@ def token_records(path: str, data: bytes, known: Known, image: ClusterImage) -> 
 
 
 def quota_entity(kind: str, name: str) -> Entity | None:
-    """Whose quotas are below ``/config/<kind>/<name>``; None for what has none."""
+    """Returns the entity whose quotas are below ``/config/<kind>/<name>``; None where a znode has none."""
     parts = name.split("/")
     if kind == "ips" and len(parts) == 1 and name:
         return ((IP, None if name == znodes.DEFAULT_ENTITY else name),)

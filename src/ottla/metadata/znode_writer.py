@@ -50,7 +50,7 @@ IMPLIED_FEATURES: Final[Mapping[str, int]] = {
     "transaction.version": 0,
     "group.version": 0,
 }
-"""Levels that are no znode's: those of a Kafka 3.9 in ZooKeeper mode, which knows no other ones there."""
+"""Levels that no znode has. A Kafka 3.9 in ZooKeeper mode knows these, and no other ones."""
 
 AclOf = Callable[[str], Sequence[Access]]
 
@@ -72,7 +72,7 @@ class ZnodeWriter:
         return self._known
 
     def check(self, image: ClusterImage, records: Iterable[Stored]) -> None:
-        """INVALID_REQUEST for a record that has no place in ZooKeeper."""
+        """Raises INVALID_REQUEST for a record that has no place in ZooKeeper."""
         for record in records:
             if isinstance(record, ConfigRecord) and record.resource_type not in CONFIG_TYPES:
                 raise _refused("a configuration of this kind has no place in ZooKeeper; groups and client metrics need a quorum")
@@ -84,14 +84,14 @@ class ZnodeWriter:
 
     @staticmethod
     def named(records: Sequence[Stored]) -> Sequence[Stored]:
-        """The records with the ids that who reads the znodes gives them: ACLs have none there."""
+        """Returns the records with the ids that a reader of the znodes assigns: ACLs have no id there."""
         if not any(isinstance(record, AccessControlEntryRecord) for record in records):
             return records
         return [_named(record) if isinstance(record, AccessControlEntryRecord) else record for record in records]
 
     @staticmethod
     def removed(image: ClusterImage, records: Iterable[Stored]) -> Removed:
-        """What the records remove from the image, to be looked at before they do."""
+        """Returns what the records remove from the image; called before they are applied."""
         topics, patterns = list[TopicImage](), dict[Pattern, None]()
         for record in records:
             if isinstance(record, RemoveTopicRecord):
@@ -101,7 +101,7 @@ class ZnodeWriter:
         return Removed(topics, tuple(patterns))
 
     def units(self, image: ClusterImage, records: Sequence[Stored], removed: Removed) -> list[list[Operation]]:
-        """What carries the records out, whose image this is. ``removed`` was found before them."""
+        """Returns the operations that carry out the records; ``image`` is the one after them. ``removed`` was found before them."""
         found = _Touched.by(image, records)
         units: list[list[Operation]] = []
         for entity in found.configs:
@@ -158,7 +158,7 @@ class ZnodeWriter:
     # -- what the records say
 
     def assignment(self, topic: TopicImage) -> list[Operation]:
-        """The topic's own znode, and what its partitions are below."""
+        """Returns the writes of the topic's own znode, and of the one above its partitions'."""
         parts = topic.partitions.items()
         data = TopicZnode(
             topic.topic_id,
@@ -173,7 +173,7 @@ class ZnodeWriter:
         return operations
 
     def _state(self, name: str, index: int, partition: PartitionImage, change_count: int) -> list[Operation]:
-        """As many writes as changes. A new partition's znode may be there already, without a state."""
+        """Returns as many writes of the state as changes. A new partition's znode may exist already, without a state."""
         assert not partition.elr, "a cluster in ZooKeeper mode has no eligible leader replicas"
         path, state_path = znodes.partition_path(name, index), znodes.state_path(name, index)
         leader = partition.leader if partition.leader != NO_LEADER else -1
@@ -189,7 +189,7 @@ class ZnodeWriter:
         return [*operations, *(Set(state_path, data, version) for version in range(first_version, partition.partition_epoch))]
 
     def _removal(self, topic: TopicImage) -> list[list[Operation]]:
-        """A removal that is cut short goes on: the topic is marked first. ``joined`` leaves the mark out where it is not needed."""
+        """Returns the removal of the topic, marked first, so that another controller completes it; ``joined`` drops a needless mark."""
         mark = f"{znodes.DELETE_TOPICS}/{topic.name}"
         units: list[list[Operation]] = [[] if mark in self._known.versions else [self._create(mark)]]
         for index, partition in topic.partitions.items():
@@ -213,7 +213,7 @@ class ZnodeWriter:
         return [self._put(path, data), change]
 
     def _client(self, image: ClusterImage, entity: QuotaEntity) -> list[Operation]:
-        """The quotas of users, clients and addresses, and the credentials of a user."""
+        """Returns the writes of the quotas of users, clients and addresses, and of the credentials of a user."""
         entity_path, operations = quota_path(entity), list[Operation]()
         parent, _, last = entity_path.rpartition("/clients/")
         if last and parent:  # /config/users/U/clients/C
@@ -228,7 +228,7 @@ class ZnodeWriter:
         return [*operations, *self._put_config(entity_path, values)]
 
     def _acls(self, image: ClusterImage, pattern: Pattern) -> list[Operation]:
-        """All ACLs of the pattern; without any it has no znode."""
+        """Returns the writes of all ACLs of the pattern; without any it has no znode."""
         path, known = security_znodes.acl_path(pattern), self._known
         known.count(path)
         acls = sorted(acls_in(image.acl_tables.cells.get(pattern, ())))
@@ -305,7 +305,7 @@ PRODUCER_ID_BLOCK: Final = 1000
 
 
 def quota_path(entity: QuotaEntity) -> str:
-    """Below ``/config``."""
+    """Returns the path below ``/config``."""
     names = {kind: znodes.DEFAULT_ENTITY if name is None else name if kind == IP else znodes.sanitized(name) for kind, name in entity}
     if IP in names:
         return f"ips/{names[IP]}"
@@ -315,7 +315,7 @@ def quota_path(entity: QuotaEntity) -> str:
 
 
 def user_of(entity: QuotaEntity) -> str | None:
-    """The user whose credentials are beside these quotas; None for a client, an address, or the default of all users."""
+    """Returns the user whose credentials are beside these quotas; None for a client, an address, or the default of all users."""
     return entity[0][1] if len(entity) == 1 and entity[0][0] == USER else None
 
 
@@ -324,7 +324,7 @@ def quota_text(key: str, value: float) -> str:
 
 
 def joined(units: Sequence[Sequence[Operation]], *, bytes_max: int) -> list[list[Operation]]:
-    """The units as requests, as few as there may be, none larger than allowed; a unit is never parted.
+    """Joins the units to as few requests as possible, none larger than allowed; a unit is never split.
 
     Where all of them are one request, the marks that would let a removal go on are not needed, and left out.
     """
@@ -343,7 +343,7 @@ def joined(units: Sequence[Sequence[Operation]], *, bytes_max: int) -> list[list
 
 
 def sizes_with(image: ClusterImage, acls: Iterable[AccessControlEntryRecord]) -> dict[Pattern, int]:
-    """How large the znodes of these ACLs' patterns would be with them, in bytes, and rather more."""
+    """Returns an upper bound, in bytes, of the size of each znode whose pattern these ACLs would extend."""
     added: dict[Pattern, list[tuple[str, str, int, int]]] = {}
     for acl in acls:
         added.setdefault(pattern_of(acl), []).append((acl.principal, acl.host, acl.operation, acl.permission_type))
@@ -352,7 +352,7 @@ def sizes_with(image: ClusterImage, acls: Iterable[AccessControlEntryRecord]) ->
 
 
 def _size(unit: Sequence[Operation]) -> int:
-    """About what the operations are on the wire, and rather more."""
+    """Estimates the size of the operations on the wire, rather too high."""
     return sum(120 + len(operation.path) + (len(operation.data) if isinstance(operation, Create | Set) else 0) for operation in unit)
 
 
@@ -362,7 +362,7 @@ def _without_marks(operations: list[Operation]) -> list[Operation]:
 
 
 def _names(record: Stored) -> Sequence[str]:
-    """What the record names, that becomes the name of a znode, and that not every check before this one has looked at."""
+    """Returns the names in the record that become names of znodes, and that no earlier check covers in every case."""
     if isinstance(record, AccessControlEntryRecord):
         return (record.resource_name,)
     if isinstance(record, UserScramCredentialRecord):

@@ -72,7 +72,7 @@ def broker_path(broker_id: int) -> str:
 
 
 def sanitized(name: str) -> str:
-    """A user's or client's name as part of a path."""
+    """Returns a user's or client's name as part of a path."""
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -81,17 +81,17 @@ def unsanitized(name: str) -> str:
 
 
 def can_be_named(name: str) -> bool:
-    """Whether a znode can have that name: no path in ZooKeeper has a slash in it, control characters, or those that are no text."""
+    """True when a znode can have that name: ZooKeeper allows no slash, no control character and nothing that is not text."""
     return name not in ("", ".", "..") and not _NOT_IN_NAMES.search(name)
 
 
 def encode_json(value: Any) -> bytes:
-    """As Kafka's Jackson writes it."""
+    """Encodes the value as Kafka's Jackson does."""
     return msgspec.json.encode(value)
 
 
 def json_object(data: bytes, what: str) -> dict[str, Any]:
-    """DecodeError for what is none."""
+    """Decodes a JSON object. DecodeError for data that is none."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -234,7 +234,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    """The broker that is the active controller."""
+    """Returns the broker that is the active controller."""
     found = json_object(data, CONTROLLER)
     with Reading(CONTROLLER):
         return int(found["brokerid"])
@@ -269,7 +269,7 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
-    """Empty where nothing is said."""
+    """Decodes the configuration; it is empty where the znode has none."""
     found = json_object(data, path).get("config") if data else None
     with Reading(path):
         return {str(name): str(value) for name, value in (found or {}).items()}
@@ -277,12 +277,12 @@ def decode_config(data: bytes, path: str) -> dict[str, str]:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """``entity_path`` is that of the config znode, below ``/config``."""
+    """Encodes a notice of change. ``entity_path`` is that of the config znode, below ``/config``."""
     return encode_json({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
-    """Which entity's configuration has changed; version 1 names its type and name apart."""
+    """Returns the entity whose configuration has changed; version 1 has its type and name in two fields."""
     found = json_object(data, CONFIG_CHANGES)
     with Reading(CONFIG_CHANGES):
         path = str(found["entity_path"] if found["version"] == 2 else f"{found['entity_type']}/{found['entity_name']}")
@@ -296,12 +296,12 @@ def decode_config_change(data: bytes) -> str:
 
 
 def encode_producer_ids(broker_id: int, start: int, end: int) -> bytes:
-    """``end`` is exclusive here, and inclusive there."""
+    """Encodes a block of producer ids. ``end`` is exclusive here, and inclusive in the znode."""
     return encode_json({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end - 1)})
 
 
 def decode_producer_ids(data: bytes) -> int:
-    """The next free id."""
+    """Returns the next free id."""
     with Reading(PRODUCER_IDS):
         return int(json_object(data, PRODUCER_IDS)["block_end"]) + 1
     raise AssertionError("it returns or raises")
@@ -318,14 +318,14 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """The broker whose log directory has failed."""
+    """Returns the broker whose log directory has failed."""
     with Reading(LOG_DIR_EVENTS):
         return int(json_object(data, LOG_DIR_EVENTS)["broker"])
     raise AssertionError("it returns or raises")
 
 
 def encode_partitions(partitions: Sequence[tuple[str, int]]) -> bytes:
-    """As in a preferred election."""
+    """Encodes the partitions as in a preferred election."""
     return encode_json({"version": 1, "partitions": [{"topic": topic, "partition": index} for topic, index in partitions]})
 
 

@@ -1,7 +1,7 @@
 """What requests that are not worked on yet may hold in memory, over all connections together.
 
 A connection holds the part of a frame that has come, and complete frames that wait for their turn. Above ``bytes_max`` memory is short:
-then those frames go on that miss the least, as many as miss no more than ``bytes_max`` together, and one at least; the other connections
+then those frames go on that miss the least, as many as miss at most ``bytes_max`` together, and one at least; the other connections
 are not read until there is room. Small requests pass large ones so, and a peer that sends slowly holds up no other. A frame that goes on
 has ``COMPLETE_MS`` to be complete; its connection ends then, and also while more than twice ``bytes_max`` and one frame of the largest kind
 are held: first the connection that holds the most. (Twice, since the waiting connections hold a receive more than ``bytes_max`` together,

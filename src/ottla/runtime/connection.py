@@ -160,7 +160,7 @@ class RealConnection:
             if length:
                 assert isinstance(item, (bytes, bytearray, memoryview, RealFileRegion)), "regions of this world's files only"
                 if WINDOW_BYTES < length < PATHS.sendfile_bytes_min and isinstance(item, RealFileRegion):
-                    out.extend(item.windows(WINDOW_BYTES))  # where sendfile is missing, no more than that is read at a time
+                    out.extend(item.windows(WINDOW_BYTES))  # where sendfile is missing, at most that much is read at a time
                 else:
                     out.append(item)
                 self._unsent += length

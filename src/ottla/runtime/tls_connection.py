@@ -48,7 +48,7 @@ class TlsConnection(RealConnection):
         self._arrived = 0  # bytes of the handshake
         self._sealed: deque[memoryview] = deque()
         self._sealed_bytes = 0
-        self._plain = False  # OpenSSL may have decrypted what nobody has read
+        self._plain = False  # OpenSSL may have decrypted what has not been read
 
     def start(self, handler: ConnectionHandler) -> None:
         super().start(handler)

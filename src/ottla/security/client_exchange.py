@@ -59,7 +59,7 @@ class Credentials:
 
 
 class OAuthCredentials:
-    """A token, which ``asks`` gives: a text, or something to be awaited for one. Each connection begins with a new one."""
+    """A token, which ``asks`` gives: a text, or something to be awaited for one. Each connection starts with a new one."""
 
     mechanism: Final = OAUTHBEARER
     name: Final = "by its token"

@@ -1,4 +1,4 @@
-"""A connection before it is somebody: which requests are taken, and what follows them (KIP-43, KIP-152, KIP-368).
+"""A connection before it is authenticated: which requests are taken, and what follows them (KIP-43, KIP-152, KIP-368).
 
 ``TABLE`` says it all: for each state and each kind of request, what is done with it. A request that is not in the row of its state ends the
 connection. States change by what came of the request: ``on_versions``, ``on_handshake``, ``on_token``.
@@ -48,7 +48,7 @@ class Kind(Enum):
 
 class Verdict(Enum):
     VERSIONS = auto()
-    """ApiVersions is answered, as for everybody."""
+    """ApiVersions is answered, as for every client."""
     HANDSHAKE = auto()
     """A mechanism is chosen."""
     TOKEN = auto()
@@ -82,7 +82,7 @@ class Session:
     began_ms: int
     ends_ms: int | None
     token_id: str = ""
-    """Of the delegation token that began it: it ends with that."""
+    """Of the delegation token that it was opened with: it ends with that."""
 
     def may_begin_again(self, now_ms: int) -> bool:
         """True when a handshake is one, and not a request out of place (KIP-368)."""

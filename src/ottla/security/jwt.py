@@ -131,7 +131,7 @@ class UnknownKeyError(Refusal):
 
 
 def verified(token: str, keys: Sequence[SigningKey], expected: Expected, now_ms: int) -> Claims:
-    """Returns what the token says. Refusal when no key has signed it, or it is not valid now, not for this cluster, or nobody's."""
+    """Returns what the token says. Refusal when no key has signed it, or it is not valid now, not for this cluster, or names no user."""
     if len(token) > TOKEN_LENGTH_MAX:
         raise Refusal(f"a token of {len(token)} characters")
     parts = token.split(".")

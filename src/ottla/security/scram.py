@@ -95,7 +95,7 @@ class ScramTokenUser(Protocol):
 class ScramServer:
     """A ``ServerMechanism``. ``find`` gives a user's credential; ``nonce`` is random text; ``decoy_key`` this process's own secret.
 
-    ``find_token`` gives who a delegation token makes somebody, by the token's id.
+    ``find_token`` returns the user that a delegation token stands for, by the token's id.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ Logs = Mapping[TopicPartition, Sequence[tuple[int, bytes]]]
 
 
 def acknowledged_are_kept(history: History, logs: Logs, *, since_crash: int = 0) -> list[str]:
-    """Every record acknowledged after ``since_crash`` crashes is where the broker said."""
+    """Finds each record acknowledged after ``since_crash`` crashes that is not where the broker said."""
     kept = [ack for ack in history.acknowledged if ack.crashes >= since_crash and ack.offset >= 0]
     sends = (_send("ok", "producer", ack.partition, ack.value, offset=ack.offset) for ack in kept)
     found = _found([*sends, *_last_polls(logs)], {"lost-write", "unseen", "inconsistent-offsets"})
@@ -30,7 +30,7 @@ def acknowledged_are_kept(history: History, logs: Logs, *, since_crash: int = 0)
 
 
 def logs_are_dense(logs: Logs) -> list[str]:
-    """Offsets go 0, 1, 2 ... without holes."""
+    """Finds holes: offsets are 0, 1, 2 and so on."""
     return [
         f"{partition}: record {index} has offset {offset}"
         for partition, records in logs.items()
@@ -40,14 +40,14 @@ def logs_are_dense(logs: Logs) -> list[str]:
 
 
 def nothing_is_invented(history: History, logs: Logs) -> list[str]:
-    """Each record was sent, and to this partition."""
+    """Finds each record that was not sent, or not to this partition."""
     sends = [_send("invoke", name, partition, value) for value, (name, partition) in history.sent.items()]
     silent = [_send("invoke", READER, partition, b"") for partition in logs]  # so that topics without any send are judged, too
     return _found([*sends, *silent, *_last_polls(logs)], {"phantom"})
 
 
 def idempotent_producers_store_once_and_in_order(history: History, logs: Logs) -> list[str]:
-    """What they sent in this order is in the log once, and in this order."""
+    """Finds each record of an idempotent producer that the log has twice, not at all, or out of order."""
     ours = {
         partition: [(offset, value) for offset, value in records if history.sent[value][0] in history.idempotent]
         for partition, records in logs.items()
@@ -59,7 +59,7 @@ def idempotent_producers_store_once_and_in_order(history: History, logs: Logs) -
 
 
 def commits_are_kept(history: History, committed: Mapping[TopicPartition, int], *, since_crash: int = 0) -> list[str]:
-    """The group's offset is at or after the last commit that was acknowledged."""
+    """Finds each partition whose group offset is before the last commit that was acknowledged."""
     newest: dict[TopicPartition, int] = {}
     for partition, offset, crashes in history.commits:
         if crashes >= since_crash:
@@ -79,7 +79,7 @@ def _send(kind: str, process: str, partition: TopicPartition, value: bytes, *, o
 
 
 def _last_polls(logs: Logs) -> Iterator[Operation]:
-    """A reader gets everything that there is."""
+    """Yields the operations of a reader that gets every record."""
     for partition, records in logs.items():
         found = tuple((partition.topic, partition.partition, offset, value.decode()) for offset, value in records)
         yield Operation(READER, "ok", "poll", records=found)

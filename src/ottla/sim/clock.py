@@ -16,7 +16,7 @@ class TimeKeeper(Protocol):
 
 
 def world_seconds() -> float:
-    """The time that has passed since the simulation started: no machine's own."""
+    """Returns the time that has passed since the simulation started, which is no machine's own."""
     return cast(TimeKeeper, asyncio.get_running_loop()).now
 
 
@@ -29,16 +29,16 @@ class SimClock:
         self._shift = 0.0
 
     def drift(self, rate: float) -> None:
-        """From now on ``rate`` seconds pass here while one passes in the world. Timers that are set keep their moment."""
+        """Changes the rate: ``rate`` seconds pass here while one passes in the world. Timers that are set keep their moment."""
         self._shift += world_seconds() * (self.rate - rate)
         self.rate = rate
 
     def local(self, seconds: float) -> float:
-        """What this clock shows at a time of the world."""
+        """Returns what this clock shows at a time of the world."""
         return seconds * self.rate + self._shift
 
     def real(self, seconds: float) -> float:
-        """The time of the world at which this clock shows so much."""
+        """Returns the time of the world at which this clock shows that time."""
         return (seconds - self._shift) / self.rate
 
     def now_ms(self) -> int:

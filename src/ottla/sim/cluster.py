@@ -1,6 +1,6 @@
 """A simulated broker and its clients: started, stopped, crashed, restarted.
 
-The broker is ``ottla.broker.node.Broker``, unchanged; the clients are those of ``ottla.client``.
+The broker is ``ottla.broker.node.Broker``, unchanged; the clients are ``ottla.client``'s.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Simulation:
         self._machines: Counter[str] = Counter()
 
     def random(self, component: str) -> random.Random:
-        """The random numbers of one component: those of the others do not depend on how many of them it uses."""
+        """Returns the random numbers of one component, which do not depend on how many another component draws."""
         return random.Random(f"{self.seed}/{component}")
 
     def machine(self, name: str, *, disk_delay_ms_max: float = 2.0) -> Machine:
-        """One of a new name has a place on the network; one of a name that is taken shares it."""
+        """Makes a machine. A new name gets a place on the network; a name that is in use shares its place."""
         self._machines[name] += 1
         component = f"{name}/{self._machines[name]}"
         return Machine(self.random, self.trace, self.fabric, name, component=component, disk_delay_ms_max=disk_delay_ms_max)
@@ -74,7 +74,7 @@ class SimBroker:
         self.broker = broker
 
     def boot(self) -> World:
-        """The world of its next process."""
+        """Boots the machine for its next process, and returns that process's world."""
         return self.machine.boot()
 
     @property
@@ -89,7 +89,7 @@ class SimBroker:
         self.machine.end_process()
 
     def kill(self, *, power_cut: bool) -> None:
-        """The process has ended; with ``power_cut`` what was not synced is lost."""
+        """Kills the process; with ``power_cut`` what was not synced is lost."""
         if power_cut:
             self.machine.cut_power()
         else:
@@ -97,12 +97,12 @@ class SimBroker:
         self.broker = None
 
     def client(self, name: str, *, security: ClientSecurity | None = None, **settings: int) -> Cluster:
-        """A client's view of the cluster, on a machine of its own."""
+        """Returns a client's view of the cluster, on a machine of its own."""
         world = self._simulation.machine(name).boot()
         return Cluster(world, self.bootstrap, client_id=name, security=security, **settings)
 
     async def logs(self) -> dict[TopicPartition, list[tuple[int, bytes]]]:
-        """Offset and value of every record that a reader would find; those of internal topics are left out."""
+        """Returns the offset and value of every record that a reader would find, without internal topics."""
         assert self.broker is not None, "the broker runs"
         logs: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         for partition in self.broker.partitions.all():
@@ -124,5 +124,5 @@ class SimClient:
         self._settings = settings
 
     def cluster(self) -> Cluster:
-        """The process's view of the cluster, for one producer, consumer or admin."""
+        """Returns the process's view of the cluster, for one producer, consumer or admin."""
         return Cluster(self._world, self._bootstrap, client_id=self.machine.name, security=None, **self._settings)

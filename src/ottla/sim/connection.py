@@ -49,7 +49,7 @@ class Wires(Protocol):
     counts: Counter[str]
 
     def on_open(self, connection: SimConnection) -> None:
-        """The other end asks for a connection; this end is its listener's, if there is one."""
+        """Opens or refuses a connection that the other end asks for; this end is its listener's, if there is one."""
         ...
 
     def on_arrival(self, connection: SimConnection, size: int) -> None: ...
@@ -60,7 +60,7 @@ class SimConnection:
     """One end of a stream."""
 
     def __init__(self, wires: Wires, link: Link, local: Address, peer: Address) -> None:
-        """``link`` is the one that this end sends on."""
+        """Makes one end of a connection. This end sends on ``link``."""
         self._wires = wires
         self._link = link
         self.local = local
@@ -96,7 +96,7 @@ class SimConnection:
     # The process's side
 
     def start(self, handler: ConnectionHandler) -> None:
-        """What has arrived meanwhile is read, unless the handler does not want to."""
+        """Hands to the handler what has already arrived, unless the handler does not want to read."""
         if self.is_closed:
             handler.on_close(self._error)
             return
@@ -119,7 +119,7 @@ class SimConnection:
         self._was_crowded = self._was_crowded or self.unsent_bytes > SEND_QUEUE_BYTES_MAX
 
     def _fill(self) -> None:
-        """The kernel has what it has room for."""
+        """Fills the kernel's buffer as far as it has room."""
         data = bytearray()
         while self._queue and not self._is_warming and not self.is_closed and (room := self._room - self._on_the_way - len(data)) > 0:
             head = self._queue[0]
@@ -155,7 +155,7 @@ class SimConnection:
         self._fill()
 
     def _break_off(self) -> None:
-        """What was promised cannot be sent: the other end gets nothing further."""
+        """Breaks off a region that cannot be sent as promised: the other end receives nothing further."""
         self._queue.clear()
         self._queued = 0
         self._put(Signal.END)
@@ -184,7 +184,7 @@ class SimConnection:
             self._put(b"")
 
     def close(self) -> None:
-        """What was sent before arrives before the end does."""
+        """Closes this end; what was sent before arrives before the end does."""
         if self.is_closed or self._is_closing:
             return
         self._is_closing = True
@@ -221,11 +221,11 @@ class SimConnection:
         self._link.carry(self.arrive)
 
     def say(self, signal: Signal) -> None:
-        """The other kernel learns it, after all that is on the way."""
+        """Signals the other kernel, after all that is on the way."""
         self._put(signal)
 
     def arrive(self) -> None:
-        """One more of what was sent reaches the other end."""
+        """Delivers the next item that was sent to the other end."""
         if not self._wire:  # it was lost with the connection
             return
         item, receiver = self._wire[0], self.other
@@ -298,7 +298,7 @@ class SimConnection:
                 self.fail(ConnectionResetError(errno.ECONNRESET, f"{self.peer[0]} has reset the connection"))
 
     def fail(self, error: OSError) -> None:
-        """The connection is broken at this end, and what it had sent and received is lost."""
+        """Breaks the connection at this end, and loses what it had sent and received."""
         self.lose_all()
         self._is_gone = True
         if self.opened is not None and not self.opened.done():
@@ -306,7 +306,7 @@ class SimConnection:
         self._soon(self._end, error)
 
     def lose_all(self) -> None:
-        """What was sent and has not arrived is lost, and what has arrived and was not read."""
+        """Loses what was sent and has not arrived, and what has arrived and was not read."""
         self._queue.clear()
         self._queued = 0
         self._wire.clear()
@@ -315,13 +315,13 @@ class SimConnection:
         self._ask_for_more()
 
     def _ask_for_more(self) -> None:
-        """What found the buffer full comes again."""
+        """Resends what found the buffer full."""
         waiting, self._waiting = self._waiting, 0
         for _ in range(waiting):
             self.other._link.carry(self.other.arrive)
 
     def vanish(self) -> None:
-        """The kernel has forgotten it: nothing runs at this end, and who sends to it gets a reset once the host is up."""
+        """Forgets the connection, as a kernel does: nothing runs at this end, and a sender gets a reset once the host is up."""
         if self._handler is not None and self.process is not None:
             self.process.remains.append(self._handler)
         self._handler = None
@@ -368,7 +368,7 @@ class SimListener:
         return len(self._backlog) >= self._backlog_max
 
     def take(self, connection: SimConnection) -> None:
-        """The kernel has the connection, and the process gets it when it asks."""
+        """Queues the connection in the kernel; the process gets it when it asks."""
         self._backlog.append(connection)
         self.process.call(self._accept_all)
 
@@ -391,7 +391,7 @@ class SimListener:
         self.tls = tls
 
     async def close(self) -> None:
-        """Those that were not accepted are reset."""
+        """Resets the connections that were not accepted."""
         self._close(self)
         while self._backlog:
             connection = self._backlog.popleft()

@@ -15,7 +15,7 @@ UNCLEAN = "unclean.leader.election.enable"
 
 
 def unsound(before: ClusterImage, after: ClusterImage) -> list[str]:
-    """``after`` follows on ``before`` in the metadata log."""
+    """Returns what is unsound when ``after`` follows ``before`` in the metadata log."""
     found = [*_of_the_log(before, after), *_of_brokers(before, after)]
     for name, topic in after.topics.items():
         old = before.topics.get(name)

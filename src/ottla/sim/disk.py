@@ -71,12 +71,12 @@ class SimDisk:
     # The machine's life
 
     async def _gone(self) -> None:
-        """Nothing goes on in the process that has died; PowerCut for code outside of it."""
+        """Suspends the dead process for good; raises PowerCut for code outside of it."""
         await alive()
         raise PowerCut
 
     async def step(self, operation: str, path: str, *arguments: Argument) -> None:
-        """One operation that changes something: it may be slow, it may fail, and the machine may die before it. ``done`` follows it."""
+        """Precedes an operation that changes something: it may be slow or fail, and the machine may die before it. ``done`` follows it."""
         if self._is_dead:
             await self._gone()
         await self._take_time(STEP_SUSPENDS)
@@ -94,7 +94,7 @@ class SimDisk:
         self._strike(operation, path)
 
     async def look(self, operation: str, path: str) -> None:
-        """One operation that changes nothing: it may be slow, it may fail, and others come in between."""
+        """Precedes an operation that changes nothing: it may be slow or fail, and other operations run in between."""
         if self._is_dead:
             await self._gone()
         await self._take_time(LOOK_SUSPENDS)
@@ -108,11 +108,11 @@ class SimDisk:
                 raise OSError(fault.code, f"injected into {operation} of {path}")
 
     async def done(self) -> None:
-        """The operation has changed the disk; its process learns that at once, later, or not at all when it dies meanwhile."""
+        """Follows an operation that has changed the disk: its process continues at once, later, or never when it dies meanwhile."""
         await self._take_time(DONE_SUSPENDS)
 
     async def _take_long(self, operation: str, path: str) -> None:
-        """What a disk does that is busy with something else, or is about to fail: seconds pass without a reason."""
+        """Takes seconds without a reason, as a disk does that is busy otherwise, or is about to fail."""
         delay_ms = delay_of(self.slow, operation, path)
         if self.slow_share and self._rng.random() < self.slow_share:
             delay_ms = max(delay_ms, self._rng.random() * self.slow_ms_max)
@@ -134,7 +134,7 @@ class SimDisk:
         return asyncio.get_running_loop().time() * 1000
 
     def put(self, path: str, data: bytes, *, modified_ms: int = EPOCH_MS) -> None:
-        """The file has these bytes, and they and its name are durable."""
+        """Makes a file of these bytes; they and its name are durable."""
         inode = self.files[path] = self._durable_files[path] = Inode()
         inode.written += data
         inode.durable = data
@@ -144,11 +144,11 @@ class SimDisk:
         self._durable_directories.update(directories)
 
     def kill(self) -> None:
-        """Code that uses the disk from now on fails; what was written stays written."""
+        """Fails all code that uses the disk from now on; what was written stays written."""
         self._is_dead = True
 
     def replace(self, path: str) -> None:
-        """Another disk is where this directory was: an empty one."""
+        """Replaces the disk below this directory by an empty one."""
         self._trace.add(f"{self._name} {path} is replaced")
         for names in (self.files, self._durable_files, self.directories, self._durable_directories):
             for name in [name for name in names if is_within(name, path) and name != path]:
@@ -156,13 +156,13 @@ class SimDisk:
         self._renames = [(source, target) for source, target in self._renames if not is_within(source, path)]
 
     def restart(self) -> None:
-        """The next process may use the disk. What the dead one had written is there: the page cache outlives a process."""
+        """Opens the disk to the next process. What the dead one had written is there: the page cache outlives a process."""
         self._is_dead = False
         self._locks.clear()
         self.crash_at, self.on_crash = None, None
 
     def cut_power(self) -> None:
-        """As ``kill``, and what was not synced is lost as far as the seed says."""
+        """Kills, and loses of what was not synced as much as the seed says."""
         self.kill()
         self._boots += 1
         mode = self._rng.choice(("nothing", "everything", "some"))
@@ -179,7 +179,7 @@ class SimDisk:
         self._renames.clear()
 
     def _surviving_names(self, mode: str) -> tuple[dict[str, Inode], list[tuple[str, str]]]:
-        """The files by name, and the renames of directories that survive."""
+        """Returns the files by name, and the renames of directories that survive."""
         if mode == "nothing":
             return dict(self._durable_files), []
         if mode == "everything":
@@ -195,7 +195,7 @@ class SimDisk:
         return names, [(source, target) for source, target in self._renames if chosen.get(self._family(source))]
 
     def _family(self, path: str) -> str:
-        """One name for all that unsynced renames connect with this one, those of the directories that it is in among them."""
+        """Returns one name for all that unsynced renames connect with this path, including renames of the directories around it."""
         family = {path, *(name for pair in self._renames for name in pair if is_within_any(path, list(pair)))}
         for _ in self._renames:
             grown = family | {name for pair in self._renames if family & set(pair) for name in pair}
@@ -272,7 +272,7 @@ class SimDisk:
         await self.done()
 
     def take_room(self, path: str, size_bytes: int) -> None:
-        """ENOSPC where the disk has not so much left."""
+        """Raises ENOSPC where the disk has less space left than that."""
         if self.capacity_bytes < VOLUME_BYTES and self.used_bytes + size_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "no space left on device", path)
 
@@ -362,7 +362,7 @@ class SimDisk:
         return self.files[path]
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
-        """Done on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
+        """Runs the job on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
         throttle = Throttle(bytes_per_second, self._elapsed_ms())
 
         async def pace(size: int) -> None:
@@ -389,5 +389,5 @@ def _nobody(operation: str, path: str, what: str) -> None:
 
 
 def _copied(value: R, kind: type[R]) -> R:
-    """What another process gets."""
+    """Returns the copy that another process gets."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)

@@ -75,7 +75,7 @@ class _End(PassingConnection):
         self._hosts = client, server
 
     def _outlives(self, key: int, moment: Moment) -> bool:
-        """Whether the process goes on after it."""
+        """True when the process survives the moment."""
         self._seen(key, moment, *self._hosts)
         process = CURRENT.get()
         return process is None or not process.is_dead

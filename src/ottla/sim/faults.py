@@ -11,7 +11,7 @@ ANY: Final = ""
 
 
 def _is_within(path: str, directory: str) -> bool:
-    """A job's name, which is no path, is within none."""
+    """True when the path is in the directory. A job's name, which is no path, is in none."""
     return not directory or f"{path}/".startswith(f"{directory}/")
 
 
@@ -33,7 +33,7 @@ class Slow:
 
 
 def delay_of(slow: list[Slow], operation: str, path: str) -> float:
-    """What the first of them that is meant makes of it, in milliseconds; one that does not last is over."""
+    """Returns the delay in milliseconds that the first matching fault adds; one that does not last is removed."""
     for one in slow:
         if one.strikes(operation, path):
             if not one.lasts:

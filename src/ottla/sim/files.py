@@ -95,7 +95,7 @@ class SimFile:
         await self.disk.done()
 
     async def close(self) -> None:
-        """Closing makes nothing durable."""
+        """Closes the file, which makes nothing durable."""
 
 
 def surviving_content(rng: random.Random, inode: Inode, mode: str) -> bytes:

@@ -57,11 +57,11 @@ class InstantDisk(SimDisk):
         return {path: bytes(inode.written) for path, inode in self.files.items()}
 
     def copy(self) -> InstantDisk:
-        """The same files, all synced, with operations of their own."""
+        """Returns a disk with the same files, all synced, and its own operations."""
         return self._found(self.files, lambda path, durable, written: written)
 
     def power_cut(self, survives: Survives) -> InstantDisk:
-        """What is found after a power cut; ``cut_power`` leaves the choice to the seed."""
+        """Returns the disk after a power cut; ``cut_power`` leaves the choice to the seed."""
         return self._found(self._durable_files, survives)
 
     def _found(self, files: Mapping[str, Inode], survives: Survives) -> InstantDisk:
@@ -71,7 +71,7 @@ class InstantDisk(SimDisk):
         return other
 
     def replay(self, count: int) -> InstantDisk:
-        """A new disk after the first ``count`` operations of this one, whose directories all exist."""
+        """Returns a new disk after the first ``count`` operations of this one, whose directories all exist."""
         other = InstantDisk(self.directories)
         for operation, path, *arguments in self.operations[:count]:
             match operation:

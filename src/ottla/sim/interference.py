@@ -63,7 +63,7 @@ class Interference:
     """A ``ports.Network``. ``requests`` are all that went out, in order."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """The cluster's connections go through this one from now on."""
+        """Puts this network between the cluster and its connections from now on."""
         self._network: Network = cluster.world.network
         cluster.world = dataclasses.replace(cluster.world, network=self)
         self.refuse: Refuse = lambda request: None
@@ -71,7 +71,7 @@ class Interference:
         self.requests: list[Request] = []
 
     def of(self, kind: type[Request]) -> list[Any]:
-        """The requests of one kind, in order."""
+        """Returns the requests of one kind, in order."""
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def listen(
@@ -160,7 +160,7 @@ class _Link(PassingConnection):
         self._due(exchange)
 
     def _settle(self, exchange: Exchange, fate: Fate) -> bool:
-        """What comes of the exchange is known; whether it is held back, and comes later by itself."""
+        """Carries out the fate of the exchange. True when the response is held back, and comes later by itself."""
         instead = fate.instead if isinstance(fate, Held) else fate
         if isinstance(instead, Response):
             exchange.response = _frame(exchange, instead)

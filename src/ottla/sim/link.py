@@ -53,19 +53,19 @@ class Link:
         return self.is_cut or self._source.is_dark or self._target.is_dark or self._target.is_off
 
     def buffer_bytes(self) -> int:
-        """What the source's kernel takes of one connection that the target has not acknowledged: drawn, for each."""
+        """Draws how much of a connection the source's kernel buffers before the target acknowledges it."""
         return self._rng.choice(BUFFER_BYTES)
 
     def cold_ms(self) -> float:
-        """So long it takes the source to read a region before it can be sent; 0 where the page cache has it, as nearly always."""
+        """Draws how long the source takes to read a region before it sends it: 0 where the page cache has it, as nearly always."""
         return self._rng.random() * COLD_MS_MAX if self._rng.random() < COLD_SHARE else 0.0
 
     def later(self, delay_ms: float, then: Callable[[], None]) -> None:
-        """``then`` is called by no process."""
+        """Calls ``then`` later, from no process."""
         self._loop.at(self._loop.now + delay_ms / 1000, then, context=_WIRE)
 
     def cut(self, data: bytes, size_max: int) -> list[bytes]:
-        """The data in chunks of arbitrary size."""
+        """Cuts the data into chunks of arbitrary size."""
         chunks = []
         while data:
             size = min(len(data), 1 + self._rng.randrange(size_max))
@@ -74,7 +74,7 @@ class Link:
         return chunks
 
     def carry(self, arrive: Callable[[], None], *, after_ms: float = 0.0) -> None:
-        """``arrive`` is called once the link has let it through."""
+        """Calls ``arrive`` once the link has let it through."""
         delay_ms = after_ms + self.slow_ms + self._rng.random() * self._delay_ms_max
         self._loop.at(self._loop.now + delay_ms / 1000, self._arrive, arrive, context=_WIRE)
 
@@ -87,17 +87,17 @@ class Link:
             arrive()
 
     def clog(self, ms: float) -> None:
-        """What would arrive within this time arrives after it."""
+        """Delays what would arrive within this time to its end."""
         self._clogged_until = self._loop.now + ms / 1000
 
     def mend(self) -> None:
-        """The link is as good as new."""
+        """Removes all faults from the link."""
         self.is_cut = self.is_refused = False
         self.slow_ms = self._clogged_until = 0.0
         self.release()
 
     def release(self) -> None:
-        """What was held is sent again."""
+        """Resends what was held."""
         held, self._held = self._held, []
         for arrive in held:
             self.carry(arrive, after_ms=self._rng.random() * RETRANSMIT_MS_MAX)

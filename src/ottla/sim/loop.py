@@ -66,14 +66,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.made: WeakKeyDictionary[asyncio.Task[Any], tuple[int, Process | None]] = WeakKeyDictionary()  # tasks, as they are made
         self._made_count = 0
-        self._timers: list[tuple[float, int, _TimerHandle]] = []  # a heap; those of one moment run in the order in which they were set
+        self._timers: list[tuple[float, int, _TimerHandle]] = []  # a heap; timers of one moment run in the order in which they were set
         self._timer_count = 0
         self._cancelled_count = 0  # of those in the heap
         self._dead: dict[Process, list[asyncio.Task[Any]]] = {}
         self._has_ended = False
 
     def _run_once(self) -> None:
-        """What is ready runs, and nothing that it makes ready; when nothing is, the clock jumps."""
+        """Runs what is ready, and nothing that becomes ready meanwhile; when nothing is, the clock jumps."""
         ready, timers = self._ready, self._timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -114,12 +114,12 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        """``when`` is a time of the clock of the process that asks."""
+        """Calls back at ``when``, a time of the calling process's clock."""
         process = CURRENT.get()
         return self.at(when if process is None else process.clock.real(when), callback, *args, context=context)
 
     def at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
-        """As ``call_at``; ``when`` is a time of the world."""
+        """Calls back at ``when``, a time of the world."""
         timer = _TimerHandle(when, callback, args, self, context)
         timer._scheduled = True  # type: ignore[attr-defined]
         if self._cancelled_count > CANCELLED_MAX and self._cancelled_count > len(self._timers) // 2:
@@ -141,7 +141,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def tasks(self) -> list[tuple[asyncio.Task[Any], Process | None]]:
-        """Those that have not ended, in the order in which they were made, and whose they are."""
+        """Returns the unfinished tasks in order of creation, each with its process."""
         found = [(*self.made[task], task) for task in asyncio.all_tasks(self)]  # a set's order is that of addresses
         return [(task, process) for _, process, task in sorted(found, key=lambda entry: entry[0])]
 
@@ -166,7 +166,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise AssertionError("a simulated loop has one thread")
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        """A generator that a killed process left behind is not brought to its end: what is killed runs nothing more."""
+        """Drops a generator that a killed process left behind without finishing it: what is killed runs nothing further."""
         self._asyncgens.discard(agen)  # type: ignore[attr-defined]
 
     # The end
@@ -181,7 +181,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 process.kill()
 
     def end(self) -> None:
-        """The loop is closed, and what killed processes left behind is freed."""
+        """Closes the loop, and frees what killed processes left behind."""
         self._has_ended = True
         self.close()
         dead, self._dead = self._dead, {}
@@ -196,7 +196,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """The result of ``main``, in virtual time. Processes that are still there then are killed, other tasks cancelled."""
+    """Returns the result of ``main``, run in virtual time. Kills the processes that are left then, and cancels other tasks."""
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     try:

@@ -42,16 +42,16 @@ class Names(MutableMapping[str, V]):
         return len(self._values)
 
     def inside(self, directory: str) -> list[str]:
-        """The paths in the directory itself."""
+        """Returns the paths in the directory itself."""
         return list(self._in.get(directory, ()))
 
     def drop(self, directory: str) -> None:
-        """The directory is deleted, with all that is in it, at any depth."""
+        """Deletes the directory, with all that is in it, at any depth."""
         for path in self._within(directory):
             del self[path]
 
     def move(self, source: str, target: str) -> None:
-        """What was in the one directory is in the other."""
+        """Moves everything in the one directory to the other."""
         for path in self._within(source):
             self[moved(path, source, target)] = self.pop(path)
 
@@ -87,10 +87,10 @@ def moved(path: str, source: str, target: str) -> str:
 
 
 def order_of(rng: random.Random) -> int:
-    """The order in which a disk of this seed lists its directories; the next random numbers are what they were."""
+    """Returns the order in which a disk of this seed lists its directories; draws no random number for it."""
     return zlib.crc32(repr(rng.getstate()).encode())
 
 
 def listed(names: Iterable[str], order: int) -> list[str]:
-    """As a directory lists them: in an order that means nothing, as by a tree of hashed names."""
+    """Lists names as a directory does: in a meaningless order, such as that of a hash tree."""
     return sorted(names, key=lambda name: (zlib.crc32(name.encode(), order), name))

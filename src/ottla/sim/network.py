@@ -1,6 +1,6 @@
 """Streams between named hosts, in memory, and what may happen to them.
 
-Bytes of a connection arrive in order, after a delay, cut at arbitrary places; those of different connections in any order. What
+Bytes of a connection arrive in order, after a delay, cut at arbitrary places; bytes of different connections in any order. What
 goes wrong is distinguished as in real networks:
 
 - a host without a listener refuses at once; so does a firewall that rejects;
@@ -49,7 +49,7 @@ class Fabric:
         self._connections: dict[SimConnection, None] = {}
         self._last_ports: Counter[str] = Counter()
         self.on_exchange: Seen | None = None
-        """Told of the exchanges of all processes that are booted from then on."""
+        """Is notified of the exchanges of all processes that are booted from then on."""
         self.counts: Counter[str] = Counter()
         """What rarely happens, by name: a run that never meets it has not tried it."""
 
@@ -57,7 +57,7 @@ class Fabric:
         self._hosts.setdefault(name, Host())
 
     def link(self, source: str, target: str) -> Link:
-        """What carries from the one host to the other."""
+        """Returns the link from the one host to the other."""
         found = self._links.get((source, target))
         if found is None:
             for name in (source, target):
@@ -95,7 +95,7 @@ class Fabric:
             del self._listeners[listener.address]
 
     def connect(self, process: Process, address: Address, tls: TlsClient | None = None) -> SimConnection:
-        """The process's end of a connection that is not open yet."""
+        """Returns the process's end of a connection that is not open yet."""
         source, target = process.name, address[0]
         if target not in self._hosts:
             raise OSError(errno.EHOSTUNREACH, f"no host is named {target}")
@@ -133,7 +133,7 @@ class Fabric:
             connection.say(Signal.OPENED)
 
     def _has_shaken_hands(self, connection: SimConnection, listener: SimListener) -> bool:
-        """Both ends speak TLS and trust each other, or neither speaks it. A client in the clear learns only that the port refuses it."""
+        """True when both ends speak TLS and trust each other, or neither does. A client in the clear learns only that it is refused."""
         try:
             connection.tls_peer = handshake(listener.tls, connection.other.tls)
         except TlsError as error:
@@ -152,7 +152,7 @@ class Fabric:
     # Processes and machines come and go
 
     def leave(self, process: Process, *, in_order: bool = False) -> None:
-        """The process has ended: its connections end, and soon its ports refuse. ``in_order``: by itself, with nothing left open."""
+        """Ends the process's connections, and soon closes its ports. ``in_order``: the process exited by itself, and left nothing open."""
         loop = _loop()
         for listener in [found for found in self._listeners.values() if found.process is process]:
             listener.is_dying = True
@@ -166,7 +166,7 @@ class Fabric:
             connection.say(Signal.RESET if is_reset else Signal.END)
 
     def switch_off(self, host: str) -> None:
-        """The host has no power, and says nothing; what it had not sent is lost, as are its connections."""
+        """Switches the host's power off: it falls silent, and loses its connections and what it had not sent."""
         self._trace.add(f"{host} is off")
         self._hosts[host].is_off = True
         for listener in [found for found in self._listeners.values() if found.address[0] == host]:
@@ -176,7 +176,7 @@ class Fabric:
             connection.vanish()
 
     def switch_on(self, host: str) -> None:
-        """The host's kernel answers, if it was off."""
+        """Switches the host's kernel on, if it was off."""
         if self._hosts[host].is_off:
             self._hosts[host].is_off = False
             self._release(host)
@@ -184,7 +184,7 @@ class Fabric:
     # Faults
 
     def darken(self, host: str) -> None:
-        """Nothing reaches the host, and nothing comes from it. It does not know."""
+        """Isolates the host: nothing reaches it, and nothing leaves it. The host does not notice."""
         self._trace.add(f"{host} dark")
         self._hosts[host].is_dark = True
 
@@ -194,34 +194,34 @@ class Fabric:
         self._release(host)
 
     def cut_link(self, source: str, target: str) -> None:
-        """Nothing that ``source`` sends reaches ``target``."""
+        """Cuts the link: nothing that ``source`` sends reaches ``target``."""
         self._trace.add(f"link {source} -> {target} cut")
         self.link(source, target).is_cut = True
 
     def join_link(self, source: str, target: str) -> None:
-        """The link works again; what was held arrives."""
+        """Joins the link again; what was held arrives."""
         self._trace.add(f"link {source} -> {target} joined")
         link = self.link(source, target)
         link.is_cut = False
         link.release()
 
     def refuse(self, source: str, target: str, *, refuses: bool = True) -> None:
-        """The target's firewall rejects what the source sends to its listeners: with a refusal, or a reset."""
+        """Rejects what the source sends to the target's listeners, as a firewall does: with a refusal, or a reset."""
         self._trace.add(f"link {source} -> {target} {'refused' if refuses else 'not refused any more'}")
         self.link(source, target).is_refused = refuses
 
     def slow_link(self, source: str, target: str, ms: float) -> None:
-        """What ``source`` sends takes so much longer to reach ``target``."""
+        """Slows the link: what ``source`` sends takes that much longer to reach ``target``."""
         self._trace.add(f"link {source} -> {target} slow by {ms} ms")
         self.link(source, target).slow_ms = ms
 
     def clog_link(self, source: str, target: str, ms: float) -> None:
-        """What ``source`` sends reaches ``target`` after that time, at once."""
+        """Clogs the link: what ``source`` sends reaches ``target`` after that time, all at once."""
         self._trace.add(f"link {source} -> {target} clogged for {ms} ms")
         self.link(source, target).clog(ms)
 
     def break_connections(self, host: str, *, opened_to: str | None = None) -> None:
-        """Every connection of the host breaks, wherever in a frame it was; or each that it has opened to another host."""
+        """Breaks every connection of the host, wherever in a frame it was; or those that it has opened to one other host."""
         self._trace.add(f"connections of {host} to {opened_to or 'all'} broken")
         for connection in [found for found in self._connections if found.host == host]:
             if opened_to in (None, connection.peer[0]) and (opened_to is None or connection.opened is not None):
@@ -229,7 +229,7 @@ class Fabric:
                     end.fail(ConnectionResetError(errno.ECONNRESET, "the link broke"))
 
     def heal(self) -> None:
-        """Every link works, and no host is dark; what was held arrives."""
+        """Mends every link, and reconnects every dark host; what was held arrives."""
         self._trace.add("links healed")
         for host in self._hosts.values():
             host.is_dark = False
@@ -265,7 +265,7 @@ class SimNetwork:
         return self._fabric.listen(self._process, port, accept, backlog, tls, on_tls)
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
-        """Names are always good."""
+        """Does nothing: names are always good."""
 
     def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
         try:

@@ -35,11 +35,11 @@ class Loop(Protocol):
     def create_future(self) -> asyncio.Future[Any]: ...
 
     def requeue(self, handles: Iterable[asyncio.Handle]) -> None:
-        """They run next, in this order, after those that are ready."""
+        """Schedules the handles next, in this order, after those that are ready."""
         ...
 
     def bury(self, process: Process) -> None:
-        """The process has died: its tasks stay as they stand until the world ends."""
+        """Keeps the tasks of the dead process as they are until the world ends."""
         ...
 
 
@@ -59,22 +59,22 @@ class Process:
         self.remains: list[Any] = []  # what must not be freed before the world ends
 
     def withhold(self, handle: asyncio.Handle) -> None:
-        """The handle has come due, and the process does not run."""
+        """Withholds a handle that has come due while the process does not run."""
         self._withheld.append(handle)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """The process does this now; once it is resumed when it is paused, never when it is dead. Called from outside of it."""
+        """Calls the function in the process: now, after ``resume`` when it is paused, never when it is dead. For code outside of it."""
         if self.is_running:
             self.context.run(function, *arguments)
         elif not self.is_dead:
             self._loop.call_soon(function, *arguments, context=self.context)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """The process has the coroutine as a task."""
+        """Starts the coroutine as a task of the process."""
         return self._loop.create_task(coroutine, context=self.context.copy())
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of what the process does, for code outside of it. PowerCut when the process dies meanwhile."""
+        """Returns the result of what the process does, for code outside of it. PowerCut when the process dies meanwhile."""
         if self.is_dead:
             coroutine.close()
             raise PowerCut
@@ -92,11 +92,11 @@ class Process:
         return task.result()
 
     def pause(self) -> None:
-        """SIGSTOP, or a long collection of garbage: nothing runs until ``resume``."""
+        """Stops the process until ``resume``, as SIGSTOP or a long garbage collection does."""
         self.is_running = False
 
     def resume(self) -> None:
-        """What has come due meanwhile runs, in order."""
+        """Runs what has come due meanwhile, in order."""
         if self.is_dead or self.is_running:
             return
         self.is_running = True
@@ -104,7 +104,7 @@ class Process:
         self._loop.requeue(withheld)
 
     def kill(self) -> None:
-        """Nothing of the process runs from now on. Called from within it, that holds from its next ``alive`` on."""
+        """Kills the process: nothing of it runs from now on. Called from within it, that holds from its next ``alive`` on."""
         if self.is_dead:
             return
         self.is_running, self.is_dead = False, True
@@ -115,7 +115,7 @@ class Process:
                 future.set_exception(PowerCut())
 
     def disintegrate(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """The world has ended, and with it the loop: what is left of the process is freed, unnoticed."""
+        """Frees what is left of the process, unnoticed: the world has ended, and with it the loop."""
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close(task.get_coro())
@@ -137,7 +137,7 @@ async def alive() -> None:
 
 
 def _close(coroutine: Any) -> None:
-    """The coroutine has ended, whatever it does about that; it may await in its ``finally`` a few times."""
+    """Ends the coroutine, whatever it does about that; its ``finally`` may await a few times."""
     if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:  # what it was going to drive has started, perhaps
         for value in coroutine.cr_frame.f_locals.values():
             if inspect.iscoroutine(value):

@@ -15,7 +15,7 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s*(.*?)\s*-----EN
 
 
 def handshake(server: TlsServer | None, client: TlsClient | None) -> TlsPeer | None:
-    """Who the client is, to the server; None without TLS at both ends. TlsError when they do not agree."""
+    """Returns who the client is, to the server; None without TLS at both ends. TlsError when they do not agree."""
     if server is None and client is None:
         return None
     if server is None or client is None:
@@ -34,7 +34,7 @@ def handshake(server: TlsServer | None, client: TlsClient | None) -> TlsPeer | N
 
 
 def certificate(*names: str) -> str:
-    """The PEM text of a chain: whose it is first, then its authorities."""
+    """Returns the PEM text of a chain: its subject first, then its authorities."""
     return "".join(f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n" for name in names)
 
 

@@ -27,5 +27,5 @@ class Trace:
         return self._hash.hexdigest()
 
     def tail(self) -> str:
-        """The last events, one a line."""
+        """Returns the last events, one a line."""
         return "\n".join(self._last)

@@ -45,7 +45,7 @@ class History:
 async def count_up(
     history: History, cluster: Cluster, name: str, partitions: list[TopicPartition], *, records: int, settings: ProducerSettings
 ) -> None:
-    """As ``count_while``, up to so many records."""
+    """Counts up as ``count_while`` does, to that many records."""
     await count_while(history, cluster, name, partitions, goes_on=lambda number: number < records, settings=settings)
 
 

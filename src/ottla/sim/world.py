@@ -39,7 +39,7 @@ class Machine:
     def __init__(
         self, random_of: RandomOf, trace: Trace, fabric: Fabric, name: str, *, disk_delay_ms_max: float = 2.0, component: str = ""
     ) -> None:
-        """``component`` is the name of its random numbers, where another machine had this one's name."""
+        """Makes a machine. ``component`` names its random numbers, where another machine had this one's name."""
         self._random_of = random_of
         self._component = component or name
         self._trace = trace
@@ -52,7 +52,7 @@ class Machine:
         fabric.add_host(name)
 
     def boot(self) -> World:
-        """Ports for a new process, which ``run`` runs things in."""
+        """Starts a new process, which ``run`` runs things in, and returns its ports."""
         self._trace.add(f"{self.name} boots")
         self._boots += 1
         self.disk.restart()
@@ -65,7 +65,7 @@ class Machine:
         return World(self.clock, random, SimTimers(process), self.disk, network, lambda count: _drawn(random, count))
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the process makes of it. PowerCut when it dies meanwhile, or is dead."""
+        """Returns the result of the coroutine in the process. PowerCut when the process dies meanwhile, or is dead."""
         if self.process is None:
             coroutine.close()
             raise PowerCut
@@ -74,7 +74,7 @@ class Machine:
     # What may happen to it
 
     def end_process(self) -> None:
-        """The process has done its work, and exits."""
+        """Ends a process that has done its work."""
         if self.process is not None:
             self._trace.add(f"{self.name} process exits")
             self._fabric.leave(self.process, in_order=True)
@@ -82,20 +82,20 @@ class Machine:
             self.process = None
 
     def kill_process(self) -> None:
-        """kill -9: what the process had written stays written."""
+        """Kills the process as kill -9 does: what it had written stays written."""
         self._trace.add(f"{self.name} process killed")
         if self.process is not None:
             self._fabric.leave(self.process)
         self._stop()
 
     def cut_power(self) -> None:
-        """The machine is off until it boots. What was not synced is lost, as far as the seed says."""
+        """Cuts the power until the machine boots. What was not synced is lost, as far as the seed says."""
         self._fabric.switch_off(self.name)
         self._stop()
         self.disk.cut_power()
 
     def pause_process(self) -> None:
-        """SIGSTOP: its kernel still takes connections and data."""
+        """Pauses the process as SIGSTOP does: its kernel still takes connections and data."""
         self._trace.add(f"{self.name} process paused")
         if self.process is not None:
             self.process.pause()
@@ -113,5 +113,5 @@ class Machine:
 
 
 def _drawn(source: random.Random, count: int) -> bytes:
-    """What the real world's secrets are in this one: drawn from the seed."""
+    """Draws a secret from the seed, where the real world draws one."""
     return source.getrandbits(8 * count).to_bytes(count, "big")

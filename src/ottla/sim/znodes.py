@@ -67,7 +67,7 @@ class Tree:
         self._child_watches: dict[str, list[tuple[Any, Watch]]] = defaultdict(list)
 
     def paths(self) -> dict[str, bytes]:
-        """Every znode's data; for tests."""
+        """Returns every znode's data; for tests."""
         return {path: node.data for path, node in sorted(self._nodes.items())}
 
     def version(self, path: str) -> int:
@@ -104,7 +104,7 @@ class Tree:
     # -- writing
 
     def carry_out(self, asker: Asker, operations: list[Operation], path_of: Callable[[str], str], *, now_ms: int, is_multi: bool) -> Events:
-        """All of the operations are done; what stops one of them undoes the others, and is raised."""
+        """Carries out all of the operations; an error in one of them undoes the others, and is raised."""
         self._zxid += 1
         undo: list[Callable[[], None]] = []
         touched: list[tuple[str, str]] = []
@@ -192,7 +192,7 @@ class Tree:
         return events
 
     def end_session(self, session_id: int) -> Events:
-        """Its ephemeral znodes are deleted."""
+        """Deletes the session's ephemeral znodes."""
         touched: list[tuple[str, str]] = []
         self._zxid += 1
         for path in [path for path, node in self._nodes.items() if node.owner == session_id]:
@@ -203,7 +203,7 @@ class Tree:
         return self._events(touched)
 
     def forget(self, asker: Asker) -> None:
-        """Its watches are no longer called."""
+        """Removes the session's watches."""
         for watches in (self._data_watches, self._child_watches):
             for path in list(watches):
                 watches[path] = [(owner, watch) for owner, watch in watches[path] if owner is not asker]
@@ -225,6 +225,6 @@ def _check_access(asker: Asker, node: _Node, letter: str, path: str) -> None:
 
 
 def digest(secret: str) -> str:
-    """``user:password`` as an ACL has it."""
+    """Returns ``user:password`` as it is in an ACL."""
     user = secret.partition(":")[0]
     return f"{user}:{base64.b64encode(hashlib.sha1(secret.encode()).digest()).decode()}"

@@ -33,13 +33,13 @@ class SimZooKeeper:
         self._sweep: asyncio.TimerHandle | None = None
 
     def coordination(self, host: str) -> SimCoordination:
-        """The way to the service from that host."""
+        """Returns the connection to the service from that host."""
         return SimCoordination(self, host)
 
     # -- what may happen to it
 
     def cut(self, host: str) -> None:
-        """The host no longer reaches the service."""
+        """Cuts the host off from the service."""
         self._cut.add(host)
         self._drop(lambda known: known.session.host == host)
 
@@ -47,7 +47,7 @@ class SimZooKeeper:
         self._cut.discard(host)
 
     def stop(self) -> None:
-        """The service is away; sessions keep their time, as in an ensemble that elects."""
+        """Stops the service; sessions keep their time, as in an ensemble that elects."""
         self._is_up = False
         self._drop(lambda known: True)
 
@@ -58,7 +58,7 @@ class SimZooKeeper:
             known.heard = now
 
     def expire(self, session_id: int) -> None:
-        """The session is over at once, for the service."""
+        """Expires the session at the service at once."""
         known = self._known.pop(session_id, None)
         if known is not None:
             self.tree.forget(known)
@@ -67,7 +67,7 @@ class SimZooKeeper:
                 self.after(known.session.end_connection)
 
     def sessions_of(self, host: str) -> list[int]:
-        """Those that started on the host, and have not ended."""
+        """Returns the sessions that started on the host, and have not ended."""
         return [session_id for session_id, known in self._known.items() if known.session.host == host]
 
     def _drop(self, which: Callable[[KnownSession], bool]) -> None:
@@ -84,7 +84,7 @@ class SimZooKeeper:
         return asyncio.get_running_loop().time()
 
     def after(self, callback: Callable[[], None]) -> None:
-        """When a message has arrived. The callback belongs to no process: it runs although the process that caused it may be dead."""
+        """Calls back when a message has arrived; in no process, because its cause may be dead."""
         asyncio.get_running_loop().call_later(self.delay(), callback, context=Context())
 
     def delay(self) -> float:
@@ -98,7 +98,7 @@ class SimZooKeeper:
         return self._last_session
 
     def hear(self, session_id: int) -> KnownSession | None:
-        """The session, which says something; None when it is over."""
+        """Returns the session, which has sent a message; None when it is over."""
         known = self._known.get(session_id)
         if known is not None:
             known.heard = self.now()

@@ -35,25 +35,25 @@ class Service(Protocol):
     loses_answers: bool
 
     def reaches(self, host: str) -> bool:
-        """Whether the host reaches the service."""
+        """True when the host reaches the service."""
         ...
 
     def after(self, callback: Callable[[], None]) -> None:
-        """When a message has arrived."""
+        """Calls back when a message has arrived."""
         ...
 
     def now(self) -> float: ...
 
     def begin(self, session: SimSession, timeout_ms: int, credentials: Sequence[tuple[str, str]]) -> int:
-        """The new session's id."""
+        """Starts a session, and returns its id."""
         ...
 
     def hear(self, session_id: int) -> KnownSession | None:
-        """The session, which says something; None when it is over."""
+        """Returns the session, which has sent a message; None when it is over."""
         ...
 
     def end(self, session_id: int) -> None:
-        """The session closes."""
+        """Closes the session."""
         ...
 
     def tell(self, events: list[tuple[Any, Watch]]) -> None:
@@ -97,7 +97,7 @@ class SimSession:
         self._ping()
 
     def _here(self, message: Callable[[], object]) -> None:
-        """It happens in the process that has the session, if that lives."""
+        """Runs the message in the process that has the session, if that lives."""
         if self._process is None:
             message()
         else:
@@ -138,7 +138,7 @@ class SimSession:
         self.on_expired()
 
     def end_connection(self) -> None:
-        """What is on its way is lost; the session tries to connect again."""
+        """Loses what is on its way; the session tries to connect again."""
         self._here(self._connection_ended)
 
     def _connection_ended(self) -> None:
@@ -168,7 +168,7 @@ class SimSession:
             watch()
 
     def receive(self, watch: Watch) -> None:
-        """From the service: something has happened where this was set."""
+        """Receives an event from the service at a znode where this watch was set."""
         self._replies.send(lambda: self._call(watch))
 
     def _call(self, watch: Watch) -> None:
@@ -190,7 +190,7 @@ class SimSession:
         return await future
 
     def _too_large(self, known: KnownSession) -> Any:
-        """A server does not read on after such a request: the connection ends."""
+        """Ends the connection, as a server does after such a request."""
         self.end_connection()
 
     def _send(self, ask: Ask, future: asyncio.Future[Any]) -> None:
@@ -219,7 +219,7 @@ class SimSession:
             future.set_exception(error)
 
     def _watched(self, watch: Watch | None) -> Watch | None:
-        """One of its own for each call."""
+        """Returns a new watch for each call."""
         if watch is None:
             return None
 
@@ -316,6 +316,6 @@ class _Pipe:
             self._deliver_to(self._queue.popleft())
 
     def cut(self) -> None:
-        """What is on its way arrives nowhere."""
+        """Drops what is on its way."""
         self._generation += 1
         self._queue.clear()

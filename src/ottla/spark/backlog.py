@@ -1,7 +1,7 @@
 """How far a stream lags, in offsets and in time.
 
 In time it is the age of the oldest record that has not been processed. The header of the batch at a position says when its records were
-written: of the first of them when the batch begins there, else of the last. A batch is asked for of few partitions, those with most left;
+written: of the first of them when the batch starts there, else of the last. A batch is asked for of few partitions, those with most left;
 a leader that does not answer leaves its partition out. Source: KIP-74 (the smallest request returns one batch).
 """
 

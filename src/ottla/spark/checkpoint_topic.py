@@ -1,7 +1,7 @@
 """The topic that a query's checkpoint is in: ``<app>-checkpoint``, of one partition, compacted.
 
 A file is a record for each piece of it, in its transaction: the key is the path below the checkpoint, with ``#1``, ``#2`` for the pieces
-after the first. The headers say which file it is, where the piece begins, and how long the file is, with its digest. A file that Spark has
+after the first. The headers say which file it is, where the piece starts, and how long the file is, with its digest. A file that Spark has
 deleted is a tombstone for each of its pieces. So the newest record of each key, as ``read_committed`` has it, is the checkpoint.
 
 What compaction leaves of it is bounded: a segment that it does not touch yet, as much again as it lets be dirty, and tombstones for

@@ -48,7 +48,7 @@ class Batch:
     query: str
     number: int
     offsets_hash: str
-    begin: Offsets | None  # of a query's first batch: where it says that it began, if it does
+    begin: Offsets | None  # of a query's first batch: where it says that it started, if it does
     end: Offsets  # what the group commits; it has one partition at least, for the marker
 
 

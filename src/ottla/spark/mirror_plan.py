@@ -9,7 +9,7 @@ All but the state is copied as it is. Of the state of an operator, one store of 
 
 A chain of changes from a snapshot that the topic has, or from version 0, makes newer snapshots needless. So they are written a few
 megabytes a batch, a zip after all of its SST files. Until that is through, no file of the store is deleted in the topic, though Spark
-may have deleted what the snapshot replaces. Where there is no chain (a mirror that begins late, a snapshot that Spark wrote in
+may have deleted what the snapshot replaces. Where there is no chain (a mirror that starts late, a snapshot that Spark wrote in
 place of a change) all of the store is written at once. A store of which nothing is left to write is in the topic as it is on the disk.
 
 Spark deletes what it does not need, and never a chain. Where one is missing on the disk, the directory is being deleted by something

@@ -1,19 +1,18 @@
-"""Offsets of many partitions: as JSON, as options say them, and how many of them one batch may take.
+"""Offsets of many partitions: as JSON, and as options say them.
 
 The JSON is that of Spark's Kafka connector, ``{"topic": {"partition": offset}}``, in options as well as in checkpoints. In
 options -2 stands for the earliest and -1 for the latest offset.
 
-The end of a query's first batch says besides where the batch began. Spark asks for the initial offset twice in that batch, and
+The end of a query's first batch also says where the batch started. Spark asks for the initial offset twice in that batch, and
 again after a restart when it was never committed; its checkpoint holds only where batches end, and the latest offset has moved by
 then. So it is the checkpoint that keeps a query's start, as its own.
 """
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -160,33 +159,3 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
     if text.lower() == "latest" or (prefix == "ending" and text.lower() == FOLLOW):
         return Bound(name, everywhere=LATEST)
     return Bound(name, offsets=parse(name, text))
-
-
-class FairLimit:
-    """Ends of batches under a limit: each partition's share is in proportion to what it has waiting.
-
-    Shares are rounded down, and the remainder is given one by one to the partitions in turn, from batch to batch. So a limit below
-    the number of partitions moves on, and one with few offsets is not left waiting by another that always has more.
-    """
-
-    def __init__(self) -> None:
-        self._last: TopicPartition | None = None  # that was given one of what was left over
-
-    def end(self, start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-        """Returns an end no more than ``rows_max`` offsets after the start."""
-        waiting = {partition: offset - start[partition] for partition, offset in end.items() if offset > start[partition]}
-        total = sum(waiting.values())
-        if total <= rows_max:
-            return end
-        shares = {partition: rows_max * count // total for partition, count in waiting.items()}
-        left = rows_max - sum(shares.values())  # less than there are partitions, none of which has all of its own
-        for partition in self._in_turn(waiting)[:left]:
-            shares[partition] += 1
-            self._last = partition
-        return {partition: start[partition] + shares[partition] if partition in shares else offset for partition, offset in end.items()}
-
-    def _in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Returns the partitions in order, starting after the partition whose turn was last."""
-        ordered = sorted(partitions)
-        first = 0 if self._last is None else bisect.bisect_right(ordered, self._last)
-        return ordered[first:] + ordered[:first]

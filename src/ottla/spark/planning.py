@@ -52,7 +52,7 @@ class OffsetRanges(InputPartition):
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """Returns what lies between, without partitions that have nothing."""
+    """Returns what is between, without partitions that have nothing."""
     return [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(end) if end[partition] > start[partition]]
 
 

@@ -25,7 +25,7 @@ _STATEFUL: Final = {
 @dataclass(frozen=True, slots=True)
 class Plan:
     streams: list[str]  # what it reads on and on
-    tables: list[str]  # what it reads anew in each batch
+    tables: list[str]  # what it reads again in each batch
     state: list[str]  # what it keeps from batch to batch
     watermarks: list[str]
 

@@ -1,6 +1,6 @@
 """A task's reading: ranges of offsets in, Arrow record batches out.
 
-One fetch to each leader is under way while the records of the one before are decoded. Where the next one begins is known from
+One fetch to each leader is under way while the records of the one before are decoded. Where the next one starts is known from
 the batch headers alone, so it is sent before decoding starts. What is skipped silently: control batches, records of
 aborted transactions with read_committed, and gaps that compaction left.
 

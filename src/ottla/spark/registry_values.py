@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CORRUPT: Final = "__ottla_corrupt"
 HEAD: Final = struct.Struct(">bi")
-"""What Confluent's wire format begins with: a zero, and the schema's id."""
+"""The head of Confluent's wire format: a zero, and the schema's id."""
 _NOT_FOUND: Final = 404
 
 

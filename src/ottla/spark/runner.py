@@ -1,7 +1,7 @@
 """Runs the pipelines of an application: queries are started, watched, and started again when they fail.
 
-A query that fails waits before it is started again, twice as long each time, up to a minute; one that has run for a minute since begins
-anew with a second. A ``StopError`` (another copy, another checkpoint) ends it for good: to go on would double or skip rows, or take
+A query that fails waits before it is started again, twice as long each time, up to a minute; one that has run for a minute since
+waits a second again. A ``StopError`` (another copy, another checkpoint) ends it for good: to go on would double or skip rows, or take
 turns with the other copy. The same holds for a batch that does not fit into the driver.
 """
 

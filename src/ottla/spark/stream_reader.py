@@ -13,8 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.spark.columns import arrow_schema
+from ottla.spark.fair_limit import FairLimit
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import BEGAN_AT, FairLimit, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
+from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.reading import read_ranges, report_loss
@@ -71,7 +72,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Returns how far the next batch may go. Waits for up to half a second while there is nothing, for Spark asks without pause.
 
-        Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query began.
+        Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query started.
         """
         begin = from_json(start)
         if BEGAN_AT not in start and begin == self._initial:
@@ -104,7 +105,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _look(self, begin: Offsets) -> Offsets:
-        """Returns the ends of all partitions, new ones too; what is missing or lies before ``begin`` is data loss."""
+        """Returns the ends of all partitions, new ones too; what is missing or is before ``begin`` is data loss."""
         fails = boolean(self._options, "failOnDataLoss", True)
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
@@ -129,7 +130,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return seen
 
     def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
-        """Returns where the partitions start that have come since; what lay before their first record is data loss."""
+        """Returns where the partitions start that have come since; what was before their first record is data loss."""
         found = self._cluster.earliest(partition for partition in end if partition not in begin)
         for partition, offset in found.items():
             if offset > 0:

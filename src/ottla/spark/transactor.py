@@ -1,6 +1,6 @@
 """What the exactly-once machine asks for, as one transactional producer does it. It lives on the loop of its clusters.
 
-The producer is made anew by each FENCE: one that has failed, or whose commit was not answered, does not come back. Markers and metadata
+Each FENCE makes a new producer: one that has failed, or whose commit was not answered, does not come back. Markers and metadata
 are asked over a cluster of their own, which stays.
 """
 

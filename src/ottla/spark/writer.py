@@ -100,7 +100,7 @@ def to_topic(
     Without a topic the frame has the columns of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
-    where the option checkpointLocation says that it was and it is not there any more.
+    where the option checkpointLocation says that it was and it no longer exists.
     """
     from pyspark.sql import functions as F
 

@@ -28,7 +28,7 @@ from ottla.wire.schema import Response
 
 FRAME_BYTES_MAX: Final = 2**31 - 1
 OF_A_NODE: Final = re.compile(r"node-\d+-")
-"""How the client ids of nodes begin (``ottla.broker.peers.caller_name``)."""
+"""The prefix of nodes' client ids (``ottla.broker.peers.caller_name``)."""
 
 
 class DisturbedNetwork:

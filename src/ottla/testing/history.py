@@ -6,7 +6,7 @@
     consumer = history.watch(AIOKafkaConsumer(topic, bootstrap_servers=b.bootstrap))
 
 A watched client is used as before. At the end each topic that was sent to is read to its end; what was acknowledged and is not there is
-lost, what is there twice is doubled. Records are told apart by key and value: a test sends no two that are equal.
+lost, what is there twice is doubled. Records are distinguished by key and value: a test sends no two that are equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ottla has logged in this process while test brokers run: kept, and printed by nobody until a test fails.
+"""What ottla has logged in this process while test brokers run: kept, and printed only when a test fails.
 
 The first broker that starts takes the events, the last one that stops gives them back to structlog.
 """
@@ -19,7 +19,7 @@ LINES_MAX: Final = 20_000
 
 
 class Journal:
-    """The last lines. A position is a count of lines since the process began."""
+    """The last lines. A position is a count of lines since the process started."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_MAX)

@@ -1,6 +1,6 @@
 """What the nodes of a test are configured to be: where they listen, and what makes them quick.
 
-A node that is killed and started again has the address that it had. Its ports lie below those that the kernel gives to outgoing
+A node that is killed and started again has the address that it had. Its ports are below those that the kernel gives to outgoing
 connections, of which a client that knocks while the node is down could otherwise take one.
 """
 

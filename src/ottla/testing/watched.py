@@ -239,7 +239,7 @@ def _when_done(result: Any, landed: Callable[[int, int], None]) -> Any:
             landed(metadata.partition, metadata.offset)
 
     def done(future: Any) -> None:
-        # Whoever asks a future for its exception has seen it, and it would be reported to nobody else.
+        # A caller that asks a future for its exception has seen it, and it is not reported again.
         if not future.cancelled() and future._exception is None:
             note(future.result())
 

@@ -4,7 +4,7 @@ Neighbouring fields of fixed size become one ``struct`` call; nested structs are
 one Python function however deep it is. Counts are checked against the bytes left before a list is filled, and against a
 bound on elements per message. The source of a codec can be read: ``source_of_decoder(cls, version)``.
 
-A codec has several forms (``Form``): who serves others beside takes the one for few elements, and for many the one that pauses.
+A codec has several forms (``Form``): a caller with other work takes the form for few elements, and for many the form that pauses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
 
 def encode_into(message: Message, version: int, append: Append, form: Form = Form.WHOLE) -> None:
-    """The message's bytes are handed to ``append`` in pieces; a ``records`` value is passed on as the object it is.
+    """Hands the message's bytes to ``append`` in pieces; a ``records`` value is passed on as the object it is.
 
     ``Form.FEW``: ManyElements, perhaps after some pieces, when the message has more than are encoded without a pause.
     """
@@ -46,7 +46,7 @@ def encode_into(message: Message, version: int, append: Append, form: Form = For
 
 
 def encode_in_steps(message: Message, version: int, append: Append) -> Iterator[None]:
-    """As ``encode_into``, pausing whenever it has worked for some milliseconds; the message must not change meanwhile."""
+    """Encodes as ``encode_into`` does, pausing after each few milliseconds of work; the message must not change meanwhile."""
     encode = _encoders.get((type(message), version, Form.STEPS)) or _compile_encoder(type(message), version, Form.STEPS)
     try:
         yield from encode(message, append)
@@ -59,14 +59,14 @@ def _not_encoded(message: Message, version: int, error: Exception) -> EncodeErro
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes."""
+    """Returns the message's bytes."""
     pieces: list[Any] = []
     encode_into(message, version, pieces.append)
     return b"".join(pieces)
 
 
 def encode_part(part: Struct, message: type[Message], version: int) -> bytes:
-    """The bytes of an array's element: in messages of that class and version they may stand for it."""
+    """Returns the bytes of an array's element: in messages of that class and version they may take its place."""
     cls = type(part)
     encoder = _part_encoders.get((cls, message, version))
     if encoder is None:
@@ -79,7 +79,7 @@ def encode_part(part: Struct, message: type[Message], version: int) -> bytes:
 
 
 def decode_from(cls: type[M], version: int, data: Buffer, position: int = 0, form: Form = Form.WHOLE) -> tuple[M, int]:
-    """The message that starts at ``position``, and the position after it. DecodeError for anything else.
+    """Returns the message that starts at ``position``, and the position after it. DecodeError for anything else.
 
     ``Form.FEW``: ManyElements when the message has, or says it has, more than are decoded without a pause.
     """
@@ -92,7 +92,7 @@ def decode_from(cls: type[M], version: int, data: Buffer, position: int = 0, for
 
 
 def decode_in_steps(cls: type[M], version: int, data: Buffer, position: int = 0) -> Generator[None, None, tuple[M, int]]:
-    """As ``decode_from``, pausing whenever it has worked for some milliseconds; the data must not change meanwhile."""
+    """Decodes as ``decode_from`` does, pausing after each few milliseconds of work; the data must not change meanwhile."""
     decode = _decoders.get((cls, version, Form.STEPS)) or _compile_decoder(cls, version, Form.STEPS)
     try:
         found: tuple[M, int] = yield from decode(data, position, len(data))
@@ -106,7 +106,7 @@ def _not_decoded(cls: type, version: int, error: Exception) -> DecodeError:
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
-    """The message that ``data`` holds: bytes left over are an error."""
+    """Returns the message that ``data`` holds: bytes left over are an error."""
     message, end = decode_from(cls, version, data)
     if end != len(data):
         raise DecodeError(f"{cls.__name__} v{version}: {len(data) - end} bytes after the end")

@@ -171,7 +171,7 @@ class DecoderSource(Generator):
         self.depth -= 1
 
     def size_min(self, element: Any) -> int:
-        """The fewest bytes that one element can take: what a declared count is checked against."""
+        """Returns the fewest bytes that one element can take, which a declared count is checked against."""
         if isinstance(element, Field):
             if element.kind in FIXED_FORMATS:
                 return FIXED_FORMATS[element.kind][1]

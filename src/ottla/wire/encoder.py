@@ -68,7 +68,7 @@ class EncoderSource(Generator):
         self.line(f"if {pieces}: {outer}(E.join({pieces}))")
 
     def tag(self, field: Field, value: str, pieces: str, what: str) -> None:
-        """Tag, size and content of a field that is written; a single fixed one, such as a leader, is one addition."""
+        """Writes the tag, size and content of a field that is written; a single fixed one, such as a leader, is one addition."""
         assert field.tag is not None
         tag = primitives.uvarint(field.tag)
         if field.kind in FIXED_FORMATS:
@@ -108,7 +108,7 @@ class EncoderSource(Generator):
         self.depth -= 1
 
     def sized(self, field: Field, expression: str, what: str) -> None:
-        """Strings, bytes, records and arrays: a length, then the content."""
+        """Writes a string, bytes, records or an array: its length, then its content."""
         value = self.fresh("v")
         code = "h" if field.kind == "string" else "i"
         content = f"{value}.encode()" if field.kind == "string" else value

@@ -28,7 +28,7 @@ class FrameMemory:
         self._spares: list[bytearray] = []
 
     def lend(self, size: int) -> bytearray:
-        """At least ``size`` bytes with any content, or an empty bytearray where there is no such spare."""
+        """Returns at least ``size`` bytes with any content, or an empty bytearray where there is no such spare."""
         if size >= SPARE_BYTES_MIN:
             for index, spare in enumerate(self._spares):
                 if len(spare) >= size and _has_no_views(spare):
@@ -37,7 +37,7 @@ class FrameMemory:
         return bytearray()
 
     def take_back(self, memory: bytearray) -> None:
-        """The memory may be lent again, once nothing looks at it. The one that was handed in first is forgotten for it."""
+        """Takes memory back, to be lent again once no view of it is left. Where there are too many spares, the oldest is dropped."""
         if SPARE_BYTES_MIN <= len(memory) <= self._bytes_max:
             self._spares.append(memory)
             if len(self._spares) > self._spares_max:

@@ -23,7 +23,7 @@ class Account(Protocol):
     """The account of what frames hold while they are cut."""
 
     def receive(self, received: int, missing: int) -> None:
-        """So many bytes of the frame are there; nothing is missing once it is complete."""
+        """Counts bytes of the frame that have arrived; ``missing`` is 0 once it is complete."""
         ...
 
 
@@ -49,17 +49,17 @@ class FrameCutter:
         return bool(self._head) or self._length > 0
 
     def room(self) -> memoryview | None:
-        """Where the next bytes may be received, to be fed from there: memory of the frame that they belong to, if much of it is missing."""
+        """Returns where the next bytes may be received, to be fed from there: memory of a frame that lacks many, else None."""
         if self._length - self._filled < ROOM_BYTES_MIN or len(self._collected) < self._length:
             return None
         return memoryview(self._collected)[self._filled : self._length]
 
     def close(self) -> None:
-        """The connection has ended: the frame that was being collected will not come, and its memory is free at once."""
+        """Drops the frame that was being collected, and frees its memory at once: the connection has ended."""
         self._head, self._length, self._filled, self._collected = b"", 0, 0, bytearray()
 
     def feed(self, data: memoryview) -> Iterator[tuple[memoryview, bool]]:
-        """Each complete frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
+        """Yields each complete frame, and whether its memory belongs to ``data`` (True) or to the frame alone (False).
 
         DecodeError for a negative length or one above the limit: the connection cannot be read any further.
         """

@@ -52,13 +52,13 @@ class Generator:
         self.lines.append("    " * self.depth + text)
 
     def prologue(self, budget_max: int) -> str:
-        """How a function of this form starts; one that pauses is a generator even where no array could make it pause."""
+        """Returns the start of a function of this form; one that pauses is a generator even where no array could make it pause."""
         if self.form is Form.STEPS:
             return f"    budget = {budget_max}; left = {STEP_ELEMENTS}\n    if 0: yield\n"
         return f"    budget = {budget_max if self.form is Form.WHOLE else ELEMENTS_AT_ONCE}\n"
 
     def step(self) -> None:
-        """An element of an array starts."""
+        """Starts an element of an array."""
         if self.form is Form.STEPS:
             self.line("left -= 1")
             self.line(f"if left < 0: yield; left = {STEP_ELEMENTS}")
@@ -68,7 +68,7 @@ class Generator:
         return f"{prefix}{self._count}"
 
     def bind(self, prefix: str, value: Any) -> str:
-        """A name in the source for a value made here."""
+        """Returns a name in the source for a value made here."""
         name = self.fresh(prefix)
         self.names[name] = value
         return name

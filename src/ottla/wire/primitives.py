@@ -1,6 +1,6 @@
 """Varints and the few helpers that generated codecs call.
 
-Unsigned varints are those of KIP-482: 7 bits a byte, least significant group first, at most five bytes for 32 bits.
+Unsigned varints are as in KIP-482: 7 bits a byte, least significant group first, at most five bytes for 32 bits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALL: Final = [_encode_uvarint(value) for value in range(1024)]
 
 
 def uvarint(value: int) -> bytes:
-    """The varint of ``value``, which is not negative."""
+    """Returns the varint of ``value``, which is not negative."""
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
 
 
@@ -53,12 +53,12 @@ class _ArrayForms(dict[int, struct.Struct]):
 
 @cache
 def array_forms(code: str) -> Mapping[int, struct.Struct]:
-    """The form of so many big-endian values of the ``struct`` format ``code``, by their number."""
+    """Returns the forms of big-endian values of the ``struct`` format ``code``, by the number of values."""
     return _ArrayForms(code)
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """Value and the position after it. IndexError past the end, DecodeError beyond 32 bits."""
+    """Returns the value and the position after it. IndexError past the end, DecodeError beyond 32 bits."""
     byte: int = data[position]
     position += 1
     if byte < 0x80:
@@ -79,7 +79,7 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, position: int, end: int) -> int:
-    """The position after a tag section of which nothing is wanted; nothing of it is kept."""
+    """Returns the position after a tag section, all of which it skips."""
     count, position = read_uvarint(data, position)
     last = -1
     if count > TAGS_MAX:
@@ -93,7 +93,7 @@ def skip_tags(data: Buffer, position: int, end: int) -> int:
 
 
 def check_tag(tag: int, last: int, field_end: int, end: int) -> int:
-    """The tag, when it is larger than the last one and its bytes are there."""
+    """Returns the tag, when it is larger than the last one and its bytes are there."""
     if tag <= last:
         raise DecodeError(f"tag {tag} follows tag {last}: tags must rise")
     if field_end > end:
@@ -122,7 +122,7 @@ def bad_count(what: str, count: int, left: int) -> NoReturn:
 
 
 def bad_or_many(what: str, count: int, left: int) -> NoReturn:
-    """For decoders of few elements: another one counts again when there are more."""
+    """Raises an error for the count; decoders of few elements are run again in steps where it is only too many for them."""
     if count > left:
         bad_count(what, count, left)
     many_elements()

@@ -103,7 +103,7 @@ def array(
     tag: int | None = None,
     tag_since: int | None = None,
 ) -> Any:
-    """Any number of ``element``: a Struct class, or a primitive such as ``int32()``."""
+    """Declares any number of ``element``: a Struct class, or a primitive such as ``int32()``."""
     return Field("array", [] if default == () else default, since, until, nullable, tag, since if tag_since is None else tag_since, element)
 
 
@@ -116,7 +116,7 @@ def struct(
     tag: int | None = None,
     tag_since: int | None = None,
 ) -> Any:
-    """One nested struct. Where it may be absent (nullable, or under a tag) its default is None, elsewhere a struct of defaults."""
+    """Declares one nested struct. Where it may be absent (nullable, or under a tag) its default is None, elsewhere a struct of defaults."""
     return Field("struct", None, since, until, nullable, tag, since if tag_since is None else tag_since, element)
 
 

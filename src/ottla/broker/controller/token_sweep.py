@@ -1,4 +1,4 @@
-"""Delegation tokens that are not good any more are removed, every ``delegation.token.expiry.check.interval.ms``.
+"""Delegation tokens that have expired are removed, every ``delegation.token.expiry.check.interval.ms``.
 
 They are of no use before that: who is let in by one is asked by its time, and not by whether it is there.
 """

@@ -11,6 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from ottla.broker.coordinators.transactions import TransactionShards
+from ottla.broker.tasks.waiters import Waiters
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_partitions_to_txn import (
@@ -36,20 +37,15 @@ class _Key(NamedTuple):
 
 
 class _Asked:
-    """One element, and who waits for its answer."""
+    """One element, and the permits that wait for its answer."""
 
-    __slots__ = ("codes", "key", "partitions", "waiting")
+    __slots__ = ("answered", "codes", "key", "partitions")
 
     def __init__(self, key: _Key) -> None:
         self.key = key
         self.partitions: dict[TopicPartition, None] = {}
-        self.waiting: list[asyncio.Future[None]] = []
+        self.answered = Waiters()
         self.codes: dict[TopicPartition, int] = {}
-
-    def end(self) -> None:
-        for future in self.waiting:
-            if not future.done():
-                future.set_result(None)
 
 
 class TransactionPermits:
@@ -74,20 +70,12 @@ class TransactionPermits:
             busy = [partition for partition, code in codes.items() if code == ErrorCode.CONCURRENT_TRANSACTIONS]
             if not busy:
                 break
-            await self._pause(backoff_ms)
+            await asyncio.sleep(backoff_ms / 1000)
             codes |= await self._ask(key, busy)
         self.verification_count += 1
         self.verification_ms += self._world.clock.monotonic_ms() - began_ms
         self.verification_failure_count += sum(1 for code in codes.values() if code)
         return codes
-
-    async def _pause(self, pause_ms: int) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._world.timers.call_later_ms(pause_ms, lambda: future.set_result(None))
-        try:
-            await future
-        finally:
-            timer.cancel()
 
     async def _ask(self, key: _Key, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         leader = self._shards.leader_of(key.transactional_id)
@@ -98,9 +86,7 @@ class TransactionPermits:
             return dict(zip(partitions, codes, strict=True))
         asked = self._joined(leader, key)
         asked.partitions |= dict.fromkeys(partitions)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asked.waiting.append(future)
-        await future
+        await asked.answered.wait()
         return {partition: asked.codes.get(partition, ErrorCode.NETWORK_EXCEPTION) for partition in partitions}
 
     def _joined(self, leader: int, key: _Key) -> _Asked:
@@ -136,7 +122,7 @@ class TransactionPermits:
             found = {one.transactional_id: one for one in results}
             for key, asked in elements.items():
                 asked.codes = _codes_of(found.get(key.transactional_id))
-                asked.end()
+                asked.answered.wake()
 
         self._shards.peers.send(leader, AddPartitionsToTxnRequest(transactions), on_answer)
 

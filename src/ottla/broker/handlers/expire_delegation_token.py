@@ -1,6 +1,6 @@
 """ExpireDelegationToken, versions 1-2: a token is good for less long, or removed, for its owner and its renewers (KIP-48).  v2 flexible.
 
-Sessions that it has begun end with it.
+Sessions that it has opened end with it.
 """
 
 from __future__ import annotations

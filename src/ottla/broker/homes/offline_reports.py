@@ -28,7 +28,7 @@ Decide = Callable[[Sequence[Callable[[ClusterImage], Recorded]]], Awaitable[Any]
 
 
 class OfflineReports(Part):
-    """Asleep until ``begin``: what fails while the broker opens its partitions is settled by that."""
+    """Idle until ``begin``: what fails while the broker opens its partitions is settled by that."""
 
     def __init__(self, timers: Timers, node_id: int, is_offline: Callable[[str, int], bool], decide: Decide) -> None:
         self._timers = timers

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Final
 
 from ottla.broker.peers.caller_name import CallerName
-from ottla.broker.peers.connection import NAMED_SINCE, OnAnswer, PeerConnection
+from ottla.broker.peers.connection import PeerConnection
 from ottla.broker.peers.peers import Address
 from ottla.loggers import get_logger
-from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.messages.registry import API_OF_REQUEST
-from ottla.ports import Connection, World
+from ottla.messages.api_versions import ApiVersionsResponse
+from ottla.ports import World
 from ottla.wire.schema import ZERO_UUID, Response
 
 log = get_logger(__name__)
@@ -66,10 +65,10 @@ class AddressHolders:
             if not answer.done():
                 answer.set_result(response.incarnation_id if isinstance(response, ApiVersionsResponse) else ZERO_UUID)
 
-        question = _Question(self._name, lambda: None)
-        now_ms = self._world.clock.monotonic_ms()
+        hello, now_ms = self._name.hello(asks_incarnation=True), self._world.clock.monotonic_ms()
+        question = PeerConnection(self._name, lambda: None)  # no other request: a process that has not joined yet answers none
         try:
-            await self._world.network.connect(*address, lambda transport: question.put(transport, on_answer, now_ms))
+            await self._world.network.connect(*address, lambda transport: question.open_with(hello, transport, on_answer, now_ms))
             return await answer
         finally:
             question.close()
@@ -83,12 +82,3 @@ class AddressHolders:
     def close(self) -> None:
         for task in self._asking.values():
             task.cancel()
-
-
-class _Question(PeerConnection):
-    """The question comes first: a process that has not joined yet answers nothing else."""
-
-    def put(self, transport: Connection, on_answer: OnAnswer, now_ms: int) -> PeerConnection:
-        self._transport = transport
-        self._write(self._name.hello(asks_incarnation=True), API_OF_REQUEST[ApiVersionsRequest], NAMED_SINCE, on_answer, now_ms)
-        return self

@@ -6,13 +6,12 @@ transaction, an image never does: a reader that goes on from the end of an image
 
 from __future__ import annotations
 
-import asyncio
-import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from ottla.broker.metadata.log import MetadataBatch
 from ottla.broker.tasks.slices import pause
+from ottla.broker.tasks.waiters import OffsetWaiters
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metadata.history import ImageHistory
 from ottla.metadata.image import ClusterImage
@@ -40,8 +39,7 @@ class AppliedImages:
         self._on_change = on_change
         self._images = ImageHistory(image)
         self._transactions = Transactions()
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._waiter_count = 0
+        self._waiters = OffsetWaiters()
         self._is_own = False
         self.end_offset = image.end_offset
         """Up to where the log was read or committed; the image ends there, too, but for an open transaction."""
@@ -84,17 +82,11 @@ class AppliedImages:
             return
         if not self._is_own:
             raise not_controller()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiter_count += 1
-        heapq.heappush(self._waiters, (end_offset, self._waiter_count, future))
-        await future
+        await self._waiters.wait(end_offset)
 
     def fail(self, error: BaseException) -> None:
         """Fails the waiting calls: it is unknown whether their records will be committed."""
-        waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if not future.done():
-                future.set_exception(error)
+        self._waiters.fail(error)
 
     # -- what is committed
 
@@ -137,11 +129,7 @@ class AppliedImages:
         self._tell()
 
     def _tell(self) -> None:
-        end_offset = self.committed.end_offset
-        while self._waiters and self._waiters[0][0] <= end_offset:
-            _, _, future = heapq.heappop(self._waiters)
-            if not future.done():
-                future.set_result(None)
+        self._waiters.advance(self.committed.end_offset)
         self._on_change()
 
 

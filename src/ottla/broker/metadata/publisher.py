@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla.broker.tasks.single_flight import SingleFlight
+from ottla.broker.tasks.waiters import OffsetWaiters
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 
@@ -21,7 +21,7 @@ class Publisher:
         self._turn = SingleFlight(self._publish_newest)
         self.published = EMPTY_IMAGE
         """What was followed last."""
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters = OffsetWaiters()
         self._has_ended = False
 
     async def catch_up(self) -> None:
@@ -31,9 +31,7 @@ class Publisher:
     async def reached(self, end_offset: int) -> None:
         """Waits until what ends there is followed: this node shows it, and has opened what it names."""
         if self.published.end_offset < end_offset:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append((end_offset, future))
-            await future
+            await self._waiters.wait(end_offset)
 
     async def repeat(self) -> None:
         """Follows the newest image, once more if it was followed before."""
@@ -58,10 +56,4 @@ class Publisher:
         image = self._newest()
         await self._publish(ImageDelta(self.published, image))
         self.published = image
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            end_offset, future = waiter
-            if end_offset > image.end_offset:
-                self._waiters.append(waiter)
-            elif not future.done():
-                future.set_result(None)
+        self._waiters.advance(image.end_offset)

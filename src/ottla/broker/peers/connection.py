@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.peers.caller_name import CallerName
 from ottla.errors import DecodeError, ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
-from ottla.messages.api_versions import ApiVersionsResponse
-from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.in_flight import InFlight
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection
-from ottla.wire.compiler import decode, encode_into
 from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
@@ -44,10 +43,7 @@ class Older(NamedTuple):
     answer: Response
 
 
-class _Sent(NamedTuple):
-    api: Api
-    version: int
-    correlation_id: int
+class _Asked(NamedTuple):
     on_answer: OnAnswer
     sent_ms: int
 
@@ -62,22 +58,26 @@ class PeerConnection:
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
         self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has sent them
         self._waiting: deque[tuple[Request, OnAnswer, int, Older | None]] = deque()
-        self._sent: deque[_Sent] = deque()
-        self._last_correlation_id = 0
+        self._in_flight: InFlight[_Asked] = InFlight(name.client_id)
         self._is_refused = False  # as a client that may not ask what nodes ask: said once
         self.is_closed = False
 
     @property
     def oldest_ms(self) -> int | None:
         """When the request was sent that has waited for the longest time; None when nothing waits."""
-        if self._sent:
-            return self._sent[0].sent_ms
+        oldest = self._in_flight.oldest
+        if oldest is not None:
+            return oldest.sent_ms
         return self._waiting[0][2] if self._waiting else None
 
     def on_open(self, transport: Connection, now_ms: int) -> PeerConnection:
         """Asks the node what it serves, as the connection is made."""
+        return self.open_with(self._name.hello(), transport, self._on_versions, now_ms)
+
+    def open_with(self, hello: ApiVersionsRequest, transport: Connection, on_answer: OnAnswer, now_ms: int) -> PeerConnection:
+        """Sends the first request, as the connection is made. Only ``on_open`` lets others follow."""
         self._transport = transport
-        self._write(self._name.hello(), APIS[ApiKey.API_VERSIONS], NAMED_SINCE, self._on_versions, now_ms)
+        self._write(hello, APIS[ApiKey.API_VERSIONS], NAMED_SINCE, on_answer, now_ms)
         return self
 
     def send(self, request: Request, on_answer: OnAnswer, now_ms: int, older: Older | None = None) -> None:
@@ -93,6 +93,8 @@ class PeerConnection:
         if response is None:
             return
         assert isinstance(response, ApiVersionsResponse), "an API has one response type"
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise DecodeError(f"the node does not serve ApiVersions version {NAMED_SINCE}")
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         waiting, self._waiting = self._waiting, deque()
         for request, on_answer, sent_ms, older in waiting:
@@ -112,13 +114,7 @@ class PeerConnection:
 
     def _write(self, request: Request, api: Api, version: int, on_answer: OnAnswer, now_ms: int) -> None:
         assert self._transport is not None, "the connection is open"
-        self._last_correlation_id = correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(api.key, version, correlation_id, self._name.client_id)
-        pieces: list[Any] = [b"", encode_request_header(header, is_flexible=api.is_flexible(version))]
-        encode_into(request, version, pieces.append)
-        pieces[0] = sum(map(len, pieces)).to_bytes(4, "big")
-        self._sent.append(_Sent(api, version, correlation_id, on_answer, now_ms))
-        self._transport.send(pieces)
+        self._transport.send(self._in_flight.add(request, api, version, _Asked(on_answer, now_ms)))
 
     def room(self) -> memoryview | None:
         return self._cutter.room()
@@ -133,18 +129,11 @@ class PeerConnection:
         return False
 
     def _on_frame(self, frame: memoryview) -> None:
-        if not self._sent:
-            raise DecodeError("an answer to nothing that was asked")
-        sent = self._sent[0]
-        correlation_id, position = decode_response_header(frame, is_flexible=sent.api.has_flexible_response_header(sent.version))
-        if correlation_id != sent.correlation_id:
-            raise DecodeError(f"answer {correlation_id} came where {sent.correlation_id} was due")
-        response = decode(sent.api.response, sent.version, frame[position:])
-        self._sent.popleft()
+        sent, response = self._in_flight.answered(frame)
         if not self._is_refused and getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             self._is_refused = True
             log.warning("node_refused", api=sent.api.name, peer=self._transport and self._transport.peer, way_out=_WAY_OUT)
-        sent.on_answer(response)
+        sent.waiter.on_answer(response)
 
     def probe(self) -> None:
         """Probes the connection, which ends when the node's machine has restarted since it was made."""
@@ -169,8 +158,7 @@ class PeerConnection:
         self.is_closed = True
         self._cutter.close()
         self._on_end()
-        lost = [sent.on_answer for sent in self._sent] + [on_answer for _, on_answer, _, _ in self._waiting]
-        self._sent.clear()
+        lost = [asked.on_answer for asked in self._in_flight.end()] + [on_answer for _, on_answer, _, _ in self._waiting]
         self._waiting.clear()
         for on_answer in lost:
             on_answer(None)

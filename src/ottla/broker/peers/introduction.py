@@ -15,7 +15,7 @@ from typing import Final
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
-from ottla.messages.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.messages.in_flight import InFlight
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -24,7 +24,6 @@ from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegi
 from ottla.security.client_exchange import ClientExchange, Credentials, OAuthCredentials
 from ottla.security.mechanism import Refusal
 from ottla.tls import TlsClient, TlsServer
-from ottla.wire.compiler import decode, encode
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request
 
@@ -153,9 +152,8 @@ class _Introducing(PassingConnection):
         self._credentials = credentials
         self._exchange: ClientExchange
         self._cutter = FrameCutter(ANSWER_BYTES_MAX)
-        self._asked: type[Request] = SaslHandshakeRequest
+        self._in_flight: InFlight[None] = InFlight("introduction")
         self._waiting: list[Buffer | FileRegion] = []
-        self._correlation_id = 0
         self._ending: TimerHandle | None = None  # before the session does
 
     # -- the introduction
@@ -175,17 +173,10 @@ class _Introducing(PassingConnection):
             self.begin()
 
     def _ask(self, request: Request) -> None:
-        self._asked = kind = type(request)
-        self._correlation_id += 1
-        header = RequestHeader(API_OF_REQUEST[kind].key, 1, self._correlation_id, "introduction")
-        frame = encode_request_header(header, is_flexible=False) + encode(request, 1)
-        self._transport.send([len(frame).to_bytes(4, "big") + frame])
+        self._transport.send(self._in_flight.add(request, API_OF_REQUEST[type(request)], 1, None))
 
     def _on_frame(self, frame: memoryview) -> None:
-        correlation_id, position = decode_response_header(frame, is_flexible=False)
-        if correlation_id != self._correlation_id:
-            raise DecodeError("an answer to nothing that was asked")
-        answer = decode(API_OF_REQUEST[self._asked].response, 1, frame[position:])
+        _, answer = self._in_flight.answered(frame)
         if isinstance(answer, SaslHandshakeResponse):
             if answer.error_code:
                 offered = ", ".join(answer.mechanisms) or "none"

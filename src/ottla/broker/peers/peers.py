@@ -16,7 +16,7 @@ from ottla.config import BrokerConfig
 from ottla.loggers import get_logger
 from ottla.ports import TimerHandle, World
 from ottla.wire.frame_memory import FrameMemory
-from ottla.wire.schema import Request
+from ottla.wire.schema import Request, Response
 
 log = get_logger(__name__)
 
@@ -70,6 +70,12 @@ class Peers:
         if connection is None:
             connection = self._connect(address)
         connection.send(request, on_answer, self._world.clock.monotonic_ms(), older)
+
+    async def ask(self, address: Address, request: Request) -> Response | None:
+        """Sends the request and returns the answer; None when there will be none."""
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self.send(address, request, lambda answer: None if future.done() else future.set_result(answer))
+        return await future
 
     def is_connected(self, address: Address) -> bool:
         """True when there is a connection to the node that has not ended."""

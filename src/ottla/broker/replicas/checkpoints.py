@@ -1,4 +1,4 @@
-"""What the checkpoint files of all log directories say about each partition, while it is not open and after.
+"""What the checkpoint files of all log directories say about each partition: read at the start, used to open its log, written again.
 
 An open log knows its offsets itself. For a partition that could not be opened, the offsets that were read are kept and written back
 with the others: without its start offset, deleted records would come back.
@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.broker.tasks.slices import sliced
-from ottla.ports import Disk
+from ottla.loggers import get_logger
+from ottla.ports import World
+from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
@@ -21,7 +23,10 @@ from ottla.storage.directory.checkpoint import (
 )
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.recovery.damage import check_damage
 from ottla.types import TopicPartition
+
+log = get_logger(__name__)
 
 FILES: Final = (RECOVERY_POINT, LOG_START_OFFSET, CLEANER_OFFSET, HIGH_WATERMARK)
 """In the order of the fields of ``LogOffsets``."""
@@ -43,8 +48,11 @@ class LogOffsets(NamedTuple):
 
 
 class Checkpoints:
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    """The offsets of the partitions that are not open, as the files or their closed logs have them; open logs have their own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._disk = world.disk
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
 
     async def read(self, directory: LogDirectory) -> None:
@@ -62,9 +70,30 @@ class Checkpoints:
         found = self._read.get(key, {})
         return _largest(found) if was_moved else found.get(directory.path, LogOffsets())
 
-    def keep(self, key: TopicPartition, directory: LogDirectory, log: PartitionLog) -> None:
+    async def open_log(
+        self, key: TopicPartition, directory: LogDirectory, config: LogConfig, *, is_clean: bool, is_durable: bool
+    ) -> tuple[PartitionLog, int]:
+        """Opens the log of a replica, and returns it with the offset below which it is known to be committed. The log has its offsets then.
+
+        ``is_clean``: it was closed in order. What recovery has cut from its files is in the broker's log. StorageError for a log that is
+        known to be damaged.
+        """
+        path = directory.partition_path(key)
+        await check_damage(self._disk, path)
+        known, now_ms = self.of(key, directory, was_moved=await directory.generation(key) > 0), self._world.clock.now_ms()
+        opened = await PartitionLog.open(
+            self._disk, path, config=config, now_ms=now_ms, clean=is_clean, is_durable=is_durable, **known.for_log()
+        )
+        for cut in opened.cuts:
+            log.warning(
+                "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
+            )
+        self.forget(key)
+        return opened, known.high_watermark
+
+    def keep(self, key: TopicPartition, directory: LogDirectory, closed: PartitionLog) -> None:
         """Keeps what is known of the log, in that directory, which is open no longer."""
-        self._read[key] = {directory.path: _offsets_of(log)}
+        self._read[key] = {directory.path: _offsets_of(closed)}
 
     def __contains__(self, key: TopicPartition) -> bool:
         """True when something is known of it."""
@@ -80,25 +109,24 @@ class Checkpoints:
         What is written of a log was true of it at one moment since the call; the moments of many logs differ.
         """
         offsets = {key: _largest(self._read[key]) for key in closed if key in self._read}
-        async for key, log in sliced(logs.items(), SLICE_LOGS):
-            offsets[key] = _offsets_of(log)
+        async for key, found in sliced(logs.items(), SLICE_LOGS):
+            offsets[key] = _offsets_of(found)
         for column, name in enumerate(FILES):
-            listed = {key: found[column] for key, found in offsets.items() if found[column] or name == RECOVERY_POINT}
+            listed = {key: known[column] for key, known in offsets.items() if known[column] or name == RECOVERY_POINT}
             path = f"{directory.path}/{name}"
             if listed or name != HIGH_WATERMARK or await self._disk.exists(path):
                 await write_checkpoint(self._disk, path, listed)
             if name == LOG_START_OFFSET:
-                async for key, log in sliced(logs.items(), SLICE_LOGS):
-                    log.durability.start_is_kept(min(offsets[key].log_start_offset, log.log_start_offset))
+                async for key, found in sliced(logs.items(), SLICE_LOGS):
+                    found.durability.start_is_kept(min(offsets[key].log_start_offset, found.log_start_offset))
 
 
-def _offsets_of(log: PartitionLog) -> LogOffsets:
-    dirty = log.compaction.first_dirty_offset if log.compaction.first_dirty_offset > log.log_start_offset else 0
-    committed = 0
-    if log.tail.committed_end is not None:
-        committed = log.tail.committed_end()
-        log.tail.remember_producers()  # what is cut is after what is committed
-    return LogOffsets(log.recovery_point, log.log_start_offset, dirty, committed)
+def _offsets_of(known: PartitionLog) -> LogOffsets:
+    start_offset, dirty_offset, committed = known.log_start_offset, known.compaction.first_dirty_offset, 0
+    if known.tail.committed_end is not None:
+        committed = known.tail.committed_end()
+        known.tail.remember_producers()  # what is cut is after what is committed
+    return LogOffsets(known.recovery_point, start_offset, dirty_offset if dirty_offset > start_offset else 0, committed)
 
 
 def _largest(found: Mapping[str, LogOffsets]) -> LogOffsets:

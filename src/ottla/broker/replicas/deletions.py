@@ -47,7 +47,7 @@ class Deletions:
         self._waiting.pop(id(what), None)
 
     def advance(self, low_watermark: int) -> None:
-        """Answers the requests that wait for no more than that."""
+        """Answers the requests that wait for nothing else."""
         self._answer([found for found in self._waiting.values() if found.offset <= low_watermark], low_watermark, None)
 
     def fail(self, error: KafkaError) -> None:

@@ -22,7 +22,7 @@ class Departures:
         self._unique = unique
         self._fail_directory = fail_directory
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
-        self._turn = asyncio.Lock()  # of renaming those: whoever has the name by then must not be renamed
+        self._turn = asyncio.Lock()  # of renaming those: a replica that has taken the name by then must not be renamed
         self._departed, self._removed = 1, 0  # so many have gone, what a start finds as one, and so many of them are off the disks
 
     @property

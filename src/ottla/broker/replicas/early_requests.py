@@ -16,7 +16,6 @@ A lone broker has the newest image: what it has not heard of is not there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,6 +23,7 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replication import CEASED_MS
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks.waiters import Waiters
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import ClusterImage
 from ottla.ports import World
@@ -45,7 +45,7 @@ class EarlyRequests(Part):
         self._store = store
         self._image = image
         self._unheard_ms = unheard_ms
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._waiters = Waiters()
 
     def hold_ms(self, topic: str | bytes, index: int) -> int:
         """Returns how long a request for the partition may wait for this broker to lead it; 0 where nothing speaks for that."""
@@ -66,31 +66,15 @@ class EarlyRequests(Part):
         began_ms = self._now_ms()
         wanted = wanted[:WANTED_MAX]
         while (left_ms := max((self.hold_ms(*one) for one in wanted), default=0) - (self._now_ms() - began_ms)) > 0:
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters[changed] = None
-            timer = self._world.timers.call_later_ms(left_ms, lambda waiter=changed: _wake(waiter))  # type: ignore[misc]
-            try:
-                await changed
-            finally:
-                timer.cancel()
-                self._waiters.pop(changed, None)
+            await self._waiters.wait_at_most(self._world.timers, left_ms)
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Looks again after a newer image, whose partitions on this broker are open."""
-        self._look_again()
+        self._waiters.wake()
 
     def on_role(self, partition: Partition) -> None:
         if partition.led_epoch >= 0:
-            self._look_again()
-
-    def _look_again(self) -> None:
-        for waiter in list(self._waiters):
-            _wake(waiter)
+            self._waiters.wake()
 
     def _now_ms(self) -> int:
         return self._world.clock.monotonic_ms()
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

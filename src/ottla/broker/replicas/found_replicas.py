@@ -90,7 +90,7 @@ class FoundReplicas:
     async def set_aside_unclaimed(self) -> None:
         """Renames what no topic has claimed, except the metadata log, which is no topic's.
 
-        Where a disk refuses that, it is known as before, and is in the way of nobody who claims it.
+        Where a disk refuses that, it is known as before, and hinders no replica that claims it.
         """
         for key in sorted(self._places):
             async with self._turn:

@@ -19,11 +19,10 @@ from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
 from ottla.broker.replicas.found_replicas import FoundReplicas
-from ottla.broker.replicas.log_configs import TopicConfigs
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.placement import Placement
-from ottla.broker.replicas.replica_log import open_replica_log
 from ottla.broker.replicas.replication import Replication
+from ottla.broker.replicas.topic_configs import TopicConfigs
 from ottla.broker.replicas.unopened import Unopened
 from ottla.broker.tasks.single_flight import SingleFlight
 from ottla.broker.tasks.slices import Slices
@@ -68,7 +67,7 @@ class PartitionStore(Part):
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
-        self._offsets = Checkpoints(world.disk)
+        self._offsets = Checkpoints(world)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
@@ -319,9 +318,7 @@ class PartitionStore(Part):
     ) -> Partition:
         config = self._configs.for_log(topic.name, image)
         is_clean = directory.was_clean and not self.unopened.was_open(key)
-        opened, committed = await open_replica_log(
-            self._world, self._offsets, key, directory, config, is_clean=is_clean, is_durable=is_durable
-        )  # fmt: skip
+        opened, committed = await self._offsets.open_log(key, directory, config, is_clean=is_clean, is_durable=is_durable)
         self.unopened.opened(key)
         opened.health.on_disk_failed, opened.health.room = partial(self.fail_directory, directory), directory.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
@@ -379,7 +376,7 @@ class PartitionStore(Part):
 
     async def _discard(self, partition: Partition, keep: Keep | None = None) -> None:
         self._left.pop(partition, None)
-        partition.log.let_go()  # whoever still refers to the partition must not keep its descriptors
+        partition.log.let_go()  # a request that still refers to the partition must not keep its descriptors
         directory = self.directory_of.pop(partition)  # not before its appends are held: it may be about to arrive in another one
         if keep is not None:
             keep(partition, directory)

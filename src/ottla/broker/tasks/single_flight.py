@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+
+from ottla.broker.tasks.waiters import Waiters
 
 
 class SingleFlight:
@@ -17,7 +18,7 @@ class SingleFlight:
     def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
         self._run = run
         self._is_running = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
 
     @property
     def is_running(self) -> bool:
@@ -26,15 +27,10 @@ class SingleFlight:
     async def __call__(self, instead: Callable[[], Awaitable[None]] | None = None) -> None:
         """Runs a turn; with ``instead``, that is done in this turn."""
         while self._is_running:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()
         self._is_running = True
         try:
             await (self._run if instead is None else instead)()
         finally:
             self._is_running = False
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiters.wake()

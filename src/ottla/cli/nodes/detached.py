@@ -68,4 +68,4 @@ def announce_detached(descriptor: int, announcement: str, place: Place) -> None:
             pipe.write(announcement)
             pipe.flush()
         except OSError:
-            return  # whoever waited has gone, and the cluster serves
+            return  # the waiting command has ended, and the cluster serves

@@ -101,7 +101,7 @@ class Place:
 
     @property
     def foreign_entries(self) -> list[str]:
-        """What is in the directory, if it is nobody's cluster yet."""
+        """What is in the directory, if it is no cluster's yet."""
         return sorted(name for name in os.listdir(self.path) if name not in _HARMLESS)
 
     def read(self) -> ClusterFile | None:

@@ -23,7 +23,7 @@ HOST: Final = "127.0.0.1"
 CONTROLLER: Final = "CONTROLLER"
 FIRST_PORT: Final = 9092
 LAST_PORT: Final = 32_000
-"""Above it lie the ports that the kernel hands out to outgoing connections: one of them could be taken while a node restarts."""
+"""Above it are the ports that the kernel hands out to outgoing connections: one of them could be taken while a node restarts."""
 
 OWN_KEYS: Final = frozenset(
     {

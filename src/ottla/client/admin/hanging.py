@@ -25,7 +25,7 @@ from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 LONGER_THAN_MS: Final = 15 * 60_000 + LATE_TRANSACTION_MS
 """With the default of transaction.max.timeout.ms."""
 RECORD_WAITS_MS_MAX: Final = 120_000
-"""From its timestamp until its transaction begins at the coordinator: the default of delivery.timeout.ms."""
+"""From its timestamp until its transaction starts at the coordinator: the default of delivery.timeout.ms."""
 _ENDED: Final = {"PrepareCommit": True, "CompleteCommit": True, "PrepareAbort": False, "CompleteAbort": False}
 _OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 

@@ -107,7 +107,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A key and the value in force, which is None for a secret and where there is none. ``synonyms`` begin with the one in force."""
+    """A key and the value in force, which is None for a secret and where there is none. The first of ``synonyms`` is the one in force."""
 
     name: str
     value: str | None
@@ -134,7 +134,7 @@ class Subtract:
 
 
 ConfigChange = str | int | float | Append | Subtract | None
-"""A value, or a change of a list; with None the key has no value of this resource's own any more."""
+"""A value, or a change of a list; with None the key loses this resource's own value."""
 ConfigChanges = Mapping[str, ConfigChange]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import LONG_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, NOT_YET, TIERED
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_ALONE: Final = "org.apache.kafka.common.replica.LeaderSelector"
@@ -18,19 +17,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "controller.quorum.bootstrap.servers",
         [],
         "Servers that know the voters, host:port, comma-separated: for a broker without controller.quorum.voters.",
-    ),
-    boolean(
-        "controller.quorum.auto.join.enable",
-        False,
-        "Whether a controller that starts joins the voters by itself.",
-        without_effect=NOT_YET,
-    ),
-    int32(
-        "controller.quorum.append.linger.ms",
-        25,
-        "How long the leader of the metadata log gathers records before it writes them.",
-        low=0,
-        without_effect=DESIGN,
     ),
     int32(
         "controller.quorum.election.timeout.ms",
@@ -64,23 +50,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=0,
     ),
     int32("controller.quorum.retry.backoff.ms", 20, "The pause before a voter repeats a request.", low=0),
-    int32("controller.socket.timeout.ms", 30000, "How long a broker waits for the controller's answer.", without_effect=DESIGN),
-    int64(
-        "controller.performance.always.log.threshold.ms",
-        2000,
-        "Events of the controller that take longer are logged.",
-        low=0,
-        is_internal=True,
-        without_effect=DESIGN,
-    ),
-    int64(
-        "controller.performance.sample.period.ms",
-        60000,
-        "How often the slowest event of the controller is logged.",
-        low=100,
-        is_internal=True,
-        without_effect=DESIGN,
-    ),
     int32("broker.heartbeat.interval.ms", 2000, "How often a broker sends a heartbeat to the controller."),
     int32("broker.session.timeout.ms", 9000, "How long a broker may be silent before it is fenced."),
     int32("initial.broker.registration.timeout.ms", 60000, "How long a starting broker tries to register."),
@@ -95,40 +64,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("metadata.log.segment.bytes", 1073741824, "Segment size of the metadata log.", low=8388608),
     int64("metadata.log.segment.ms", 604800000, "Age at which a segment of the metadata log is closed."),
     int32(
-        "metadata.max.idle.interval.ms",
-        500,
-        "How often the controller writes an empty record when nothing else happens; 0 for never.",
-        low=0,
-        without_effect=DESIGN,
-    ),
-    int64(
-        "metadata.max.retention.bytes",
-        104857600,
-        "Size of the metadata log and its snapshots above which old ones are deleted.",
-        without_effect=DESIGN,
-    ),
-    int64(
-        "metadata.max.retention.ms", 604800000, "Age after which old metadata snapshots and segments are deleted.", without_effect=DESIGN
-    ),
-    int64(
-        "internal.metadata.delete.delay.millis",
-        60000,
-        "How long deleted files of the metadata log stay on disk.",
-        is_internal=True,
-        without_effect=DESIGN,
-    ),
-    int32(
         "internal.metadata.log.segment.bytes",
         None,
         "Segment size of the metadata log, without a lower bound.",
         is_internal=True,
-    ),
-    int32(
-        "internal.metadata.max.batch.size.in.bytes",
-        8388608,
-        "The largest batch of the metadata log.",
-        is_internal=True,
-        without_effect=DESIGN,
     ),
     int32("min.insync.replicas", 1, "Replicas that must be in sync for acks=all to be accepted.", low=1, scope=Scope.CLUSTER_WIDE),
     boolean(
@@ -172,7 +111,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("replica.fetch.min.bytes", 1, "The fewest bytes that a follower's fetch waits for."),
     int32("replica.fetch.response.max.bytes", 10485760, "The most bytes that a follower's fetch returns.", low=0),
     int32("replica.fetch.wait.max.ms", 500, "How long a follower's fetch waits for data."),
-    int64("replica.high.watermark.checkpoint.interval.ms", 5000, "How often high watermarks are written to disk.", without_effect=DESIGN),
     int64("replica.lag.time.max.ms", 30000, "How long a follower may lag before it leaves the in-sync replicas."),
     string(
         "replica.selector.class",
@@ -182,13 +120,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     int32("replica.socket.receive.buffer.bytes", 65536, "SO_RCVBUF of connections between replicas."),
     int32("replica.socket.timeout.ms", 30000, "How long a follower waits for the leader's answer."),
-    boolean(
-        "follower.fetch.last.tiered.offset.enable",
-        False,
-        "Whether a new follower skips data that is in tiered storage.",
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=TIERED,
-    ),
     int64(
         "leader.replication.throttled.rate",
         LONG_MAX,
@@ -213,7 +144,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         scope=Scope.CLUSTER_WIDE,
         is_shown_when_set=True,
     ),
-    int32("num.replica.alter.log.dirs.threads", None, "Threads that move replicas between log directories.", without_effect=DESIGN),
     int32("replication.quota.window.num", 11, "Windows over which the rate of replication is measured.", low=1),
     int32("replication.quota.window.size.seconds", 1, "Length of one window of the rate of replication.", low=1),
     int32(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn, Protocol
 
-from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int16, int32, int64, string, strings
-from ottla.config.keys import share_groups
+from ottla.config.definition import INT_MAX, ConfigKey, Scope, int16, int32, int64, string, strings
+from ottla.config.keys import without_effect
 from ottla.config.keys.derived import derived
-from ottla.config.keys.reasons import DESIGN, NEW_GROUPS
+from ottla.config.keys.reasons import NEW_GROUPS
 from ottla.errors import ErrorCode, KafkaError
 
 ASSIGNORS: Final = ("uniform", "range")
@@ -23,8 +23,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=1,
     ),
     int32("offsets.topic.segment.bytes", 104857600, "Segment size of __consumer_offsets.", low=1),
-    int32("offsets.topic.compression.codec", 0, "The codec of records in __consumer_offsets, by number.", without_effect=DESIGN),
-    int32("offsets.load.buffer.size", 5242880, "Bytes read at a time when offsets are loaded.", low=1, without_effect=DESIGN),
     int32("offsets.commit.timeout.ms", 5000, "How long a commit may wait for its replicas.", low=1),
     int32("offsets.retention.minutes", 10080, "How long offsets of an empty group are kept.", low=1),
     int64("offsets.retention.check.interval.ms", 600000, "How often expired offsets are removed.", low=1),
@@ -37,23 +35,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ["classic", "consumer", "streams"],
         "The group protocols that are served.",
         choices=("consumer", "classic", "share", "streams"),
-    ),
-    int32("group.coordinator.threads", 4, "Threads of the group coordinator.", low=1, without_effect=DESIGN),
-    int32("group.coordinator.background.threads", 2, "Background threads of the group coordinator.", low=1, without_effect=DESIGN),
-    int32(
-        "group.coordinator.append.linger.ms",
-        -1,
-        "How long the group coordinator gathers records before it writes them; -1 lets the coordinator decide.",
-        low=-1,
-        without_effect=DESIGN,
-    ),
-    int32(
-        "group.coordinator.cached.buffer.max.bytes",
-        1048588,
-        "The largest write buffer that the group coordinator keeps for later.",
-        low=524288,
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=DESIGN,
     ),
     strings("group.consumer.assignors", ["uniform", "range"], "Assignors on the broker's side, the default first."),
     string(
@@ -116,71 +97,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=10000,
         is_internal=True,
     ),
-    int32("group.streams.session.timeout.ms", 45000, "Session timeout of members of streams groups.", low=1, without_effect=NEW_GROUPS),
-    int32(
-        "group.streams.min.session.timeout.ms", 45000, "The lowest streams.session.timeout.ms of a group.", low=1, without_effect=NEW_GROUPS
-    ),
-    int32(
-        "group.streams.max.session.timeout.ms",
-        60000,
-        "The highest streams.session.timeout.ms of a group.",
-        low=1,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.heartbeat.interval.ms", 5000, "Heartbeat interval of members of streams groups.", low=1, without_effect=NEW_GROUPS
-    ),
-    int32(
-        "group.streams.min.heartbeat.interval.ms",
-        5000,
-        "The lowest streams.heartbeat.interval.ms of a group.",
-        low=1,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.max.heartbeat.interval.ms",
-        15000,
-        "The highest streams.heartbeat.interval.ms of a group.",
-        low=1,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.assignment.interval.ms",
-        1000,
-        "The shortest time between two assignments of a streams group.",
-        low=0,
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.min.assignment.interval.ms",
-        0,
-        "The lowest streams.assignment.interval.ms of a group.",
-        low=0,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.max.assignment.interval.ms",
-        15000,
-        "The highest streams.assignment.interval.ms of a group.",
-        low=0,
-        without_effect=NEW_GROUPS,
-    ),
-    int32(
-        "group.streams.initial.rebalance.delay.ms",
-        3000,
-        "How long the first assignment of a streams group waits for more members.",
-        low=0,
-        without_effect=NEW_GROUPS,
-    ),
-    int32("group.streams.num.standby.replicas", 0, "Standby replicas of each task of a streams group.", low=0, without_effect=NEW_GROUPS),
-    int32(
-        "group.streams.max.standby.replicas", 2, "The highest streams.num.standby.replicas of a group.", low=0, without_effect=NEW_GROUPS
-    ),
-    int32("group.streams.max.size", INT_MAX, "The most members of a streams group.", low=1, without_effect=NEW_GROUPS),
 )
 
-_BROKER_KEYS: Final = {key.name: key for key in (*KEYS, *share_groups.KEYS)}
+_BROKER_KEYS: Final = {key.name: key for key in (*KEYS, *without_effect.BROKER_KEYS)}
 
 
 def _of_group(name: str, **differing: Any) -> ConfigKey:
@@ -214,12 +133,6 @@ RESOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "read_uncommitted",
         "Whether this share group sees records of open transactions.",
         choices=("read_committed", "read_uncommitted"),
-        without_effect=NEW_GROUPS,
-    ),
-    boolean(
-        "share.renew.acknowledge.enable",
-        True,
-        "Whether consumers of this share group may renew the lock of a record.",
         without_effect=NEW_GROUPS,
     ),
 )

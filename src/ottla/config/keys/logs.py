@@ -6,7 +6,6 @@ import posixpath
 from typing import Final
 
 from ottla.config.definition import DOUBLE_MAX, LONG_MAX, ConfigKey, Scope, boolean, double, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, NOT_YET
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -22,9 +21,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         30000,
         "How long a broker may fail to report a failed log directory that holds leaders before it stops.",
         low=1,
-    ),
-    strings(
-        "cordoned.log.dirs", [], "Log directories that get no new partitions; * means all.", scope=Scope.PER_BROKER, without_effect=NOT_YET
     ),
     int32("message.max.bytes", 1048588, "The largest record batch accepted.", low=0, scope=Scope.CLUSTER_WIDE),
     string(
@@ -77,13 +73,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("log.roll.jitter.hours", 0, "The largest jitter subtracted from log.roll.hours, by log and segment.", low=0),
     int32("log.index.size.max.bytes", 10485760, "Size at which an offset index is full.", low=4, scope=Scope.CLUSTER_WIDE),
     int32("log.index.interval.bytes", 4096, "Bytes of log between two index entries.", low=0, scope=Scope.CLUSTER_WIDE),
-    boolean(
-        "log.preallocate",
-        False,
-        "Whether a segment's file is preallocated when it is created.",
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=DESIGN,
-    ),
     strings(
         "log.cleanup.policy",
         ["delete"],
@@ -117,14 +106,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=0,
         scope=Scope.CLUSTER_WIDE,
     ),
-    int64(
-        "log.initial.task.delay.ms",
-        30000,
-        "How long after the start the first housekeeping tasks run.",
-        low=0,
-        is_internal=True,
-        without_effect=DESIGN,
-    ),
     string(
         "log.message.timestamp.type",
         "CreateTime",
@@ -147,22 +128,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     int64("log.flush.interval.ms", None, "Milliseconds that a message may wait for its fsync.", scope=Scope.CLUSTER_WIDE),
     int64("log.flush.scheduler.interval.ms", LONG_MAX, "How often the broker looks for logs to fsync."),
-    int32(
-        "log.flush.offset.checkpoint.interval.ms",
-        60000,
-        "How often recovery points are written to disk.",
-        low=0,
-        without_effect=DESIGN,
-    ),
-    int32(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        60000,
-        "How often log start offsets are written to disk.",
-        low=0,
-        without_effect=DESIGN,
-    ),
     boolean("log.cleaner.enable", True, "Whether compaction runs at all."),
-    int32("log.cleaner.threads", 1, "Compactions that run at the same time.", low=0, scope=Scope.CLUSTER_WIDE, without_effect=DESIGN),
     int64(
         "log.cleaner.backoff.ms",
         15000,
@@ -175,14 +141,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         134217728,
         "Memory for the map from keys to offsets, in bytes, over all cleaners.",
         scope=Scope.CLUSTER_WIDE,
-    ),
-    int32(
-        "log.cleaner.io.buffer.size",
-        524288,
-        "Memory for reading and writing while cleaning.",
-        low=0,
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=DESIGN,
     ),
     double(
         "log.cleaner.io.buffer.load.factor",
@@ -246,14 +204,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The most bytes read per second to verify segments. A key of ottla's own.",
         low=1,
         scope=Scope.CLUSTER_WIDE,
-    ),
-    int32(
-        "num.recovery.threads.per.data.dir",
-        2,
-        "Threads that recover logs at the start, for each log directory.",
-        low=1,
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=DESIGN,
     ),
     int32(
         "producer.id.expiration.ms",

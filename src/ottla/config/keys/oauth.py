@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import ConfigKey, boolean, class_name, int32, int64, password, string, strings
+from ottla.config.definition import ConfigKey, int32, int64, password, string, strings
 from ottla.config.keys.reasons import SECURITY
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -33,18 +33,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "The client secret with which tokens are fetched.",
     ),
-    class_name(
-        "sasl.oauthbearer.jwt.retriever.class",
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-        "A Java class that fetches tokens.",
-        without_effect=SECURITY,
-    ),
-    class_name(
-        "sasl.oauthbearer.jwt.validator.class",
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-        "A Java class that checks tokens.",
-        without_effect=SECURITY,
-    ),
     string(
         "sasl.oauthbearer.assertion.algorithm",
         "RS256",
@@ -53,28 +41,4 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         ignores_case=True,
         without_effect=SECURITY,
     ),
-    string("sasl.oauthbearer.assertion.claim.aud", None, "The audience of an assertion.", without_effect=SECURITY),
-    int32(
-        "sasl.oauthbearer.assertion.claim.exp.seconds", 300, "How long an assertion is good.", low=0, high=86400, without_effect=SECURITY
-    ),
-    string("sasl.oauthbearer.assertion.claim.iss", None, "The issuer of an assertion.", without_effect=SECURITY),
-    boolean("sasl.oauthbearer.assertion.claim.jti.include", False, "Whether an assertion has an id of its own.", without_effect=SECURITY),
-    int32(
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        60,
-        "How far in the past an assertion begins to be good.",
-        low=0,
-        high=3600,
-        without_effect=SECURITY,
-    ),
-    string("sasl.oauthbearer.assertion.claim.sub", None, "The subject of an assertion.", without_effect=SECURITY),
-    string("sasl.oauthbearer.assertion.file", None, "A file that holds a ready assertion.", without_effect=SECURITY),
-    string("sasl.oauthbearer.assertion.private.key.file", None, "The file of the key that signs an assertion.", without_effect=SECURITY),
-    password(
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        None,
-        "The passphrase of the key that signs an assertion.",
-        without_effect=SECURITY,
-    ),
-    string("sasl.oauthbearer.assertion.template.file", None, "A file with further claims of an assertion.", without_effect=SECURITY),
 )

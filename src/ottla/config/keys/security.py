@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import ConfigKey, Scope, class_name, double, int16, int32, int64, password, string, strings
+from ottla.config.definition import ConfigKey, Scope, class_name, int32, int64, password, string, strings
 from ottla.config.jaas import parse_jaas
-from ottla.config.keys.reasons import JAVA, SECURITY
+from ottla.config.keys.reasons import JAVA
 
 OAUTH_VALIDATORS: Final = ("OAuthBearerValidatorCallbackHandler", "secured.OAuthBearerValidatorCallbackHandler")
 
@@ -24,7 +24,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         0,
         "How long a SASL session lasts before the client has to authenticate again; 0 for no limit.",
     ),
-    string("security.providers", None, "Java classes that provide cryptography.", without_effect=JAVA),
     password(
         "delegation.token.secret.key",
         None,
@@ -52,67 +51,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     class_name("sasl.login.callback.handler.class", None, "The callback handler of logins.", without_effect=JAVA, harmless=("",)),
     class_name("sasl.login.class", None, "A Java class that logs in.", without_effect=JAVA, harmless=("",)),
-    int32("sasl.login.connect.timeout.ms", None, "How long connecting to a login's server may take.", without_effect=SECURITY),
-    int32("sasl.login.read.timeout.ms", None, "How long reading from a login's server may take.", without_effect=SECURITY),
-    int16(
-        "sasl.login.refresh.buffer.seconds",
-        300,
-        "Seconds before expiry that a login is refreshed at the latest.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    int16(
-        "sasl.login.refresh.min.period.seconds",
-        60,
-        "The shortest time between two refreshes of a login.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    double(
-        "sasl.login.refresh.window.factor",
-        0.8,
-        "Share of a login's life after which it is refreshed.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    double(
-        "sasl.login.refresh.window.jitter",
-        0.05,
-        "Randomness of the refresh, as a share of the login's life.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    int64("sasl.login.retry.backoff.ms", 100, "The first pause before a login is retried.", without_effect=SECURITY),
-    int64("sasl.login.retry.backoff.max.ms", 10000, "The longest pause before a login is retried.", without_effect=SECURITY),
     int32(
         "sasl.server.max.receive.size",
         524288,
         "The largest SASL message accepted before a client is authenticated.",
-    ),
-    string(
-        "sasl.kerberos.service.name", None, "The Kerberos principal name of the brokers.", scope=Scope.PER_BROKER, without_effect=SECURITY
-    ),
-    string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "Where kinit is.", scope=Scope.PER_BROKER, without_effect=SECURITY),
-    double(
-        "sasl.kerberos.ticket.renew.window.factor",
-        0.8,
-        "Share of a ticket's life after which it is renewed.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    double("sasl.kerberos.ticket.renew.jitter", 0.05, "Randomness of the renewal.", scope=Scope.PER_BROKER, without_effect=SECURITY),
-    int64(
-        "sasl.kerberos.min.time.before.relogin",
-        60000,
-        "The shortest time between two logins, in milliseconds.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
-    ),
-    strings(
-        "sasl.kerberos.principal.to.local.rules",
-        ["DEFAULT"],
-        "Rules that make short names of Kerberos principals.",
-        scope=Scope.PER_BROKER,
-        without_effect=SECURITY,
     ),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.config.definition import INT_MAX, LONG_MAX, ConfigKey, Scope, boolean, class_name, int32, int64, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA
+from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -63,7 +62,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=1,
         scope=Scope.CLUSTER_WIDE,
     ),
-    int32("background.threads", 10, "Threads for housekeeping.", low=1, scope=Scope.CLUSTER_WIDE, without_effect=DESIGN),
     int32(
         "queued.max.requests",
         500,
@@ -143,75 +141,17 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "The most partitions in one DescribeTopicPartitions response.",
         low=1,
     ),
-    class_name("create.topic.policy.class.name", None, "A Java class that may refuse new topics.", without_effect=JAVA),
-    class_name("alter.config.policy.class.name", None, "A Java class that may refuse changes of configuration.", without_effect=JAVA),
-    strings(
-        "config.providers", [], "Java classes that fetch values from elsewhere, by alias.", scope=Scope.CLUSTER_WIDE, without_effect=JAVA
-    ),
-    strings(
-        "metric.reporters",
-        ["org.apache.kafka.common.metrics.JmxReporter"],
-        "Java classes that receive the broker's metrics.",
-        scope=Scope.CLUSTER_WIDE,
-        without_effect=JAVA,
-    ),
-    strings("kafka.metrics.reporters", [], "Java classes that receive the metrics of the older library.", without_effect=JAVA),
-    int32("kafka.metrics.polling.interval.secs", 10, "How often reporters of the older library are called.", low=1, without_effect=JAVA),
-    int32("metrics.num.samples", 2, "Samples over which a metric's rate is taken.", low=1, without_effect=DESIGN),
-    string("metrics.recording.level", "INFO", "How many metrics are recorded: INFO, DEBUG or TRACE.", without_effect=DESIGN),
-    int64("metrics.sample.window.ms", 30000, "The length of one sample of a metric.", low=1, without_effect=DESIGN),
-    int32("telemetry.max.bytes", 1048576, "The largest telemetry message taken from a client.", low=1, without_effect=JAVA),
-    class_name("client.quota.callback.class", None, "A Java class that decides which quota a client has.", without_effect=JAVA),
     int32("quota.window.num", 11, "Windows over which a client's rate is measured.", low=1),
     int32("quota.window.size.seconds", 1, "Length of one window of a client's rate.", low=1),
     int32("controller.quota.window.num", 11, "Windows over which the rate of changes to topics is measured.", low=1),
     int32("controller.quota.window.size.seconds", 1, "Length of one window of the rate of changes to topics.", low=1),
     int32("fetch.max.bytes", 57671680, "The most bytes in one fetch response.", low=1024),
     int32("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept.", low=0),
-    int32(
-        "fetch.purgatory.purge.interval.requests",
-        1000,
-        "Waiting fetches after which completed ones are purged.",
-        without_effect=DESIGN,
-    ),
-    int32(
-        "producer.purgatory.purge.interval.requests",
-        1000,
-        "Waiting produce requests after which completed ones are purged.",
-        without_effect=DESIGN,
-    ),
-    int32(
-        "delete.records.purgatory.purge.interval.requests",
-        1,
-        "Waiting DeleteRecords requests after which completed ones are purged.",
-        without_effect=DESIGN,
-    ),
-    int32(
-        "share.fetch.purgatory.purge.interval.requests",
-        1000,
-        "Waiting share fetches after which completed ones are purged.",
-        without_effect=DESIGN,
-    ),
-    boolean(
-        "unstable.api.versions.enable",
-        False,
-        "Whether API versions that are not final are listed.",
-        is_internal=True,
-        without_effect=DESIGN,
-    ),
     boolean(
         "unstable.feature.versions.enable",
         False,
         "Whether feature levels that are not final may be set.",
         is_internal=True,
-    ),
-    int64(
-        "server.max.startup.time.ms",
-        LONG_MAX,
-        "How long the start may take before the process exits.",
-        low=0,
-        is_internal=True,
-        without_effect=DESIGN,
     ),
     string(
         "ottla.admin.listener",

@@ -44,7 +44,4 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         without_effect=JAVA,
         harmless=("",),
     ),
-    string("ssl.keymanager.algorithm", "SunX509", "The Java algorithm of the key manager.", scope=Scope.PER_BROKER, without_effect=JAVA),
-    string("ssl.trustmanager.algorithm", "PKIX", "The Java algorithm of the trust manager.", scope=Scope.PER_BROKER, without_effect=JAVA),
-    string("ssl.secure.random.implementation", None, "The Java source of randomness.", scope=Scope.PER_BROKER, without_effect=JAVA),
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla.config.definition import LONG_MAX, ConfigKey, boolean, int32, strings
-from ottla.config.keys import cluster, logs, tiered
+from ottla.config.definition import LONG_MAX, ConfigKey, int32, strings
+from ottla.config.keys import cluster, logs, without_effect
 from ottla.config.keys.derived import derived
-from ottla.config.keys.reasons import TIERED
 
 HOUR_MS: Final = 3_600_000
 _THROTTLED: Final = r"\*|none|\d+:\d+"
-_BROKER_KEYS: Final = {key.name: key for key in (*logs.KEYS, *cluster.KEYS, *tiered.KEYS)}
+_BROKER_KEYS: Final = {key.name: key for key in (*logs.KEYS, *cluster.KEYS, *without_effect.BROKER_KEYS)}
 
 
 def _derived(name: str, broker_key: str, **differing: Any) -> ConfigKey:
@@ -60,12 +59,4 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         pattern=_THROTTLED,
     ),
     int32("internal.segment.bytes", None, "Segment size without a lower bound; takes precedence over segment.bytes.", is_internal=True),
-    boolean("remote.storage.enable", False, "Whether closed segments of this topic may be kept in tiered storage.", without_effect=TIERED),
-    boolean("remote.log.copy.disable", False, "Whether copying to tiered storage is disabled for this topic.", without_effect=TIERED),
-    boolean(
-        "remote.log.delete.on.disable",
-        False,
-        "Whether the data in tiered storage is deleted when it is disabled for this topic.",
-        without_effect=TIERED,
-    ),
 )

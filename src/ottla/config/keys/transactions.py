@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import ConfigKey, Scope, boolean, int16, int32
-from ottla.config.keys.reasons import DESIGN, TWO_PHASE_COMMIT
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", low=1),
     int16("transaction.state.log.replication.factor", 3, "Replicas of __transaction_state.", low=1),
     int32("transaction.state.log.min.isr", 2, "min.insync.replicas of __transaction_state.", low=1),
     int32("transaction.state.log.segment.bytes", 104857600, "Segment size of __transaction_state.", low=1),
-    int32(
-        "transaction.state.log.load.buffer.size",
-        5242880,
-        "Bytes read at a time when transactions are loaded.",
-        low=1,
-        without_effect=DESIGN,
-    ),
     int32(
         "transaction.max.timeout.ms",
         900000,
@@ -48,12 +40,6 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         True,
         "Whether a partition verifies a transactional batch with the coordinator before it appends it.",
         scope=Scope.CLUSTER_WIDE,
-    ),
-    boolean(
-        "transaction.two.phase.commit.enable",
-        False,
-        "Whether transactions may take part in a two-phase commit.",
-        without_effect=TWO_PHASE_COMMIT,
     ),
     int32(
         "add.partitions.to.txn.retry.backoff.ms",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import ConfigKey, boolean, int32, password, string, strings
-from ottla.config.keys.reasons import DESIGN, JAVA
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     string("zookeeper.connect", None, "The ZooKeeper that has the cluster: host:port,host:port/chroot. Without it there is none."),
@@ -16,12 +15,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("reserved.broker.max.id", 1000, "The highest broker.id that may be set; generated ones are above it, in ZooKeeper mode.", low=0),
     boolean("zookeeper.set.acl", False, "Whether znodes are made so that only brokers may change them."),
     boolean("zookeeper.ssl.client.enable", False, "Whether ZooKeeper is reached by TLS."),
-    string("zookeeper.clientCnxnSocket", None, "The Java class of ZooKeeper's client that makes connections.", without_effect=JAVA),
     string("zookeeper.ssl.keystore.location", None, "The file with this broker's private key and certificates, for ZooKeeper."),
     password("zookeeper.ssl.keystore.password", None, "The password of the private key in that file."),
     string("zookeeper.ssl.keystore.type", None, "Form of the key store: PEM. By the ending of its name when absent."),
     string("zookeeper.ssl.truststore.location", None, "The file with the certificates that ZooKeeper's is checked against."),
-    password("zookeeper.ssl.truststore.password", None, "A file of certificates in PEM form has none.", without_effect=DESIGN),
     string("zookeeper.ssl.truststore.type", None, "Form of the trust store: PEM. By the ending of its name when absent."),
     string("zookeeper.ssl.protocol", "TLSv1.2", "The version of TLS to ZooKeeper; 1.2 and 1.3 where no key says which."),
     strings("zookeeper.ssl.enabled.protocols", None, "The versions of TLS to ZooKeeper: TLSv1.2, TLSv1.3."),

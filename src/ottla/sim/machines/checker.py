@@ -11,7 +11,7 @@ committed by a majority  when an offset is first known to be committed, a majori
 one committed prefix     all nodes know the same entries as committed; a high watermark never goes back while the process lives
 nothing cut              no node cuts below its high watermark, nor installs a snapshot that is older than its log
 first the LeaderChange   nothing is decided by a leader before a record of its epoch is committed
-a pre-vote changes       neither epoch nor vote of the one that is asked
+a pre-vote changes       neither epoch nor vote of the node that is asked
 nothing
 no needless election     see ``world``: none while enough voters hear the leader, and it hears them
 no leader without        one that has heard from no majority for 1.5 x fetch.timeout has resigned
@@ -63,7 +63,7 @@ class Checker:
             self.found(f"node {voter} votes for {self.votes[voter, epoch]} and {candidate} in epoch {epoch}")
 
     def on_told(self, member: Member, message: Any) -> None:
-        """A message is about to leave: what it says of its sender is durable."""
+        """Checks a message that is about to leave: what it says of its sender is durable."""
         node_id, durable = member.settings.node_id, member.store.election
         if message.epoch > durable.epoch:
             self.found(f"node {node_id} reports epoch {message.epoch}, and has {durable.epoch} on disk")
@@ -80,7 +80,7 @@ class Checker:
             self.met["snapshot offered"] += 1
 
     def on_granted(self, member: Member, request: Vote, answer: VoteAnswer) -> None:
-        """The vote is about to leave."""
+        """Checks a vote that is about to leave."""
         node_id, durable = member.settings.node_id, member.store.election
         self._vote(node_id, request.epoch, request.candidate_id)
         if durable.epoch == request.epoch and durable.voted_id != request.candidate_id:
@@ -111,7 +111,7 @@ class Checker:
         self.met["entries of a majority cut (figure 8)"] += holders >= self.majority
 
     def _has_durable(self, member: Member, offset: int, entry: Entry) -> bool:
-        """A voter has the entry on disk, in its log or in a snapshot."""
+        """True when the member is a voter that has the entry on disk, in its log or in a snapshot."""
         store = member.store
         if not member.settings.is_voter or offset >= store.durable_offset:
             return False
@@ -153,7 +153,7 @@ class Checker:
         self.met["leaders resigned for want of a majority"] += member.quorum.epoch == epoch and not member.is_stopping
 
     def on_high_watermark(self, member: Member, offset: int) -> None:
-        """Everything below ``offset`` is said to be committed: it is, and it is what all others know."""
+        """Checks a high watermark: everything below ``offset`` is committed, and is what all other nodes know."""
         node_id, store = member.settings.node_id, member.store
         if offset <= member.high_watermark:
             self.found(f"the high watermark of node {node_id} goes back from {member.high_watermark} to {offset}")

@@ -4,7 +4,7 @@ A step is one thing that may happen next: a message arrives, a timeout is over, 
 a process dies and starts again without what was not fsynced. Messages may arrive in any order, or never; of the messages of one kind and
 epoch from one node to another, the newest is kept. What a process persists is durable at once: dying before that is the same as dying
 before the step. Times are left out of a state: any timeout may be over at any time. Pre-votes are left out too, and count as granted:
-nothing that is safe rests on them. So are requests in search of a leader, and answers that carry no more than an epoch.
+nothing that is safe rests on them. So are requests in search of a leader, and answers that carry only an epoch.
 
 An entry is known by its offset and epoch, since an epoch has one leader; so logs are compared by their epochs, and no records are needed.
 Voters are alike: node 1 starts the first election, and node 3 none.
@@ -92,7 +92,7 @@ class State:
     # -- steps
 
     def own(self, node: int) -> Quorum:
-        """The node's machine, for this state alone."""
+        """Returns the node's machine, copied for this state alone."""
         quorum = self.nodes[node] = self.nodes[node].copy()
         state = quorum._state
         state.fetch_count = state.search_count = state.lost_elections = 0  # they change times and numbers alone
@@ -135,7 +135,7 @@ class State:
         self.messages[source, target, what, request.epoch] = (request, answer)
 
     def forget(self) -> None:
-        """Messages that can change nothing but announce a later epoch are as good as lost."""
+        """Drops messages that can change nothing but announce a later epoch: they are as good as lost."""
         self.messages = {
             channel: message for channel, message in self.messages.items() if self._matters(self.nodes[channel[1]], channel[3], *message)
         }
@@ -188,7 +188,7 @@ class State:
 
 
 def _epochs(log: LogShape) -> tuple[int, ...]:
-    """The epoch of each entry."""
+    """Returns the epoch of each entry."""
     return tuple(span.epoch for span in _spans(log, 0, log.end_offset) for _ in range(span.base_offset, span.end_offset))
 
 
@@ -206,7 +206,7 @@ def _boot(state: State, node: int, election: ElectionState, log: LogShape) -> No
 
 
 def _steps(state: State, scope: Scope) -> Iterator[tuple[str, State]]:
-    """What may happen next, and what comes of it."""
+    """Yields every possible next step and the state after it."""
     for channel in state.messages:
         yield f"{channel[0]} -> {channel[1]}: {channel[2]}, epoch {channel[3]}", _delivered(state, channel)
     for node in NODES:
@@ -240,7 +240,7 @@ def _steps(state: State, scope: Scope) -> Iterator[tuple[str, State]]:
 
 
 def _time_out(state: State, node: int) -> None:
-    """A follower or a candidate starts an election, with every pre-vote granted."""
+    """Starts an election at a follower or a candidate, with every pre-vote granted."""
     quorum, now_ms = state.own(node), state.clocks[node]
     state.done(node, quorum.on_tick(now_ms))
     while isinstance(quorum.role, Prospective):
@@ -264,7 +264,7 @@ def _delivered(state: State, channel: Channel) -> State:
 
 
 def search(scope: Scope) -> tuple[int, int]:
-    """How many states there are, and how many steps between them. Broken when one of them breaks a promise."""
+    """Returns the number of states and of steps between them. Raises Broken when one of them breaks a promise."""
     first = State()
     for node in NODES:
         first.nodes[node] = Quorum(QuorumSettings(node, VOTERS), ElectionState(), LogShape())

@@ -66,7 +66,7 @@ class Member:
         self.reset()
 
     def reset(self) -> None:
-        """A new process: everything but the store is forgotten."""
+        """Starts a new process: everything but the store is forgotten."""
         self.incarnation += 1
         self.queue: deque[Effect] = deque()
         self.waits_for_disk = False
@@ -87,14 +87,14 @@ class Member:
         self.take(self.quorum.start(now_ms + self.clock_ms))
 
     def take(self, effects: tuple[Effect, ...]) -> None:
-        """The effects are carried out, now or when the disk is done with earlier ones."""
+        """Carries out the effects, now or when the disk has finished earlier ones."""
         if effects:
             self.queue.extend(effects)
             if not self.waits_for_disk:
                 self.drain()
 
     def drain(self) -> None:
-        """The queue is carried out up to what has to wait."""
+        """Carries out the queue up to the first effect that has to wait."""
         queue, world = self.queue, self.world
         while queue:
             effect = queue[0]
@@ -112,7 +112,7 @@ class Member:
             self._carry_out(effect)
 
     def on_disk_done(self) -> None:
-        """The file of the election is durable."""
+        """Records that the file of the election is durable, and goes on with the queue."""
         effect = self.queue[0]
         assert isinstance(effect, PersistElection), "it is what waits"
         self.write(effect.election)
@@ -123,7 +123,7 @@ class Member:
         self.store.election, self.unwritten = election, None
 
     def on_sync_done(self, end_offset: int, version: int) -> None:
-        """An fsync of the log has ended; what need not have been durable before is by now."""
+        """Records that an fsync of the log has ended; what need not have been durable before is durable now."""
         if self.unwritten is not None:
             self.write(self.unwritten)
         if version == self.log_version:
@@ -199,7 +199,7 @@ class Member:
 
     def _second_leader(self, effect: SecondLeader) -> None:
         said = f"epoch {effect.epoch} has two leaders, {effect.known_id} and {effect.leader_id}"
-        self.world.checker.found(f"node {self.settings.node_id} got a message: {said}")  # nobody lies in this world
+        self.world.checker.found(f"node {self.settings.node_id} got a message: {said}")  # no node sends false messages here
 
     def _fatal(self, effect: Fatal) -> None:
         self.world.checker.found(f"node {self.settings.node_id}: {effect.reason}")
@@ -223,7 +223,7 @@ class Member:
         return isinstance(self.quorum.role, Leader)
 
     def take_snapshot(self) -> bool:
-        """What is applied becomes a snapshot, and the log starts after it; False when there is nothing new."""
+        """Makes a snapshot of what is applied, and starts the log after it; False when there is nothing new."""
         store = self.store
         if self.applied_offset <= store.start_offset or self.queue:
             return False

@@ -39,7 +39,7 @@ class Plan:
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan that this seed stands for."""
+    """Draws the plan of the seed."""
     rng = Random(seed * 2 + 1)
     voters = rng.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 1, 2, 4))
     observers = rng.choice((0, 0, 0, 1))

@@ -30,7 +30,7 @@ RARE: Mapping[str, int] = {
 
 
 def never_reached(met: Counter[str]) -> list[str]:
-    """What so many runs ought to have met, and have not."""
+    """Returns what that many runs should have reached, and have not."""
     return [name for name, runs in RARE.items() if met["runs"] >= runs and not met[name]]
 
 
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def explore_quorum(plan: Plan) -> Outcome:
-    """The plan is carried out and judged."""
+    """Carries out the plan and judges the result."""
     world = QuorumWorld(plan)
     for member in world.members.values():
         member.boot(0)
@@ -72,7 +72,7 @@ def explore_quorum(plan: Plan) -> Outcome:
 
 
 def heal(world: QuorumWorld) -> None:
-    """All processes run, all links and disks are as they should be."""
+    """Restarts all processes, and mends all links and disks."""
     world.cuts.clear()
     world.refused.clear()
     world.loss, world.slow_ms = 0.0, 0
@@ -88,7 +88,7 @@ def heal(world: QuorumWorld) -> None:
 
 
 def judge(world: QuorumWorld) -> None:
-    """There is one leader that all follow, and what it appends is committed everywhere."""
+    """Finds a failure to recover: one leader must exist that all follow, and its appends must be committed everywhere."""
     checker = world.checker
     leaders = [member for member in world.members.values() if member.quorum.is_established]
     if len(leaders) != 1:

@@ -17,7 +17,7 @@ EMPTY_DIGEST = 17
 
 
 def digest_of(entries: list[Entry], digest: int = EMPTY_DIGEST) -> int:
-    """The digest of what ``digest`` stands for and the entries after it."""
+    """Returns the digest of the entries after those that ``digest`` covers."""
     for entry in entries:
         digest = hash((digest, entry))
     return digest
@@ -49,7 +49,7 @@ class Store:
         return self.entries[offset - 1 - self.start_offset][0] if offset > self.start_offset else self.start_epoch
 
     def spans(self, start: int, end: int) -> tuple[Span, ...]:
-        """The entries from ``start`` to ``end`` by epoch, one span for each run."""
+        """Returns the entries from ``start`` to ``end`` by epoch, one span for each run."""
         spans: list[Span] = []
         base = start
         entries = self.between(start, end)
@@ -60,7 +60,7 @@ class Store:
         return tuple(spans)
 
     def shape(self) -> LogShape:
-        """What a process that starts finds."""
+        """Returns the log as a starting process finds it."""
         epochs = [(span.epoch, span.base_offset) for span in self.spans(self.start_offset, self.end_offset)]
         return LogShape(
             epochs, start_offset=self.start_offset, start_epoch=self.start_epoch, end_offset=self.end_offset, snapshots=self.snapshots
@@ -78,7 +78,7 @@ class Store:
         self.snapshot_digests = {snapshot_id: digest}
 
     def take_snapshot(self, end_offset: int, digest: int, size: int) -> None:
-        """A snapshot of everything below ``end_offset``; the log starts there from now on."""
+        """Makes a snapshot of everything below ``end_offset``; the log starts there from now on."""
         snapshot_id = SnapshotId(self.epoch_before(end_offset), end_offset)
         self.start_epoch = snapshot_id.epoch
         del self.entries[: end_offset - self.start_offset]
@@ -88,7 +88,7 @@ class Store:
         self.snapshot_digests = {snapshot_id: digest}
 
     def crash(self, rng: Random, *, power_cut: bool) -> int:
-        """What a power cut leaves is some beginning that has all that is durable; a killed process loses nothing. Entries lost."""
+        """Truncates the log to what a power cut leaves, at least all durable entries; a kill loses none. Returns the entries lost."""
         before = self.end_offset
         if power_cut:
             self.truncate_to(rng.randint(self.durable_offset, before))

@@ -70,7 +70,7 @@ class QuorumWorld:
     # -- events
 
     def run(self, until_ms: int) -> None:
-        """Everything happens that is due by then, or until a promise is broken."""
+        """Runs every event that is due by then, or up to the first broken promise."""
         heap, findings = self.heap, self.checker.findings
         while heap and heap[0][0] <= until_ms and not findings:
             self.now_ms, _, kind, node, a, b = heapq.heappop(heap)
@@ -172,7 +172,7 @@ class QuorumWorld:
         self.push(self.now_ms + 1 + int(self.rng.random() * member.disk_ms), DISK, member.settings.node_id, member.incarnation)
 
     def after_sync(self, member: Member, end_offset: int, version: int) -> None:
-        """An fsync has started. Several may be under way, and end in any order."""
+        """Schedules the end of an fsync that has started. Several may be under way, and end in any order."""
         delay_ms = 1 + int(self.rng.random() * member.disk_ms)
         self.push(self.now_ms + delay_ms, SYNC, member.settings.node_id, member.incarnation, (end_offset, version))
 
@@ -180,7 +180,7 @@ class QuorumWorld:
         self.push(self.now_ms + 6 + int(self.rng.random() * 12), PROBED, member.settings.node_id, member.incarnation, peer)
 
     def _probed(self, member: Member, peer: int) -> None:
-        """A process that is dead refuses, and so may a host; one that is paused, or cut off, says nothing."""
+        """Answers a probe: a dead process refuses, as a host may; a paused or unreachable one does not answer."""
         node, other = member.settings.node_id, self.members[peer]
         is_refused = (node, peer) in self.refused
         if (node, peer) in self.cuts or (peer, node) in self.cuts or (other.paused_until > self.now_ms and not is_refused):
@@ -274,7 +274,7 @@ class QuorumWorld:
                 raise ValueError(f"nothing here carries out: {fault}")
 
     def _target(self, fault: ScheduledFault) -> int:
-        """The node that the fault befalls: some node, where the leader is meant and there is none."""
+        """Returns the node that the fault befalls: any node, where the leader is meant and there is none."""
         if fault.host == ALL:
             return 1
         if fault.host != LEADER:
@@ -283,7 +283,7 @@ class QuorumWorld:
         return 1 + fault.at_ms % len(self.members) if leader is None else leader.settings.node_id
 
     def _links(self, fault: ScheduledFault, node: int) -> list[tuple[int, int]]:
-        """What is cut: the way to one node, all ways from and to a node, or all between two halves."""
+        """Returns the links to cut: one way to one node, all ways from and to a node, or all between two halves."""
         if fault.kind in (Kind.CUT, Kind.REFUSE):
             peer = _node_of(fault.peer)
             return [(node, peer)] if node != peer else []
@@ -335,12 +335,12 @@ class QuorumWorld:
     # -- needless elections, leaders without followers
 
     def on_candidate(self, member: Member) -> None:
-        """A voter has raised the epoch."""
+        """Checks that a voter has raised the epoch with reason."""
         if self.now_ms - self.supported_since > SETTLED_MS and member.quorum.epoch == self.supported_epoch + 1:
             self.checker.found(f"node {member.settings.node_id} begins epoch {member.quorum.epoch} without need")
 
     def _judge_support(self) -> None:
-        """Whether the leader, if there is one, is joined to enough voters that an election must not happen."""
+        """Judges whether the leader, if there is one, is connected to enough voters that an election must not happen."""
         leader = self._leader()
         if leader is None or not self._is_supported(leader):
             self.supported_since = 2**62

@@ -23,14 +23,14 @@ SWARM: Final = (
 
 
 def draw_kinds(rng: random.Random, kinds: Sequence[Kind] = SWARM) -> list[Kind]:
-    """Those that exist in this run; at least one."""
+    """Draws the kinds of fault that exist in this run; at least one."""
     return [kind for kind in kinds if rng.random() < KIND_PROBABILITY] or [rng.choice(kinds)]
 
 
 def draw_schedule(
     rng: random.Random, *, nodes: Sequence[str], others: Sequence[str], links: Sequence[tuple[str, str]], ms: int
 ) -> list[ScheduledFault]:
-    """Faults within so many milliseconds, in order. ``others`` are hosts without a node: nothing kills what runs there."""
+    """Draws faults within that many milliseconds, in order. ``others`` are hosts without a node: nothing kills what runs there."""
     chosen = draw_kinds(rng)
     hosts = {kind: nodes if kind in NODE_KINDS else [*nodes, *others] for kind in SWARM}
     faults = []

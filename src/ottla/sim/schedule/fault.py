@@ -15,7 +15,7 @@
     9000 end clients
 
 Times are milliseconds: after the start of the schedule, and of how long the fault lasts. A fault with a trigger waits, from its time on,
-for the n-th exchange or disk operation of a kind that comes then, and begins in the last instant before it. A host may be named by its
+for the n-th exchange or disk operation of a kind that comes then, and starts in the last instant before it. A host may be named by its
 role. After "#" a line is a comment. Every fault ends by itself, so that any of them can be left out.
 """
 
@@ -55,7 +55,7 @@ class Kind(Enum):
     CLOCK = "clock"  # its wall clock is ``by`` milliseconds off
     EXPIRE = "expire"  # its sessions with ZooKeeper end
     LOSE = "lose-answers"  # to what was asked of it
-    LEAD = "lead"  # somebody leads the partition from now on
+    LEAD = "lead"  # a broker leads the partition from now on
     CUT = "cut"  # silence, in one direction
     REFUSE = "refuse"  # the other's firewall rejects
     SLOW = "slow"  # ``by`` milliseconds later
@@ -143,7 +143,7 @@ class ScheduledFault:
 
 
 def parse_fault(line: str) -> ScheduledFault:
-    """ValueError says what is wrong with the line."""
+    """Parses a line. ValueError says what is wrong with it."""
     found = _LINE.fullmatch(line)
     if found is None:
         raise ValueError(
@@ -171,11 +171,11 @@ def parse_fault(line: str) -> ScheduledFault:
 
 
 def to_text(faults: Iterable[ScheduledFault], *comments: str) -> str:
-    """A scenario file: the comments, then a fault a line."""
+    """Writes a scenario file: the comments, then a fault a line."""
     return "".join([*(f"# {comment}\n" for comment in comments), *(f"{fault}\n" for fault in faults)])
 
 
 def from_text(text: str) -> list[ScheduledFault]:
-    """The faults of a scenario file. ValueError says which line is wrong."""
+    """Reads the faults of a scenario file. ValueError says which line is wrong."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [parse_fault(line) for line in lines if line]

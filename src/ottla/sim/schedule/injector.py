@@ -73,7 +73,7 @@ class Injector:
     """``counts``: what happened, by kind, and what it met. ``begun``: the faults that were carried out, each with its end."""
 
     def __init__(self, fabric: Fabric, faults: Iterable[ScheduledFault]) -> None:
-        """Before any machine boots: exchanges are watched from then on, if a trigger asks for them."""
+        """Prepares the faults before any machine boots: exchanges are watched from then on, if a trigger asks for them."""
         self._fabric = fabric
         self._faults = sorted(faults, key=lambda fault: fault.at_ms)
         self._nodes: Mapping[str, Node] = {}
@@ -101,10 +101,10 @@ class Injector:
         ends_ms: int = 0,
         after_ms: int = 0,
     ) -> None:
-        """Every fault has come, and ended; then all nodes are up.
+        """Injects every fault, waits until all have ended, and has all nodes up.
 
-        Where the schedule does not say when clients stop, they do when all faults have ended, so long after it, and not before ``ends_ms``.
-        ``goes_on`` False of a fault: this and all later ones are left out.
+        A schedule may say when clients stop. Otherwise they stop ``after_ms`` after the end of the last fault, and not before ``ends_ms``.
+        A fault for which ``goes_on`` is False is left out, with all later ones.
         """
         self._nodes = nodes
         self._machines = {name: node.machine for name, node in nodes.items()} | dict(others)
@@ -127,7 +127,7 @@ class Injector:
                 ends.append(asyncio.ensure_future(self._finish(*self._begin(fault))))
 
         def unfinished() -> list[asyncio.Task[None]]:
-            """Where some were left out, those that still wait for their triggers are not waited for."""
+            """Returns the faults to wait for; once the run is cut short, not those that still wait for their triggers."""
             sprung = [task for trap, task in waiting.items() if not (is_cut_short and trap in self._traps)]
             return [task for task in (*ends, *sprung) if not task.done()]
 
@@ -167,7 +167,7 @@ class Injector:
         await self._finish(*found)
 
     def disarm(self) -> None:
-        """Faults that still wait for their triggers do not come."""
+        """Drops the faults that still wait for their triggers."""
         traps, self._traps = self._traps, []
         for trap in traps:
             trap.sprung.set_exception(TimeoutError())
@@ -194,7 +194,7 @@ class Injector:
                 self._come_closer(trap)
 
     def note(self, act: str) -> None:
-        """This has been done, which triggers may wait for."""
+        """Notes that this was done, which triggers may wait for."""
         for trap in self._traps:
             if trap.awaited == act.replace(" ", "-"):
                 trap.awaited = ""
@@ -260,7 +260,7 @@ class Injector:
                 self._fabric.clog_link(source, target, fault.for_ms)
 
     async def _finish(self, fault: ScheduledFault, act: Coroutine[Any, Any, None] | None) -> None:
-        """The fault has lasted for its time, and is over."""
+        """Ends the fault, which has lasted for its time."""
         if act is not None:
             await act
         else:
@@ -307,11 +307,11 @@ class Injector:
                 self.counts[f"{fault.kind.value} during {kind.value}"] += 1
 
     def begin(self, name: str) -> None:
-        """The node starts, if it does not run; the run does not end before it has."""
+        """Starts the node in a task, if it does not run; the run does not end before the task has."""
         self._starting.append(asyncio.ensure_future(self.start(name)))
 
     async def start(self, name: str) -> None:
-        """The node runs, or is killed on the way, or is being started already."""
+        """Starts the node, unless it is killed on the way, or another call is starting it."""
         node = self._nodes[name]
         while node.machine.process is None:
             try:
@@ -326,7 +326,7 @@ class Injector:
                 await asyncio.sleep(SUPERVISOR_SECONDS)
 
     async def stop(self, name: str) -> None:
-        """The node has stopped in order, if it ran; or it was killed on the way."""
+        """Stops the node in order, if it runs and is not killed on the way."""
         node = self._nodes[name]
         if not node.is_up:
             return

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def shrink(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Items with which it fails, in their order, none of which can be left out alone. All of them must fail together."""
+    """Returns items with which it still fails, in order, none of which can be left out alone. All items together must fail."""
     kept, parts = list(items), 2
     while len(kept) > 1:
         size = -(-len(kept) // parts)

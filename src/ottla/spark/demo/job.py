@@ -1,4 +1,4 @@
-"""The main job from beginning to end, and what it says meanwhile.
+"""The main job from start to end, and what it says meanwhile.
 
 The first half of the work is sending, the second Spark's; both run at once, beside a cluster of three brokers. A Ctrl-C (or
 SIGTERM) at any point stops the sender, the query, Spark's JVM and the brokers, in this order, each in the way it likes; what was

@@ -103,7 +103,7 @@ class FlightSender(threading.Thread):
         self._stopping = threading.Event()
         self.sent_before = self.sent_count = sum(stored)
         self.read_count = 0  # set by the caller that knows it, with ahead_max
-        self.hold_at: int | None = None  # no more flights than so many are in the topic until the caller sets another number, or None
+        self.hold_at: int | None = None  # at most so many flights are in the topic until the caller sets another number, or None
         self.acknowledged_at: float | None = None  # by time.monotonic, the first that was sent to a watched partition since it is
         self.error: BaseException | None = None
         self._watched: Collection[int] = ()

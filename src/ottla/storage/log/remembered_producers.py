@@ -1,4 +1,4 @@
-"""The producers of a log as they were at some offsets, in memory: a truncation need not read again what is before them.
+"""The producers of a log as they were at some offsets, in memory, so that a truncation need not read again what is before them.
 
 One state is kept for each epoch's start, and for each time the checkpoints are written: a truncation starts after the high watermark, which
 is near. Logs with very many producers are not cached here: they use the snapshot files at the start of each segment.
@@ -15,7 +15,7 @@ PRODUCERS_MAX: Final = 1000
 
 
 class RememberedProducers:
-    """The newest last; each is a snapshot in the form of the files'."""
+    """Snapshots of one log's producers, in the form of the files'; the newest is the last one."""
 
     __slots__ = ("_marks", "is_held")
 

@@ -1,4 +1,4 @@
-"""Which segments are to be deleted: by time, by size. Nothing is deleted here.
+"""Retention: which segments of a log are due for deletion, by time or by size. ``PartitionLog`` deletes them.
 
 Entire segments are deleted, oldest first, and only while the next one is due as well. Source: Kafka's documentation of
 ``retention.ms`` and ``retention.bytes``.

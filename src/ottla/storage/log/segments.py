@@ -233,7 +233,7 @@ class LogSegments:
 
     def let_go(self) -> None:
         """Retires all, and closes their files, once no region of them is being sent."""
-        self.retire_all()  # a write that was in progress may have begun another segment since
+        self.retire_all()  # a write that was in progress may have started another segment since
         for segment in self.all:
             segment.let_go()
 

@@ -25,7 +25,7 @@ from ottla.storage.directory.epoch_file import EpochFile
 from ottla.storage.disk_errors import FULL, PASSING
 from ottla.storage.health import LogHealth
 from ottla.storage.log.batch_rules import BatchRules, apply_rules, refuse_size
-from ottla.storage.log.continuing import continuing
+from ottla.storage.log.fetched_batches import continuing
 from ottla.storage.log.remembered_producers import RememberedProducers
 from ottla.storage.log.segments import LogSegments
 from ottla.storage.producers import ProducerStates

@@ -12,7 +12,6 @@ from ottla.loggers import get_logger
 from ottla.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, PartitionData, TopicData
 from ottla.ports import World
 from ottla.types import CLUSTER_METADATA_TOPIC
-from ottla.wire.schema import Response
 
 log = get_logger(__name__)
 
@@ -40,10 +39,8 @@ async def find_voters(world: World, servers: Sequence[Address], name: CallerName
 
 
 async def _ask(peers: Peers, server: Address) -> dict[int, Address]:
-    future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
     request = DescribeQuorumRequest([TopicData(CLUSTER_METADATA_TOPIC, [PartitionData(0)])])
-    peers.send(server, request, lambda answer: None if future.done() else future.set_result(answer))
-    answer = await future
+    answer = await peers.ask(server, request)
     if not isinstance(answer, DescribeQuorumResponse) or answer.error_code:
         return {}
     return {node.node_id: (node.listeners[0].host, node.listeners[0].port) for node in answer.nodes if node.listeners}

@@ -16,7 +16,6 @@ from ottla.consensus.calls import Answer, Fetch, FetchAnswer, FetchSnapshot, Fet
 from ottla.consensus.wire_form import from_answer_message, to_message
 from ottla.errors import DecodeError, StorageError
 from ottla.loggers import get_logger
-from ottla.wire.schema import Response
 
 log = get_logger(__name__)
 
@@ -92,16 +91,9 @@ class Following:
 
     async def _ask(self, address: Address, request: Request) -> Answer | None:
         """Returns the answer; None when there is none, or none that can be read."""
-        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-
-        def answered(response: Response | None) -> None:
-            try:
-                answer = None if response is None else from_answer_message(response)
-            except DecodeError as error:
-                log.warning("controller_answer_not_understood", reason=error.message)
-                answer = None
-            if not future.done():
-                future.set_result(answer)
-
-        self._peers.send(address, to_message(request), answered)
-        return await future
+        response = await self._peers.ask(address, to_message(request))
+        try:
+            return None if response is None else from_answer_message(response)
+        except DecodeError as error:
+            log.warning("controller_answer_not_understood", reason=error.message)
+            return None

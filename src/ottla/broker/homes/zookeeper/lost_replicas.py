@@ -29,7 +29,6 @@ from ottla.messages.offset_for_leader_epoch import (
 )
 from ottla.metadata import znodes
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.wire.schema import Response
 
 log = get_logger(__name__)
 
@@ -139,9 +138,7 @@ class LostReplicas:
         return None if end is None else (end.host, end.port)
 
     async def _answer(self, address: Address, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse | None:
-        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-        self._peers.send(address, request, lambda answer: None if future.done() else future.set_result(answer))
-        answer = await future
+        answer = await self._peers.ask(address, request)
         assert answer is None or isinstance(answer, OffsetForLeaderEpochResponse), "an API has one response type"
         return answer
 

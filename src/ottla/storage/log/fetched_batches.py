@@ -1,4 +1,4 @@
-"""Which batches of a leader's answer continue a follower's log, and one another: what an answer says is believed as far as it can be true.
+"""The batches of a leader's answer that continue a follower's log, and one another: an answer is believed as far as it can be true.
 
 It may have left when its sender no longer led, and its file had been cut and written again meanwhile: with correct CRCs.
 """

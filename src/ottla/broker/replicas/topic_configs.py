@@ -1,4 +1,4 @@
-"""A topic's settings as its logs take them."""
+"""The settings of topics as their logs take them: each topic's overrides over the broker's values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
 
 
 class TopicConfigs:
-    """The settings of the topics of which logs are open, as these have them."""
+    """The settings that the open logs of each topic have now, to be compared with a newer image's."""
 
     def __init__(self, config: BrokerConfig, throttles: Throttles) -> None:
         self._config = config
