@@ -126,7 +126,7 @@ def test_a_coordinator_that_comes_back_in_the_middle_of_a_rebalance_knows_who_ha
         await second.beat()
         assert second.assigned == [2, 3]
         group = await described(admin)
-        assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == ("Stable", 2, 2, "uniform")
+        assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == ("Stable", 3, 3, "uniform")
 
     play(act)
 

@@ -48,7 +48,7 @@ def in_a_rebalance() -> tuple[ConsumerRunner, Client, Client]:
 def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
     runner = ConsumerRunner()
     result = runner.enter("a")
-    assert (result.error_code, result.member_epoch, result.heartbeat_interval_ms) == (0, 1, 5_000)
+    assert (result.error_code, result.member_epoch, result.heartbeat_interval_ms) == (0, 2, 5_000)
     assert result.assignment == all_of(0, 1, 2, 3, 4, 5)
     assert runner.described().state == "Stable"
 
@@ -60,18 +60,20 @@ def test_a_partition_changes_hands_when_its_owner_has_said_that_it_gave_it_up() 
     a.follow()
     runner.advance(HEARTBEAT_MS)
     b.beat(runner)
-    assert (b.epoch, b.due) == (2, set())
+    assert (b.epoch, b.due) == (3, set())
     assert runner.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
     a.beat(runner)  # it hears that it has to give up three, and stays in its epoch
-    assert (a.epoch, len(a.due)) == (1, 3)
+    assert (a.epoch, len(a.due)) == (2, 3)
     assert runner.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    shown = runner.described().members[0]
+    assert (shown.assigned, shown.target, shown.regex) == (all_of(0, 1, 2, 3, 4, 5), all_of(0, 1, 2), ""), "it has all until it says so"
     a.is_acknowledged = True  # a heartbeat that leaves out what it owns
     a.beat(runner)
     b.beat(runner)
     assert b.due == set(), "null is unchanged, and not given up"
     a.follow()
     a.beat(runner)
-    assert a.epoch == 2
+    assert a.epoch == 3
     b.beat(runner)
     assert b.due == {(ORDERS, 3), (ORDERS, 4), (ORDERS, 5)}
     b.follow()
@@ -108,11 +110,11 @@ def test_targets_follow_each_other_in_the_configured_distance() -> None:
     runner = ConsumerRunner(assignment_interval_ms=1_000)
     runner.enter("a")
     runner.advance(999)
-    assert runner.enter("b").member_epoch == 1
+    assert runner.enter("b").member_epoch == 2
     assert runner.described().state == "Assigning"
     runner.advance(1)
-    assert runner.beat("b", 1).member_epoch == 2
-    assert runner.described().target_epoch == 2
+    assert runner.beat("b", 2).member_epoch == 3
+    assert runner.described().target_epoch == 3
 
 
 def test_the_assignor_that_most_members_ask_for_divides_the_partitions() -> None:
@@ -140,13 +142,13 @@ def test_a_topic_that_is_no_longer_subscribed_is_given_up_before_there_is_a_new_
 def test_a_member_whose_answer_was_lost_comes_with_its_previous_epoch() -> None:
     runner = ConsumerRunner(assignment_interval_ms=0)
     runner.enter("a")
-    runner.beat("a", 1, topics=("orders", "other"))  # the answer, with epoch 2, is lost
-    assert runner.group.members["a"].epoch == 2
-    assert runner.beat("a", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH, "what it owns it has to say"
-    assert runner.beat("a", 1, owned={ORDERS: frozenset({9})}).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert runner.beat("a", 1, owned=all_of(0, 5)).member_epoch == 2
-    assert runner.beat("a", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert runner.enter("a", "orders", "other").member_epoch == 2, "it may join again, without any"
+    runner.beat("a", 2, topics=("orders", "other"))  # the answer, with epoch 3, is lost
+    assert runner.group.members["a"].epoch == 3
+    assert runner.beat("a", 2).error_code == ErrorCode.FENCED_MEMBER_EPOCH, "what it owns it has to say"
+    assert runner.beat("a", 2, owned={ORDERS: frozenset({9})}).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert runner.beat("a", 2, owned=all_of(0, 5)).member_epoch == 3
+    assert runner.beat("a", 4).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert runner.enter("a", "orders", "other").member_epoch == 3, "it may join again, without any"
 
 
 def test_members_that_are_not_known() -> None:
@@ -247,13 +249,17 @@ def test_a_static_member_that_does_not_return_is_removed_when_its_session_has_en
     assert runner.described().state == "Empty"
 
 
-def test_administrators_remove_static_members_by_their_instances() -> None:
+def test_administrators_remove_members_by_their_instances_and_names() -> None:
     runner = ConsumerRunner()
     runner.enter("a", instance_id="i")
     runner.enter("b")
-    result = runner.leave(("", "i"), ("", "other"), ("b", None), group=GROUP)
-    assert [code for *_, code in result.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
-    assert set(runner.group.members) == {"b"}
+    runner.enter("d", instance_id="j")
+    result = runner.leave(("", "i"), ("", "other"), ("b", None), ("c", None), ("b", "j"), group=GROUP)
+    assert [code for *_, code in result.members] == [
+        *(ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID),
+        ErrorCode.FENCED_INSTANCE_ID,
+    ]
+    assert set(runner.group.members) == {"d"}
 
 
 # -- deadlines --------------------------------------------------------------------------------------------------------
@@ -263,19 +269,19 @@ def test_a_member_that_sends_no_heartbeat_is_removed_when_its_session_has_ended(
     runner = ConsumerRunner()
     runner.enter("a")
     runner.advance(SESSION_MS - 1)
-    assert runner.beat("a", 1).error_code == ErrorCode.NONE
+    assert runner.beat("a", 2).error_code == ErrorCode.NONE
     runner.advance(SESSION_MS - 1)
     assert set(runner.group.members) == {"a"}
     runner.advance(1)
     assert not runner.group.members
-    assert runner.beat("a", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert runner.beat("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_heartbeat_that_was_decided_before_a_late_deadline_keeps_the_member() -> None:
     runner = ConsumerRunner()
     runner.enter("a")
     runner.now_ms += SESSION_MS
-    runner.beat("a", 1)
+    runner.beat("a", 2)
     runner.decide(ExpireConsumer(GROUP, "a"))  # it had come up already, and waited
     assert set(runner.group.members) == {"a"}
 
@@ -303,7 +309,7 @@ def test_a_coordinator_that_takes_over_gives_members_a_new_session() -> None:
     runner.advance(SESSION_MS - 1)
     runner.restart()
     runner.advance(SESSION_MS - 1)
-    assert runner.beat("a", 1).error_code == ErrorCode.NONE
+    assert runner.beat("a", 2).error_code == ErrorCode.NONE
     runner.advance(SESSION_MS)
     assert not runner.group.members
 
@@ -315,10 +321,10 @@ def test_a_groups_own_configuration_counts_within_the_brokers_bounds() -> None:
     assert runner.enter("a").heartbeat_interval_ms == 9_000
     runner.advance(14_999)
     runner.enter("b")
-    assert runner.described().target_epoch == 1, "15 s are the most that the broker allows, not 20"
+    assert runner.described().target_epoch == 2, "15 s are the most that the broker allows, not 20"
     runner.advance(1)
-    runner.beat("b", 1)
-    assert runner.described().target_epoch == 2
+    runner.beat("b", 2)
+    assert runner.described().target_epoch == 3
     runner.advance(34_999)
     assert set(runner.group.members) == {"a", "b"}
     runner.advance(1)
@@ -334,12 +340,12 @@ def test_members_commit_in_their_epoch_or_in_one_in_which_they_had_the_partition
     settled(runner, a)
     assert a.commit(runner, {(ORDERS, 0)}) == (0,)
     settled(runner, a, b)
-    assert a.epoch == b.epoch == 2
-    assert a.commit(runner, {(ORDERS, 0)}, epoch=1) == (0,)
-    assert a.commit(runner, {(ORDERS, 5)}, epoch=1) == (ErrorCode.STALE_MEMBER_EPOCH,), "it has lost it"
-    assert b.commit(runner, {(ORDERS, 5)}, epoch=1) == (ErrorCode.STALE_MEMBER_EPOCH,), "it did not have it then"
-    assert b.commit(runner, {(ORDERS, 5)}, epoch=3) == (ErrorCode.STALE_MEMBER_EPOCH,)
-    assert Client("c", epoch=2).commit(runner, {(ORDERS, 5)}) == (ErrorCode.UNKNOWN_MEMBER_ID,)
+    assert a.epoch == b.epoch == 3
+    assert a.commit(runner, {(ORDERS, 0)}, epoch=2) == (0,)
+    assert a.commit(runner, {(ORDERS, 5)}, epoch=2) == (ErrorCode.STALE_MEMBER_EPOCH,), "it has lost it"
+    assert b.commit(runner, {(ORDERS, 5)}, epoch=2) == (ErrorCode.STALE_MEMBER_EPOCH,), "it did not have it then"
+    assert b.commit(runner, {(ORDERS, 5)}, epoch=4) == (ErrorCode.STALE_MEMBER_EPOCH,)
+    assert Client("c", epoch=3).commit(runner, {(ORDERS, 5)}) == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert runner.commit({("orders", 0): 5}) == (ErrorCode.UNKNOWN_MEMBER_ID,), "the group has members"
     for client in (a, b):
         runner.beat(client.member_id, -1)
@@ -358,9 +364,9 @@ def test_producers_commit_for_members_in_their_epoch_and_without_a_name_for_the_
         asked = CommitInTransaction(runner.token(), GROUP, epoch, member_id, None, offsets)  # without a writer nothing is written
         return runner.ask(asked).error_codes[0]
 
-    assert code("a", 2) == code("a", 1) == code("", -1) == ErrorCode.NONE
-    assert code("a", 1, 5) == code("a", 3) == ErrorCode.STALE_MEMBER_EPOCH
-    assert code("c", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code("a", 3) == code("a", 2) == code("", -1) == ErrorCode.NONE
+    assert code("a", 2, 5) == code("a", 4) == ErrorCode.ILLEGAL_GENERATION, "producers know no other"
+    assert code("c", 3) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_fetches_as_a_member_must_be_one() -> None:

@@ -196,13 +196,10 @@ def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> Syn
 
 def error_of(group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
     """Returns NONE for a classic member in its epoch."""
-    static = group.static_member(instance_id)
-    if instance_id is not None and static is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if static is not None and static.member_id != member_id:
-        return ErrorCode.FENCED_INSTANCE_ID
-    member = group.members.get(member_id)
-    if member is None or member.classic is None:
+    if error := group.error_of_name(member_id, instance_id):
+        return error
+    member = group.members[member_id]
+    if member.classic is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE if generation_id == member.epoch else ErrorCode.ILLEGAL_GENERATION
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.groups.consumer.commands import DescribedConsumer, DescribedConsumerGroup
 from ottla.groups.consumer.context import Context
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.member import ConsumerMember, Owned, Partitions
+from ottla.groups.consumer.member import ConsumerMember
 from ottla.groups.consumer.targets import preferred_assignor
 
 
@@ -16,11 +16,11 @@ def described(context: Context, group: ConsumerGroup) -> DescribedConsumerGroup:
 
 
 def _described(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+    """Describes the member. It still has what it was asked to give up; an expression that it does not use is empty, as Kafka shows it."""
+    held = {
+        topic: frozenset((*member.assigned.get(topic, ()), *member.revoking.get(topic, ()))) for topic in member.assigned | member.revoking
+    }
     return DescribedConsumer(
         member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
-        member.topics, member.regex, _plain(member.assigned), group.targets.get(member.member_id, {}), member.classic is not None,
+        member.topics, member.regex or "", held, group.targets.get(member.member_id, {}), member.classic is not None,
     )  # fmt: skip
-
-
-def _plain(owned: Owned) -> Partitions:
-    return {topic: frozenset(indexes) for topic, indexes in owned.items()}

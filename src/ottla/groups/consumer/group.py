@@ -33,6 +33,8 @@ from ottla.messages.consumer_group_records import (
 from ottla.wire.schema import Stored
 
 NO_EPOCH_GIVEN = -1
+FIRST_EPOCH = 1
+"""Of a group, with an empty target: a member that joins gets an epoch, although its first target may come later (KAFKA-20268)."""
 
 
 class ConsumerGroupState(Enum):
@@ -57,9 +59,9 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.target_epoch = 0
+        self.target_epoch = FIRST_EPOCH
         self.target_timestamp_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
@@ -91,6 +93,14 @@ class ConsumerGroup:
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
+    def error_of_name(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Returns NONE for a member, of this instance id if one is given."""
+        static = self.static_member(instance_id)
+        if static is not None and static.member_id != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        is_unknown = member_id not in self.members or (instance_id is not None and static is None)
+        return ErrorCode.UNKNOWN_MEMBER_ID if is_unknown else ErrorCode.NONE
+
     def is_free(self, topic_id: bytes, partition: int) -> bool:
         return (topic_id, partition) not in self.owners
 
@@ -118,12 +128,18 @@ class ConsumerGroup:
         return _error_of_epoch(member, command.generation_id, command.offsets)
 
     def error_of_transactional_commit(self, command: CommitInTransaction) -> ErrorCode:
-        """Returns the error as ``error_of_commit``, of a producer, which may commit without saying for which member (KIP-447)."""
+        """Returns the error as ``error_of_commit``, of a producer, which may commit without saying for which member (KIP-447).
+
+        Producers know ILLEGAL_GENERATION alone.
+        """
         names_member = command.generation_id > NO_EPOCH_GIVEN or command.member_id or command.group_instance_id is not None
         if not names_member or (command.generation_id <= NO_EPOCH_GIVEN and not self.members):
             return ErrorCode.NONE
         member = self.members.get(command.member_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _error_of_epoch(member, command.generation_id, command.offsets)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = _error_of_epoch(member, command.generation_id, command.offsets)
+        return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
 
     def error_of_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Returns NONE for a client that does not claim to be a member; one that does must be one, in its epoch."""

@@ -290,19 +290,15 @@ class ConsumerGroups:
         return Decision(records=self._without(context, group, [member]), replies=((command.token, result),))
 
     def leave(self, command: LeaveGroup, group: ConsumerGroup, now_ms: int) -> Decision:
-        """Removes classic members that leave, and static members for an administrator; others leave by their heartbeats alone."""
+        """Removes members: those that leave, and any, by name or instance id, for an administrator."""
         gone: dict[str, ConsumerMember] = {}
         results: list[tuple[str, str | None, int]] = []
         for one in command.members:
-            member = group.static_member(one.group_instance_id) if not one.member_id else group.members.get(one.member_id)
-            code = ErrorCode.NONE
-            if one.member_id:
-                error = classic_members.error_of(group, one.member_id, one.group_instance_id, member.epoch if member else 0)
-                code = ErrorCode.UNKNOWN_MEMBER_ID if member is None and not error else error
-            elif member is None:
-                code = ErrorCode.UNKNOWN_MEMBER_ID
-            if member is not None and not code:
-                gone[member.member_id] = member
+            static = group.static_member(one.group_instance_id)
+            member_id = static.member_id if static is not None and not one.member_id else one.member_id
+            code = group.error_of_name(member_id, one.group_instance_id)
+            if not code:
+                gone[member_id] = group.members[member_id]
             results.append((one.member_id, one.group_instance_id, code))
         records = self._without(Context(self._settings, self._image, now_ms), group, list(gone.values())) if gone else ()
         return Decision(records=records, replies=((command.token, LeaveResult(ErrorCode.NONE, tuple(results))),))
