@@ -35,7 +35,7 @@ class Group(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.counts = {"orders": 6, "payments": 3}
-        self.runner = ConsumerRunner(self.counts, group_max_size=5)
+        self.runner = ConsumerRunner(self.counts, group_max_size=5, may_downgrade=False)  # it stays one
         self.clients: list[Client] = []
         self.names = 0
 

@@ -101,15 +101,63 @@ def test_a_cooperative_member_keeps_what_it_has_not_given_up_yet() -> None:
 
 
 def test_classic_members_go_on_when_the_last_of_the_other_protocol_has_left_and_see_new_topics() -> None:
-    runner = ConsumerRunner({"orders": 2})
+    runner = ConsumerRunner({"orders": 2}, may_downgrade=False)
     first, classic = Client("a"), ClassicClient("c", ("orders", "later"))
     settle(runner, first, classic)
     runner.beat("a", -1)
+    assert runner.described().state == "Assigning", "the policy keeps it a consumer group"
     settle(runner, classic)
     assert len(classic.owned) == 2
     runner.image = ConsumerRunner({"orders": 2, "later": 1}).image
     settle(runner, classic)
     assert len(classic.owned) == 3
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_group_is_classic_again_when_the_last_member_of_the_other_protocol_has_left(is_expired: bool, is_restarted: bool) -> None:
+    runner = ConsumerRunner({"orders": 2})
+    first, classic = Client("a"), ClassicClient("c")
+    settle(runner, first, classic)
+    generation_id = classic.epoch
+    assert classic.commit(runner, classic.owned) == (0,)
+    if is_expired:
+        for _ in range(2):
+            runner.advance(SESSION_MS // 2)
+            runner.heartbeat("c", generation_id)
+    else:
+        runner.beat("a", -1)
+    assert GROUP not in runner.machine._consumer.table
+    state = runner.describe(GROUP)
+    assert (state.state, [member.member_id for member in state.members]) == ("PreparingRebalance", ["c"])
+    if is_restarted:
+        runner.restart()
+        assert runner.describe(GROUP).members[0].assignment == encoded_assignment(classic)
+    else:
+        assert runner.heartbeat("c", generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
+    token = runner.join("c", protocols=(("common", subscription("orders")),), group=GROUP)
+    joined = runner.joined(token)
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, generation_id + 1, "c"), "its members assign again"
+    assert runner.enter("b").error_code == ErrorCode.NONE, "and may go the other way again"
+
+
+def encoded_assignment(client: ClassicClient) -> bytes:
+    indexes = sorted(index for _, index in client.owned)
+    return b"\0\1" + encode(ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("orders", indexes)]), 1)
+
+
+def test_a_static_member_that_comes_back_with_the_classic_protocol_leaves_the_group_in_peace() -> None:
+    runner = ConsumerRunner({"orders": 2})
+    first, classic = Client("a", instance="i"), ClassicClient("c")
+    settle(runner, first, classic)
+    generation_id = classic.epoch
+    token = runner.join(fresh="d", instance="i", protocols=(("common", subscription("orders")),), session_ms=SESSION_MS, group=GROUP)
+    joined = runner.joined(token)
+    assert (joined.error_code, joined.member_id, joined.generation_id) == (0, "d", generation_id)
+    assert runner.describe(GROUP).state == "Stable"
+    assert runner.heartbeat("c", generation_id, group=GROUP) == ErrorCode.NONE
+    synced = runner.synced(runner.sync("d", generation_id, group=GROUP))
+    assert synced.assignment == assignment(*sorted(index for _, index in first.owned))
 
 
 @pytest.mark.parametrize("shares", [{"a": (0,)}, {}], ids=["with members", "with a member that knows its id alone"])

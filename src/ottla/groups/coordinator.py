@@ -10,7 +10,7 @@ Time comes in as ``now_ms`` and is written to records: it should be the time of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,24 +43,27 @@ from ottla.groups.commands import (
     SyncGroup,
     SyncResult,
 )
-from ottla.groups.consumer.classic_members import converted
-from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult
+from ottla.groups.consumer.classic_members import converted, replaced_static, reverted, supports
+from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult, ExpireConsumer, ExpireRevocation, ExpireStep
 from ottla.groups.consumer.context import Context
 from ottla.groups.consumer.facts import ConsumerFact
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.groups import ConsumerGroups
-from ottla.groups.consumer.member import JOINING
+from ottla.groups.consumer.member import JOINING, ConsumerMember
 from ottla.groups.offset_decisions import OffsetDecisions, answer
 from ottla.groups.offsets import CommittedOffsets
 from ottla.groups.records import fits_record
 from ottla.groups.settings import GroupSettings
 from ottla.machine import Decision, StoredRecord, Timer
+from ottla.messages.consumer_group_records import ConsumerGroupMemberMetadataKey
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 
 __all__ = ["GroupCoordinator", "GroupSettings"]
 
 NOTHING: Final = Decision()
+EXPIRIES: Final = (ExpireConsumer, ExpireRevocation, ExpireStep)
+"""What removes members of consumer groups when its time has come."""
 
 
 class GroupCoordinator:
@@ -88,6 +91,7 @@ class GroupCoordinator:
             ConsumerHeartbeat: self._consumer_heartbeat,
             **OffsetDecisions(settings, self._offsets, self._find).deciders,
             **self._consumer.deciders,
+            **dict.fromkeys(EXPIRIES, self._expire_consumer),
         }
 
     # -- the machine --------------------------------------------------------------------------------------------------
@@ -174,10 +178,13 @@ class GroupCoordinator:
         if error:
             return answer(command.token, JoinResult(error, command.member_id))
         group = self._consumer.table.get(command.group_id)
+        is_known, draft = command.group_id in self._groups, self._draft(command.group_id, now_ms)
         if group is not None and not group.is_empty:
-            return self._consumer.join(command, group, now_ms)
-        is_known = command.group_id in self._groups
-        draft = self._draft(command.group_id, now_ms) or Draft(ClassicGroup(command.group_id), self._settings, now_ms)
+            changed = replaced_static(group, command) if supports(group, command.protocol_type, command.protocols) else None
+            draft = None if changed is None else self._classic(group, (), now_ms, changed)
+            if draft is None:
+                return self._consumer.join(command, group, now_ms)
+        draft = draft or Draft(ClassicGroup(command.group_id), self._settings, now_ms)
         joins.join(draft, command)
         if not is_known and not draft.group.members and not draft.group.pending:
             return Decision(replies=tuple(draft.replies))  # no member was admitted: there is no such group
@@ -203,7 +210,8 @@ class GroupCoordinator:
         """Takes a heartbeat. The first member that joins so makes a consumer group of a classic group without members."""
         known = self._groups.get(command.group_id)
         if known is None or not command.member_id:
-            return self._consumer.heartbeat(command, now_ms)
+            decision = self._consumer.heartbeat(command, now_ms)
+            return decision if command.member_epoch >= JOINING else self._reverted(decision, command.group_id, now_ms)
         base = None
         if not known.is_empty or known.pending:
             context = Context(self._settings.consumer, command.image, now_ms)
@@ -245,13 +253,45 @@ class GroupCoordinator:
             return answer(command.token, LeaveResult(ErrorCode.INVALID_GROUP_ID))
         group = self._consumer.table.get(command.group_id)
         if group is not None:
-            return self._consumer.leave(command, group, now_ms)
+            return self._reverted(self._consumer.leave(command, group, now_ms), command.group_id, now_ms)
         draft = self._draft(command.group_id, now_ms)
         if draft is None:
             results = tuple((member.member_id, member.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for member in command.members)
             return answer(command.token, LeaveResult(ErrorCode.NONE, results))
         requests.leave(draft, command)
         return draft.decision()
+
+    # -- from one protocol to the other -------------------------------------------------------------------------------
+
+    def _reverted(self, decision: Decision, group_id: str, now_ms: int) -> Decision:
+        """Makes a classic group of a consumer group from which the decision removes the last members of the consumer protocol."""
+        group = self._consumer.table.get(group_id)
+        gone = {
+            record.key.member_id
+            for record in decision.records
+            if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None
+        }
+        draft = self._classic(group, gone, now_ms) if group is not None and gone else None
+        if group is None or draft is None:
+            return decision
+        prepare(draft)
+        made = draft.decision()
+        return replace(made, records=(*group.tombstones(), *made.records), replies=(*decision.replies, *made.replies))
+
+    def _classic(self, group: ConsumerGroup, gone: Collection[str], now_ms: int, changed: ConsumerMember | None = None) -> Draft | None:
+        """Returns the group as a classic one, recorded; None where it needs the other protocol, is too large, or may not be changed."""
+        settings = self._settings
+        classic = reverted(self._consumer.image, group, gone, now_ms, changed) if settings.consumer.may_downgrade else None
+        if classic is None or len(classic.members) > settings.group_max_size:
+            return None
+        draft = Draft(classic, settings, now_ms)
+        draft.store()
+        for member in classic.members.values():
+            draft.expect_life(member)
+        return draft
+
+    def _expire_consumer(self, command: ExpireConsumer | ExpireRevocation | ExpireStep, now_ms: int) -> Decision:
+        return self._reverted(self._consumer.deciders[type(command)](command, now_ms), command.group_id, now_ms)
 
     # -- deadlines ----------------------------------------------------------------------------------------------------
 

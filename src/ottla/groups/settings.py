@@ -22,6 +22,7 @@ class ConsumerGroupSettings:
     assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
     regex_refresh_interval_ms: int = 600_000
     may_upgrade: bool = True  # a classic group that has members becomes a consumer group (group.consumer.migration.policy)
+    may_downgrade: bool = True  # and a consumer group that has classic members alone a classic group
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,5 +108,6 @@ def _settings(config: BrokerConfig) -> GroupSettings:
             assignors=tuple(config["group.consumer.assignors"]),
             regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
             may_upgrade=config["group.consumer.migration.policy"].lower() in ("upgrade", "bidirectional"),
+            may_downgrade=config["group.consumer.migration.policy"].lower() in ("downgrade", "bidirectional"),
         ),
     )

@@ -2,19 +2,22 @@
 
 Such a member joins, syncs and sends heartbeats as ever, and is no leader: its generation is its member epoch, its assignment what the
 coordinator has for it. REBALANCE_IN_PROGRESS has it join again whenever it is to take a step; what it owns it says in its subscription (an
-eager one owns nothing by then). A classic group becomes a consumer group as it is: each member has what it was assigned last.
+eager one owns nothing by then). A classic group becomes a consumer group as it is: each member has what it was assigned last. When the last
+member of the consumer protocol has left, the group becomes a classic group again.
 Source: KIP-848.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, decoded_subscription
+from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, decoded_subscription
+from ottla.groups.classic.members import Member as ClassicMember
+from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import JoinGroup, JoinResult, SyncGroup, SyncResult
 from ottla.groups.consumer.context import Context
 from ottla.groups.consumer.group import ConsumerGroup
@@ -67,6 +70,36 @@ def converted(context: Context, group: ClassicGroup) -> ConsumerGroup | None:
     return found
 
 
+def reverted(
+    image: ClusterImage, group: ConsumerGroup, gone: Collection[str], now_ms: int, changed: ConsumerMember | None = None
+) -> ClassicGroup | None:
+    """Returns the group without these members as a classic group, Stable with what its members have; None where it needs the other one.
+
+    It does while it has members of that protocol, or none. ``changed`` is one of its members as it is to be. Source: KIP-848.
+    """
+    members = group.members if changed is None else group.members | {changed.member_id: changed}
+    remaining = [member for member in members.values() if member.member_id not in gone]
+    if not remaining or any(member.classic is None for member in remaining):
+        return None
+    found = ClassicGroup(group.group_id, GroupState.STABLE, now_ms, group.epoch, CONSUMER_PROTOCOL_TYPE)
+    for member in remaining:
+        assert member.classic is not None, "the others have been looked at"
+        found.put(
+            ClassicMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                protocols=tuple((protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols),
+                assignment=_assignment(image, member, member.classic.supported_protocols[0]),
+            )
+        )
+    found.protocol_name = found.select_protocol()
+    return found
+
+
 def _records(context: Context, group: ConsumerGroup, members: list[ConsumerMember], epoch: int) -> Iterator[StoredRecord]:
     for member in members:
         yield member.metadata_record(group.group_id)
@@ -78,7 +111,7 @@ def _records(context: Context, group: ConsumerGroup, members: list[ConsumerMembe
         yield member.current_record(group.group_id)
 
 
-def _metadata(group: ClassicGroup, member: Member) -> bytes:
+def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
     return next((metadata for name, metadata in member.protocols if name == group.protocol_name), member.protocols[0][1])
 
 
@@ -137,6 +170,14 @@ def join(context: Context, group: ConsumerGroup, command: JoinGroup, *, are_topi
     return advance(context, group, known, updated, replaced, _owned(context.image, subscription), are_topics_seen=are_topics_seen)
 
 
+def replaced_static(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
+    """Returns the static member of the consumer protocol in whose place a classic one comes, as a member of its protocol; None else."""
+    static = group.static_member(command.group_instance_id)
+    if static is None or static.classic is not None or command.member_id:
+        return None
+    return msgspec.structs.replace(static, classic=_classic(command.session_timeout_ms, command.protocols))
+
+
 def _known(context: Context, group: ConsumerGroup, command: JoinGroup) -> tuple[ConsumerMember, ConsumerMember | None]:
     """Returns the member, as of a heartbeat; a static one without its id replaces the earlier one at once, as in classic groups."""
     member_id = command.member_id or command.fresh_member_id
@@ -170,7 +211,7 @@ def joined(member: ConsumerMember) -> JoinResult:
 
 
 def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> SyncResult:
-    """Returns what the member has, in the version of its subscription."""
+    """Returns what the member has; REBALANCE_IN_PROGRESS where a newer target waits for it."""
     member = group.members.get(command.member_id)
     error = error_of(group, command.member_id, command.group_instance_id, command.generation_id)
     if error:
@@ -180,8 +221,13 @@ def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> Syn
     protocol = member.classic.supported_protocols[0]
     if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or command.protocol_name not in (None, protocol.name):
         return SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if group.target_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
+    return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, _assignment(image, member, protocol))
+
+
+def _assignment(image: ClusterImage, member: ConsumerMember, protocol: ClassicProtocol) -> bytes:
+    """Returns what the member has, in the version of its subscription."""
     names: Mapping[bytes, str] = image.topic_names
     assigned = [
         ConsumerProtocolAssignmentTopicPartition(names[topic], sorted(indexes))
@@ -190,8 +236,7 @@ def synced(image: ClusterImage, group: ConsumerGroup, command: SyncGroup) -> Syn
     ]
     low, high = DECLARATIONS[ConsumerProtocolAssignment].versions
     version = min(max(int.from_bytes(protocol.metadata[:_VERSION_BYTES], "big", signed=True), low), high)
-    data = version.to_bytes(_VERSION_BYTES, "big") + encode(ConsumerProtocolAssignment(assigned), version)
-    return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, data)
+    return version.to_bytes(_VERSION_BYTES, "big") + encode(ConsumerProtocolAssignment(assigned), version)
 
 
 def error_of(group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
@@ -205,9 +250,11 @@ def error_of(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
 
 
 def has_to_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """True when it is to take a step: there is a new epoch, it has something to give up, or what it waits for is free."""
-    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+    """True when it is to take a step: there is a newer target, it has something to give up, or what it waits for is free."""
+    if member.epoch < group.target_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
+    if member.epoch < group.epoch and all(other.classic is not None for other in group.members.values()):
+        return True  # no heartbeat of the consumer protocol makes the next target
     return member.state is MemberState.UNRELEASED_PARTITIONS and all(
         group.is_free(topic, index)
         for topic, indexes in group.targets.get(member.member_id, {}).items()

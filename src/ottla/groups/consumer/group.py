@@ -248,9 +248,12 @@ class ConsumerGroup:
         ]
 
     def tombstones(self) -> list[StoredRecord]:
-        """Returns the tombstones of the group, which has no members."""
-        assert not self.members, "a group with members is not deleted"
-        records = [StoredRecord(ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None) for member_id in self.targets]
+        """Returns the tombstones of the group, and of all its members."""
+        records = [record for member_id in self.members for record in self.member_tombstones(member_id)]
+        records += [
+            StoredRecord(ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None)
+            for member_id in self.targets.keys() - self.members
+        ]
         records.append(StoredRecord(ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None))
         records += [self.regex_record(regex, None) for regex in self.regexes]
         if self.has_partition_metadata:

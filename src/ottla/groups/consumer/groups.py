@@ -48,7 +48,7 @@ class ConsumerGroups:
 
     def __init__(self, settings: ConsumerGroupSettings, image: ClusterImage) -> None:
         self._settings = settings
-        self._image = image
+        self.image = image
         self.table: dict[str, ConsumerGroup] = {}
         self._deadlines: dict[str, dict[str, int]] = {}
         self._steps: dict[tuple[str, str], StepDue] = {}
@@ -86,7 +86,7 @@ class ConsumerGroups:
             if fact.deadline_ms is not None:
                 self._steps[fact.group_id, fact.member_id] = fact
             return
-        self._image = fact.image
+        self.image = fact.image
         if isinstance(fact, RegexesSeen):
             self._regexes_seen[fact.group_id] = fact.image.topics, fact.at_ms
             return
@@ -96,7 +96,7 @@ class ConsumerGroups:
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
         """Gives each member a new session, and its time again for what it has to give up."""
         for group in list(self.table.values()):
-            yield Decision(timers=tuple(self._timers_of(Context(self._settings, self._image, now_ms), group)))
+            yield Decision(timers=tuple(self._timers_of(Context(self._settings, self.image, now_ms), group)))
 
     def dismantle(self) -> Iterator[None]:
         while self.table:
@@ -211,7 +211,7 @@ class ConsumerGroups:
             return _answer(command.token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
         if not command.member_id and command.requires_known_member_id and command.group_instance_id is None:
             return _answer(command.token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
-        image = command.image or self._image
+        image = command.image or self.image
         context = Context(self._settings, image, now_ms)
         try:
             is_seen = self._seen.get(group.group_id) is image.topics
@@ -228,7 +228,7 @@ class ConsumerGroups:
         )
 
     def sync(self, command: SyncGroup, group: ConsumerGroup, now_ms: int) -> Decision:
-        result = classic_members.synced(self._image, group, command)
+        result = classic_members.synced(self.image, group, command)
         if result.error_code:
             return _answer(command.token, result)
         return self._alive(command.token, result, group, command.member_id, now_ms, StepDue(group.group_id, command.member_id, None))
@@ -238,7 +238,7 @@ class ConsumerGroups:
         error = classic_members.error_of(group, command.member_id, command.group_instance_id, command.generation_id)
         if error:
             return _answer(command.token, HeartbeatResult(error))
-        member, image = group.members[command.member_id], command.image or self._image
+        member, image = group.members[command.member_id], command.image or self.image
         step, code = None, ErrorCode.NONE
         records: tuple[StoredRecord, ...] = ()
         if self._seen.get(group.group_id) is not image.topics:
@@ -263,8 +263,8 @@ class ConsumerGroups:
     ) -> Decision:
         """Answers; the member's session starts again, and its time for a step starts or ends."""
         member = group.members[member_id]
-        context = Context(self._settings, self._image, now_ms)
-        seen = ConsumerSeen(group.group_id, member_id, now_ms + self._session_ms(context, group.group_id, member), image or self._image)
+        context = Context(self._settings, self.image, now_ms)
+        seen = ConsumerSeen(group.group_id, member_id, now_ms + self._session_ms(context, group.group_id, member), image or self.image)
         timers = tuple(self._timers(context, group, member, is_revoking=False))
         if step is None:
             return Decision(facts=(seen,), timers=timers, replies=((token, result),))
@@ -300,7 +300,7 @@ class ConsumerGroups:
             if not code:
                 gone[member_id] = group.members[member_id]
             results.append((one.member_id, one.group_instance_id, code))
-        records = self._without(Context(self._settings, self._image, now_ms), group, list(gone.values())) if gone else ()
+        records = self._without(Context(self._settings, self.image, now_ms), group, list(gone.values())) if gone else ()
         return Decision(records=records, replies=((command.token, LeaveResult(ErrorCode.NONE, tuple(results))),))
 
     def _without(self, context: Context, group: ConsumerGroup, gone: list[ConsumerMember]) -> tuple[StoredRecord, ...]:
@@ -341,13 +341,13 @@ class ConsumerGroups:
         found = self._member(command.group_id, command.member_id)
         if found is None or self._deadlines.get(command.group_id, {}).get(command.member_id, 0) > now_ms:
             return NOTHING
-        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+        return Decision(records=self._without(Context(self._settings, self.image, now_ms), found[0], [found[1]]))
 
     def _expire_revocation(self, command: ExpireRevocation, now_ms: int) -> Decision:
         found = self._member(command.group_id, command.member_id)
         if found is None or found[1].epoch != command.member_epoch or found[1].state is not MemberState.UNREVOKED_PARTITIONS:
             return NOTHING
-        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+        return Decision(records=self._without(Context(self._settings, self.image, now_ms), found[0], [found[1]]))
 
     def _expire_step(self, command: ExpireStep, now_ms: int) -> Decision:
         """Removes a classic member that has not joined, or not synced, in its rebalance timeout."""
@@ -356,7 +356,7 @@ class ConsumerGroups:
             return NOTHING
         if not step.is_sync and not classic_members.has_to_join(*found):
             return Decision(facts=(StepDue(command.group_id, command.member_id, None),))
-        return Decision(records=self._without(Context(self._settings, self._image, now_ms), found[0], [found[1]]))
+        return Decision(records=self._without(Context(self._settings, self.image, now_ms), found[0], [found[1]]))
 
     # -- administration -----------------------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class ConsumerGroups:
         if group is None:
             result = DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} not found.")
         else:
-            result = described(Context(self._settings, self._image, now_ms), group)
+            result = described(Context(self._settings, self.image, now_ms), group)
         return Decision(replies=((command.token, result),))
 
 
