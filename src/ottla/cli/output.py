@@ -116,6 +116,8 @@ _WAYS_OUT: Final = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
+    ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
 }
 
