@@ -106,7 +106,17 @@ def test_errors_of_the_network_name_the_way_out() -> None:
         with pytest.raises(OSError, match="in use") as refused:
             two.bind(one.getsockname())
     assert "`--port 0`" in way_out(refused.value)
+    assert "--command-config" in way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection broke: closed by the broker"))
     assert way_out(KafkaError(ErrorCode.INVALID_CONFIG, "x")) == ""
+
+
+def test_errors_of_topics_and_rights_name_the_way_out() -> None:
+    assert "`ottla topic list`" in way_out(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'jobz'"))
+    assert way_out(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic 'jobz'; did you mean jobs?")) == ""
+    assert "`ottla acl allow`" in way_out(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
+    assert "`ottla group list`" in way_out(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
+    assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version=29 is below 30"))
+    assert "authorizer.class.name" in way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
 
 
 def test_the_language_of_formats_is_printed_and_is_complete(broker: BrokerThread) -> None:

@@ -118,9 +118,12 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
     """Remove a broker that will not return from the cluster."""
     from ottla.sync import Admin
 
-    if not yes:
-        end_of_plan(f"would remove broker {broker_id} from the cluster")
     with Admin(bootstrap, **client_settings()) as admin:
+        if not yes:
+            topics = admin.list_topics().values()
+            held = sum(broker_id in partition.replicas for topic in topics for partition in topic.partitions.values())
+            first = f"; it holds {held} replica{'s'[: held != 1]}: move them first with `ottla partition reassign`" if held else ""
+            end_of_plan(f"would remove broker {broker_id} from the cluster{first}")
         admin.unregister_broker(broker_id)
     click.echo(f"removed broker {broker_id}", err=True)
 

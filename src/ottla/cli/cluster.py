@@ -300,7 +300,7 @@ def status_from_outside(bootstrap: str, output: str) -> None:
 def report_stopped(place: Place, output: str) -> None:
     found = place.read()
     if found is None:
-        complain(f"there is no cluster in {place.path}; `ottla cluster start` makes one")
+        complain(f"there is no cluster in {place.path}; `ottla cluster start` makes one, and -B HOST:PORT asks any other")
     elif output == "json":
         print_json("cluster status", [{"cluster_id": found.cluster_id, "supervisor_pid": None, "nodes": []}])
     else:

@@ -109,10 +109,27 @@ def end_of_plan(text: str) -> NoReturn:
     sys.exit(1)
 
 
+_ALLOW: Final = "; `ottla acl list` shows what is allowed, and `ottla acl allow` allows more"
+_WAYS_OUT: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
+    ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
+    ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
+}
+
+
 def way_out(error: BaseException) -> str:
     """Returns what to try next, as the end of the error's sentence; empty where the error says it itself."""
-    if isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
-        return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
+    if isinstance(error, KafkaError):
+        if error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
+            return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
+        if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker" in error.message:
+            return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
+        return "" if "`" in error.message or "did you mean" in error.message else _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"
     return ""

@@ -13,7 +13,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.config import key_and_value
 from ottla.cli.names import TOPICS
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, wrong_call, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, way_out, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
@@ -228,7 +228,7 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
 
 def report(output: str, command: str, results: Mapping[str, KafkaError | None], done: str) -> None:
     """Prints one line an item; exit code 1 when any of them failed."""
-    rows = [(name, done if error is None else "failed", None if error is None else str(error)) for name, error in results.items()]
+    rows = [(name, "failed" if error else done, f"{error}{way_out(error)}" if error else None) for name, error in results.items()]
     print_rows(output, command, ("name", "result", "error"), rows)
     if any(results.values()):
         sys.exit(1)
