@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import queue
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -283,3 +285,10 @@ def test_connectivity_is_reported_as_it_changes(tmp_path: Path) -> None:
     assert problem is not None
     assert problem.code == ErrorCode.NETWORK_EXCEPTION
     assert back is None
+
+
+def test_a_program_that_does_not_close_its_producer_ends_without_a_word_about_tasks() -> None:
+    """Nothing listens at the address: the producer goes on trying until the process ends."""
+    program = "import ottla.sync; producer = ottla.sync.Producer('127.0.0.1:1'); producer._thread.call(lambda: None)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "Task was destroyed" not in done.stderr

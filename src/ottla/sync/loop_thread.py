@@ -7,9 +7,11 @@ therefore use the blocking object; on the loop's own thread that would deadlock.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from types import TracebackType
@@ -41,6 +43,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
+        _running.add(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
@@ -97,6 +100,19 @@ class LoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        _running.discard(self)
+
+
+_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+def _abandon() -> None:
+    """Lets the tasks of clients that were not closed end with the process: asyncio has nothing to say about each of them."""
+    for thread in list(_running):
+        thread.loop.set_exception_handler(lambda loop, context: None)
+
+
+atexit.register(_abandon)
 
 
 def _set(setter: Callable[[Any], None], done: asyncio.Future[object], outcome: object) -> None:
