@@ -302,7 +302,7 @@ def test_what_is_replayed_is_what_was_decided_in_the_order_of_the_decisions(seed
 async def replayed(log: PartitionLog) -> list[int]:
     pending: dict[int, list[int]] = {}
     offsets: list[int] = []
-    async for found in replayed_between(log, 0, log.log_end_offset):
+    async for found in replayed_between(log, log.log_start_offset, log.log_end_offset):
         if isinstance(found, Ended):
             offsets += pending.pop(found.producer_id, []) if found.is_commit else []
         elif found.producer_id is None:

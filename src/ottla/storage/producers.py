@@ -121,12 +121,13 @@ class ProducerState(msgspec.Struct, gc=False):
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_ended", "_open", "_repeats", "_staged", "_states", "may_lack_some")
+    __slots__ = ("_ended", "_forgotten_count", "_open", "_repeats", "_staged", "_states", "may_lack_some")
 
     def __init__(self) -> None:
         self.may_lack_some = False
         """Producers may have written here that have been forgotten: with their records, or by their age, or by an unclean election."""
         self._repeats: dict[int, int] = {}  # end markers that were not written once more, by producer
+        self._forgotten_count = 0  # of producers, and of their end markers
         self._states: dict[int, ProducerState] = {}
         self._staged: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
@@ -187,10 +188,11 @@ class ProducerStates:
     def marker_count(self, producer_id: int) -> int:
         """Returns how many of its transactions have ended here. A coordinator's permission holds as long as that stays the same.
 
-        A marker that is not written counts, too: it may end a transaction whose first batch is still waiting.
+        A marker that is not written counts, too: it may end a transaction whose first batch is still waiting. Markers of producers that
+        were forgotten go on to count, of whichever producer: else the next markers would bring the count back to what it was.
         """
         state = self._staged.get(producer_id) or self._states.get(producer_id)
-        return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0)
+        return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0) + self._forgotten_count
 
     def admit_epoch(self, producer_id: int, epoch: int) -> None:
         """Raises INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
@@ -292,8 +294,7 @@ class ProducerStates:
             if now_ms - state.last_used_ms >= expiration_ms and state.transaction_first_offset < 0 and producer_id not in self._staged
         ]
         for producer_id in expired:
-            del self._states[producer_id]
-            self._repeats.pop(producer_id, None)
+            self._forgotten_count += 1 + self._states.pop(producer_id).marker_count + self._repeats.pop(producer_id, 0)
         self.may_lack_some |= bool(expired)
         return len(expired)
 

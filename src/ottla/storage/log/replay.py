@@ -41,11 +41,12 @@ async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> A
     """Yields what happened there, in order, without what was aborted.
 
     Where compaction has removed the marker of a committed transaction, it comes last. Those that are open at the log's end do not end.
-    Errors as ``records_between``.
+    Which are aborted is known for each read by itself: compaction may remove an abort marker before it is read. Errors as
+    ``records_between``.
     """
-    aborted = AbortedTransactions(log.aborted.reaching_into(offset, end_offset))
     undecided: dict[int, None] = {}
     async for batches in _reads(log, offset, end_offset, check_crc=False):
+        aborted = AbortedTransactions(log.aborted.reaching_into(batches[0][2].base_offset, batches[-1][2].last_offset + 1))
         for data, at, header in batches:
             if not aborted.admits(data, at, header):
                 continue
