@@ -58,7 +58,7 @@ async def ended_once(nodes: SimNodes, *replicas: int, is_commit: bool) -> None:
         partition = nodes.partition(node, "t")
         await nodes.until(lambda p=partition: p.last_stable_offset == p.log.log_end_offset == 2)  # type: ignore[misc]
         assert [outcome for _, outcome in await ends_of(nodes, node, KEY)] == [is_commit]
-        aborted = [(found.first_offset, found.last_offset) for found in partition.log.aborted.between(0, 2)]
+        aborted = [(found.first_offset, found.last_offset) for found in await partition.log.aborted.between(0, 2)]
         assert aborted == ([] if is_commit else [(0, 1)])
 
 
@@ -124,7 +124,7 @@ def test_a_leader_that_goes_on_as_a_follower_takes_its_marker_back() -> None:
         for node in (5, 6, 7):
             partition = nodes.partition(node, "t")
             await nodes.until(lambda p=partition: p.last_stable_offset == p.log.log_end_offset == 3)  # type: ignore[misc]
-            [found] = partition.log.aborted.between(0, 3)
+            [found] = await partition.log.aborted.between(0, 3)
             assert (found.first_offset, found.last_offset) == (0, 2)
 
     with_producer(body, 5, 6, 7)
