@@ -198,3 +198,50 @@ def test_a_producer_whose_batch_is_staged_does_not_expire(level: int) -> None:
         assert await read(broker, KEY) == [b"before", b"a"]
 
     with_broker(body)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_later_batch_over_another_connection_does_not_overtake_one_that_is_verified(is_known: bool) -> None:
+    """Below Produce 12 a producer that is not known begins with any sequence, where its past may have been deleted."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 1)
+        twin = twin_of(broker, producer)
+        await twin.cluster.refresh(["t"])
+        assert await producer.add(KEY) == 0
+        first = 0
+        if is_known:
+            assert await producer.send(KEY, b"before") == 0
+            assert await producer.end(is_commit=True) == 0
+            await settled(producer)
+            assert await producer.add(KEY) == 0
+            first = 1
+        partition_of(broker, KEY).log.producers.may_lack_some = True
+        with gate_after(parts_of(broker).permits, "permit") as verified:
+            writing = asyncio.get_running_loop().create_task(producer.send(KEY, b"first"))
+            await verified.reached()
+            await verified.open(1)
+            assert await twin.send(KEY, b"second", sequence=first + 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            await verified.open()
+            assert await writing == 0
+        assert await twin.send(KEY, b"second", sequence=first + 1) == 0
+        assert partition_of(broker, KEY).log.producers._waiting == {}
+        assert await producer.end(is_commit=True) == 0
+        await settled(producer)
+        assert (await read(broker, KEY))[-2:] == [b"first", b"second"]
+
+    with_broker(body)
+
+
+def test_a_batch_that_was_refused_holds_no_later_one_back() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 1)
+        partition_of(broker, KEY).log.producers.may_lack_some = True
+        assert await producer.send(KEY, b"not added") == ABORTABLE
+        assert await producer.add(KEY) == 0
+        assert await producer.send(KEY, b"later", sequence=7) == 0
+        assert partition_of(broker, KEY).log.producers._waiting == {}
+
+    with_broker(body)
