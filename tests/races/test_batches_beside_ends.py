@@ -38,6 +38,15 @@ def appends_of(broker: SimBroker) -> AbstractContextManager[Gate]:
     return gate_before(broker.machine.disk, "step", is_append)
 
 
+async def after_one(broker: SimBroker, level: int, value: bytes = b"before") -> TransactionalProducer:
+    """A producer whose first transaction is complete."""
+    producer = await begun(broker, level)
+    assert await producer.write(KEY, value) == 0
+    assert await producer.end(is_commit=True) == 0
+    await settled(producer)
+    return producer
+
+
 def ended_by(twin: TransactionalProducer, *, is_commit: bool) -> asyncio.Task[int]:
     """The marker that the transaction's coordinator sends, whatever the producer is waiting for."""
     epoch = twin.epoch + (1 if twin.level == 2 else 0)
@@ -53,10 +62,7 @@ def test_a_batch_that_was_permitted_before_the_marker_came_is_part_of_what_that_
 
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.write(KEY, b"before") == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await after_one(broker, level)
         twin = twin_of(broker, producer)
         await twin.cluster.refresh(["t"])
         with appends_of(broker) as appends:
@@ -113,10 +119,7 @@ def test_a_batch_that_a_worker_examines_while_its_transaction_ends_is_refused(le
 def test_a_batch_that_a_worker_has_examined_before_its_transaction_ends_is_part_of_it(level: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.write(KEY, b"a") == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await after_one(broker, level, b"a")
         if level == 1:
             assert await producer.add(KEY) == 0
         batch, twin = heavy(producer, sequence=2 - level), twin_of(broker, producer)
@@ -147,10 +150,7 @@ def test_a_producer_that_expires_while_it_is_verified(level: int, then: str) -> 
 
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.write(KEY, b"before") == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await after_one(broker, level)
         assert await producer.init() == 0
         if level == 1:
             assert await producer.add(KEY) == 0
@@ -182,10 +182,7 @@ def test_a_producer_whose_batch_is_staged_does_not_expire(level: int) -> None:
 
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.write(KEY, b"before") == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await after_one(broker, level)
         with appends_of(broker) as appends:
             writing = asyncio.get_running_loop().create_task(producer.write(KEY, b"a"))
             await appends.reached()

@@ -6,8 +6,9 @@ import asyncio
 from contextlib import AbstractContextManager
 
 import pytest
-from tests.broker.test_transactional_offsets import UNSTABLE
+from tests.broker.test_transactional_offsets import UNSTABLE, delete
 from tests.broker.test_transactions import BOTH, begun, settled
+from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, consumer_of, create, with_broker
 from tests.quiet import silence
 from tests.races.gates import Gate, gate_after, gate_before
@@ -15,7 +16,6 @@ from tests.races.one_broker import nothing_is_open, parts_of, twin_of
 
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.handlers.offset_fetch import ASK_AGAIN
-from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker
 from ottla.types import GROUP_METADATA_TOPIC
@@ -35,15 +35,21 @@ def appends_of_groups(broker: SimBroker) -> AbstractContextManager[Gate]:
     return gate_before(broker.machine.disk, "step", is_append)
 
 
+async def with_offset_3(broker: SimBroker, level: int) -> TransactionalProducer:
+    """Committed by the producer's first transaction."""
+    producer = await begun(broker, level)
+    assert await producer.commit_offsets("g", {KEY: 3}) == 0
+    assert await producer.end(is_commit=True) == 0
+    await settled(producer)
+    return producer
+
+
 @BOTH
 @OUTCOMES
 def test_offsets_that_were_permitted_before_the_end_and_come_after_it_are_refused(is_commit: bool, level: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.commit_offsets("g", {KEY: 3}) == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await with_offset_3(broker, level)
         twin = twin_of(broker, producer)
         with gate_after(parts_of(broker).permits, "permit") as permitted:
             committing = asyncio.get_running_loop().create_task(producer.commit_offsets("g", {KEY: 5}))
@@ -62,10 +68,7 @@ def test_offsets_that_were_permitted_before_the_end_and_come_after_it_are_refuse
 def test_offsets_that_are_being_written_when_the_end_comes_are_part_of_it(is_commit: bool, level: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
-        producer = await begun(broker, level)
-        assert await producer.commit_offsets("g", {KEY: 3}) == 0
-        assert await producer.end(is_commit=True) == 0
-        await settled(producer)
+        producer = await with_offset_3(broker, level)
         twin = twin_of(broker, producer)
         await twin.coordinator_of_group("g")
         with appends_of_groups(broker) as appends:
@@ -171,16 +174,7 @@ def test_what_is_committed_before_it_is_deleted_is_deleted(how: str) -> None:
         assert await producer.end(is_commit=True) == 0
         await settled(producer)
         assert await producer.committed("g", KEY, require_stable=True) == (5, 0)
-        admin = Admin(broker.client("admin"))
-        if how == "group":
-            assert await admin.delete_groups(["g"]) == {"g": None}
-        elif how == "offset":
-            assert await admin.delete_offsets("g", [KEY]) == {KEY: None}
-        else:
-            assert await admin.delete_topics(["t"]) == {"t": None}
-            await create(broker)
-            producer.cluster.forget(["t"])
-            await producer.cluster.refresh(["t"])
+        await delete(broker, producer, how)
         assert await producer.committed("g", KEY, require_stable=True) == (-1, 0)
 
     with_broker(body)
