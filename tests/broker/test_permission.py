@@ -14,6 +14,7 @@ from tests.quiet import silence
 
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode
+from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.types import TopicPartition
 
@@ -60,6 +61,35 @@ async def lead_again(producer: TransactionalProducer, partition: Partition) -> N
     image = partition.role._image
     assert image is not None
     partition.take_role(replace(image, leader_epoch=image.leader_epoch + 1))
+
+
+async def begin_again(producer: TransactionalProducer, partition: Partition) -> None:
+    """The next process of the id has written here; nothing was open, and no marker came."""
+    zombie = producer.epoch
+    assert await producer.init() == 0
+    assert producer.epoch > zombie
+    batch = transactional(producer)
+    partition.stage(memoryview(batch), now_ms=1, is_permitted=True)
+    await partition.flush()
+
+
+def transactional(producer: TransactionalProducer) -> bytearray:
+    builder = BatchBuilder()
+    builder.append(None, b"next", timestamp_ms=1)
+    return builder.build(producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=0, is_transactional=True)
+
+
+def test_a_permission_is_void_after_a_batch_of_the_next_epoch() -> None:
+    """A zombie's batch, whose partition its coordinator had just added, is not part of its successor's transaction."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, 2)
+        permit_then(broker, producer, begin_again)
+        assert await producer.send(KEY, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert partition_of(broker).log.log_end_offset == 1
+
+    with_broker(body)
 
 
 @pytest.mark.parametrize("has_written", [False, True], ids=["new", "known"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.broker.test_transactions import BOTH, begun, settled
+from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, create, with_broker
 from tests.quiet import silence
 
@@ -108,22 +109,27 @@ def test_offsets_without_their_group_in_the_transaction_are_refused_at_level_1()
     with_broker(body)
 
 
+async def delete(broker: SimBroker, producer: TransactionalProducer, how: str) -> None:
+    """The group, its offset, or the topic, which is made again."""
+    admin = Admin(broker.client("admin"))
+    if how == "group":
+        assert await admin.delete_groups(["g"]) == {"g": None}
+    elif how == "offset":
+        assert await admin.delete_offsets("g", [KEY]) == {KEY: None}
+    else:
+        assert await admin.delete_topics(["t"]) == {"t": None}
+        await create(broker)
+        producer.cluster.forget(["t"])
+        await producer.cluster.refresh(["t"])
+
+
 @pytest.mark.parametrize("how", ["group", "offset", "topic"])
 def test_what_is_deleted_is_not_committed_afterwards(how: str) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         producer = await begun(broker, 2)
         assert await producer.commit_offsets("g", {KEY: 5}) == 0
-        admin = Admin(broker.client("admin"))
-        if how == "group":
-            assert await admin.delete_groups(["g"]) == {"g": None}
-        elif how == "offset":
-            assert await admin.delete_offsets("g", [KEY]) == {KEY: None}
-        else:
-            assert await admin.delete_topics(["t"]) == {"t": None}
-            await create(broker)
-            producer.cluster.forget(["t"])
-            await producer.cluster.refresh(["t"])
+        await delete(broker, producer, how)
         assert await producer.committed("g", KEY, require_stable=True) == (-1, 0)
         assert await producer.end(is_commit=True) == 0
         await settled(producer)

@@ -216,6 +216,26 @@ def test_no_marker_is_written_before_the_decision_is_committed() -> None:
     play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
 
 
+def test_partitions_are_added_when_that_is_committed() -> None:
+    """A record of a partition that the coordinator may forget would have no end."""
+
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create("more", [4], min_insync_replicas="1")
+
+        async def body(end: int, producer: TransactionalProducer) -> None:
+            nodes.simulation.fabric.clog_link(nodes.brokers[5].machine.name, nodes.brokers[4].machine.name, 3_000)
+            writing = asyncio.get_running_loop().create_task(producer.write(TopicPartition("more", 0), b"a"))
+            await nodes.until(lambda: nodes.partition(4, TRANSACTION_STATE_TOPIC).log.log_end_offset > end)
+            await asyncio.sleep(0.5)
+            assert nodes.partition(4, "more").log.log_end_offset == 0
+            nodes.simulation.fabric.heal()
+            assert await writing == 0
+
+        await with_a_decision_that_is_not_committed(nodes, body)
+
+    play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
+
+
 @pytest.mark.parametrize("has_elr", [0, 1])
 def test_a_coordinator_that_has_loaded_a_decision_waits_until_it_is_committed(has_elr: int) -> None:
     """No other replica may have it: this one may be replaced by one that has not, which would decide otherwise."""

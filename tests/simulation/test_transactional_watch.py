@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from unittest import mock
 
 import pytest
 from tests.broker.test_log_care import create
@@ -12,11 +15,16 @@ from tests.quiet import silence
 from tests.simulation.transactional_watch import TransactionWatch
 
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.replicas.replica_role import ReplicaRole
+from ottla.machine import StoredRecord
+from ottla.messages.transaction_records import TransactionLogKey
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
 from ottla.transactions.effects import WriteMarkers
-from ottla.types import TopicPartition
+from ottla.transactions.records import encode_record
+from ottla.transactions.transaction import Transaction, TransactionState
+from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
 KEY = TopicPartition("t", 0)
 Wrong = Callable[[SimBroker, TransactionalProducer], Awaitable[None]]
@@ -82,6 +90,25 @@ async def _epoch_that_was_fenced(broker: SimBroker, producer: TransactionalProdu
     await write(partition(broker, "other"), producer, before)
 
 
+async def _decision_in_an_epoch_that_was_fenced(broker: SimBroker, producer: TransactionalProducer, *, is_deposed: bool = False) -> None:
+    """As a coordinator does that has been paused: what it has loaded is old."""
+    before = producer.epoch
+    assert await producer.end(is_commit=False) == 0
+    assert await producer.init() == 0
+    found = partition(broker, TRANSACTION_STATE_TOPIC)
+    if is_deposed:
+        image = found.role._image
+        assert image is not None
+        with mock.patch.object(ReplicaRole, "take", return_value=False):
+            found.take_role(replace(image, leader_epoch=image.leader_epoch + 1))
+    late = Transaction(producer.producer_id, before, 1, TransactionState.PREPARE_ABORT, 1, frozenset({KEY}))
+    key, value = encode_record(StoredRecord(TransactionLogKey("x"), late.to_value()), transaction_version=2)
+    builder = BatchBuilder()
+    builder.append(key, value, timestamp_ms=0)
+    found.stage_own(memoryview(builder.build()), leader_epoch=found.led_epoch, now_ms=0)
+    await found.flush()
+
+
 async def _stable_over_an_open_one(broker: SimBroker, producer: TransactionalProducer) -> None:
     states = partition(broker, KEY.topic).log.producers
     states._open.clear()
@@ -95,6 +122,7 @@ async def _stable_over_an_open_one(broker: SimBroker, producer: TransactionalPro
         (_marker_before_its_decision, "V1"),
         (_partition_that_was_not_added, "V6"),
         (_epoch_that_was_fenced, "V7"),
+        (_decision_in_an_epoch_that_was_fenced, "V7"),
         (_stable_over_an_open_one, "V8"),
     ],
 )
@@ -104,3 +132,8 @@ def test_each_wrong_is_found(wrong: Wrong, invariant: str) -> None:
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     assert found_when(_nothing) == []
+
+
+def test_what_a_coordinator_decides_that_does_not_know_it_was_replaced_decides_nothing() -> None:
+    """It is never committed: crash-points 502, where the coordinator was paused over the next one's first decisions."""
+    assert found_when(partial(_decision_in_an_epoch_that_was_fenced, is_deposed=True)) == []

@@ -78,7 +78,7 @@ class TransactionalWork(Work):
             found += problems
             if key in self.keys:
                 visible += values
-            found += _differing(brokers, key)
+            found += await _differing(brokers, key)
         found += [f"producer {who[0]} epoch {who[1]}: {outcomes}" for who, outcomes in ends.items() if len(outcomes) > 1]
         found += [f"{value!r} is there {count} times" for value, count in visible.items() if count > 1]
         found += self._torn(visible)
@@ -198,7 +198,7 @@ def _read_committed(
     return visible, found
 
 
-def _differing(brokers: Mapping[int, Broker], key: TopicPartition) -> list[str]:
+async def _differing(brokers: Mapping[int, Broker], key: TopicPartition) -> list[str]:
     """Replicas that do not know the same of transactions."""
     known = {}
     for node, broker in brokers.items():
@@ -206,9 +206,8 @@ def _differing(brokers: Mapping[int, Broker], key: TopicPartition) -> list[str]:
         if partition is not None:
             log = partition.log
             states = {producer_id: (state.epoch, state.transaction_first_offset) for producer_id, state in log.producers.states.items()}
-            aborted = sorted(
-                (one.producer_id, one.first_offset, one.last_offset) for one in log.aborted.reaching_into(0, log.log_end_offset)
-            )
+            entries = await log.aborted.between(0, log.log_end_offset)
+            aborted = sorted((one.producer_id, one.first_offset, one.last_offset) for one in entries)
             known[node] = states, aborted
     first = next(iter(known.values()))
     return [f"{key}: replicas know {known}"] if any(other != first for other in known.values()) else []

@@ -120,8 +120,9 @@ class TransactionWatch:
         if appended.is_duplicate:
             return
         header = read_header(view)
+        is_deposed = partition.led_epoch < self._newest_epochs[_identity(partition)]  # and does not know: this will be cut
         if partition.topic == TRANSACTION_STATE_TOPIC:
-            self._on_stated(partition, appended, view)
+            self._on_stated(partition, appended, view, is_deposed=is_deposed)
         if header.producer_id < 0 or not (header.is_transactional or header.is_control):
             return
         is_marker = header.is_control and end_marker_of(iterate_records(view)[0]) is not None
@@ -130,11 +131,10 @@ class TransactionWatch:
         self._staged.setdefault(_identity(partition), {})[appended.base_offset, partition.led_epoch] = header
         known = self._transactions(partition)
         known.add(header, appended.base_offset, is_marker=is_marker)
-        is_deposed = partition.led_epoch < self._newest_epochs[_identity(partition)]  # and does not know: this will be cut
         if not is_marker and not is_deposed:
             self._check_data(partition, header, appended.base_offset)
 
-    def _on_stated(self, partition: Partition, appended: Appended, view: memoryview) -> None:
+    def _on_stated(self, partition: Partition, appended: Appended, view: memoryview, *, is_deposed: bool) -> None:
         for record in iterate_records(view):
             decoded = decode_record(record.key or b"", record.value)
             assert decoded is not None, "a record of this topic is of a transactional id"
@@ -143,7 +143,9 @@ class TransactionWatch:
             found = Transaction.from_value(value) if isinstance(value, TransactionLogValue) else None
             at = appended.base_offset + record.offset - read_header(view).base_offset
             self._stated[partition.key, at, partition.led_epoch] = decoded.key.transactional_id, found
-            if found is not None and found.state.is_prepared and found.producer_epoch < self._fenced_below.get(found.producer_id, -1):
+            if found is None or not found.state.is_prepared or is_deposed:
+                continue
+            if found.producer_epoch < self._fenced_below.get(found.producer_id, -1):
                 self._find(f"V7: {decoded.key.transactional_id} is decided in epoch {found.producer_epoch} of producer {found.producer_id}")
 
     def _on_markers(self, queues: MarkerQueues, shard: Any, wanted: WriteMarkers) -> None:

@@ -7,6 +7,7 @@ it must be there after a power cut as well.
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from ottla.sim.trace import Trace
 from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log.replay import Aborted
 
 DIRECTORY = "/data/topic-0"
 DELETE_RETENTION_MS = 1000
@@ -303,10 +305,10 @@ async def _read_committed(log: PartitionLog, end_offset: int) -> set[int]:
     found: set[int] = set()
     offset = log.log_start_offset
     while offset < end_offset:
-        part = await log.read(offset, max_bytes=300, end_offset=end_offset)
+        part = await log.read(offset, max_bytes=300, end_offset=end_offset, with_aborted=True)
         if part is None:
             break
-        aborted = AbortedTransactions(log.aborted.reaching_into(offset, min(part.end_offset, end_offset)))
+        aborted = AbortedTransactions(list(itertools.starmap(Aborted, part.aborted)))
         data = part.region.read()
         for position, header in iterate_batches(data):
             if aborted.admits(data, position, header) and not header.is_control:

@@ -112,7 +112,7 @@ def check(disk: InstantDisk, count: int, notes: list[Note], config: LogConfig, *
     assert again.epochs.entries == log.epochs.entries
     for opened in () if is_compacted else (log, again):
         aborted, stable_offset = aborted_by_walking(opened)
-        assert opened.aborted.between(0, opened.log_end_offset) == aborted, "what was aborted is not committed"
+        assert run(opened.aborted.between(0, opened.log_end_offset)) == aborted, "what was aborted is not committed"
         assert opened.producers.last_stable_offset(opened.log_end_offset) == stable_offset
 
 

@@ -8,6 +8,8 @@ that it already has; five, because a producer keeps at most five requests in fli
 batch                                          answer
 =============================================  =====================================================
 id not known here                              taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+the same, while an earlier batch waits for     OUT_OF_ORDER_SEQUENCE_NUMBER
+its coordinator's permission
 plain, while the producer's transaction is     INVALID_TXN_STATE
 open
 transactional, and its transaction is not      NotPermitted: only its coordinator knows
@@ -80,10 +82,11 @@ _NEXT_EPOCH_VERSION: Final = 2
 class NotPermitted(Exception):
     """The batch starts a transaction here, or comes after its end: its coordinator is to be asked."""
 
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int, first_sequence: int) -> None:
         super().__init__(f"the transaction of producer {producer_id}, epoch {producer_epoch}, is not open here")
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.first_sequence = first_sequence
 
 
 class ProducerState(msgspec.Struct, gc=False):
@@ -121,13 +124,15 @@ class ProducerState(msgspec.Struct, gc=False):
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_ended", "_open", "_repeats", "_staged", "_states", "may_lack_some")
+    __slots__ = ("_ended", "_forgotten_count", "_open", "_repeats", "_staged", "_states", "_waiting", "may_lack_some")
 
     def __init__(self) -> None:
         self.may_lack_some = False
         """Producers may have written here that have been forgotten: with their records, or by their age, or by an unclean election."""
         self._repeats: dict[int, int] = {}  # end markers that were not written once more, by producer
+        self._forgotten_count = 0  # of producers, and of their end markers
         self._states: dict[int, ProducerState] = {}
+        self._waiting: dict[int, list[tuple[int, int]]] = {}  # epochs and first sequences of batches that wait for permission
         self._staged: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offsets of open transactions by producer, rising
         self._ended: deque[Transaction] = deque()  # whose marker may not be committed: both first and last offsets rise
@@ -148,6 +153,9 @@ class ProducerStates:
         if state is None:
             if first_sequence and not self.may_lack_some:
                 text = f"producer {producer_id} begins with sequence {first_sequence}, and nothing was ever deleted here: 0 is next"
+                raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+            if any(waits < first_sequence for waits_in, waits in self._waiting.get(producer_id, ()) if waits_in == epoch):
+                text = f"producer {producer_id} sent sequence {first_sequence}, and an earlier one waits for its transaction's coordinator"
                 raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
             return None
         if state.transaction_first_offset >= 0 and not is_transactional and epoch >= state.epoch:
@@ -182,15 +190,30 @@ class ProducerStates:
             text = f"producer {producer_id} begins with sequence {first_sequence} in this partition, 0 is next"
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         if state is None or state.epoch != epoch or state.transaction_first_offset < 0:
-            raise NotPermitted(producer_id, epoch)
+            raise NotPermitted(producer_id, epoch, first_sequence)
+
+    def wait(self, asked: NotPermitted) -> None:
+        """Notes that the batch waits for permission: no later one of a producer that is not known here may overtake it (KIP-890).
+
+        One connection keeps them in order; a client that gives a connection up may send the next one over another.
+        """
+        self._waiting.setdefault(asked.producer_id, []).append((asked.producer_epoch, asked.first_sequence))
+
+    def waits_no_longer(self, asked: NotPermitted) -> None:
+        """Notes that the batch was appended or refused."""
+        waiting = self._waiting[asked.producer_id]
+        waiting.remove((asked.producer_epoch, asked.first_sequence))
+        if not waiting:
+            del self._waiting[asked.producer_id]
 
     def marker_count(self, producer_id: int) -> int:
         """Returns how many of its transactions have ended here. A coordinator's permission holds as long as that stays the same.
 
-        A marker that is not written counts, too: it may end a transaction whose first batch is still waiting.
+        A marker that is not written counts, too: it may end a transaction whose first batch is still waiting. Markers of producers that
+        were forgotten go on to count, of whichever producer: else the next markers would bring the count back to what it was.
         """
         state = self._staged.get(producer_id) or self._states.get(producer_id)
-        return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0)
+        return (0 if state is None else state.marker_count) + self._repeats.get(producer_id, 0) + self._forgotten_count
 
     def admit_epoch(self, producer_id: int, epoch: int) -> None:
         """Raises INVALID_PRODUCER_EPOCH when a later epoch is known: of a batch that a broker writes for the producer."""
@@ -292,8 +315,7 @@ class ProducerStates:
             if now_ms - state.last_used_ms >= expiration_ms and state.transaction_first_offset < 0 and producer_id not in self._staged
         ]
         for producer_id in expired:
-            del self._states[producer_id]
-            self._repeats.pop(producer_id, None)
+            self._forgotten_count += 1 + self._states.pop(producer_id).marker_count + self._repeats.pop(producer_id, 0)
         self.may_lack_some |= bool(expired)
         return len(expired)
 

@@ -56,16 +56,16 @@ class ConsumerPolicy:
         if offset >= end or (budget <= 0 and fetch.size_bytes):
             return
         part = await log.read(
-            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not fetch.size_bytes
-        )
+            offset, max_bytes=min(wanted.partition_max_bytes, budget), end_offset=end, min_one_message=not fetch.size_bytes,
+            with_aborted=self.is_read_committed,
+        )  # fmt: skip
         if part is not None:
             data.records = part.region
             size = len(part.region)
             fetch.size_bytes += size
             partition.meters.bytes_out += size
-            if data.aborted_transactions is not None and len(log.aborted):
-                aborted = log.aborted.beginnings(offset, min(end, part.end_offset))
-                data.aborted_transactions = list(itertools.starmap(AbortedTransaction, aborted))
+            if part.aborted:
+                data.aborted_transactions = list(itertools.starmap(AbortedTransaction, part.aborted))
 
     def check(self, partition: Partition, known_epoch: int) -> None:
         """Checks that the partition may be read here under that leader epoch; KafkaError otherwise."""

@@ -94,6 +94,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
             response.throttle_time_ms = parts.throttling.on_produce(context, size_bytes)
         staged.finish(frozenset())
     finally:
+        staged.all_were_asked()
         context.connection.release()
 
 
@@ -147,6 +148,7 @@ async def _append_rest(parts: Parts, staged: StagedProduce, problem: KafkaError 
         await _append_late(parts, staged, problem)
         staged.finish(frozenset())
     finally:
+        staged.all_were_asked()
         staged.connection.release()
 
 
@@ -302,7 +304,7 @@ def _stage(
             held.permission = transactional_produce.permission_of(partition, asked.producer_id)
             _stage_held(parts, staged, held)
         else:
-            staged.unpermitted.append(held)
+            staged.ask_first(held, asked)
     except KafkaError as error:
         _refuse(staged, partition, records, result, error)
 

@@ -22,6 +22,7 @@ from ottla.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.storage.producers import NotPermitted, ProducerStates
 from ottla.types import NO_EPOCH
 
 Permission = tuple[int, int]
@@ -58,6 +59,7 @@ class StagedProduce:
         "timeout_ms",
         "transactional_id",
         "unpermitted",
+        "waits",
     )
 
     def __init__(self, parts: Parts, context: RequestContext, request: ProduceRequest, response: ProduceResponse) -> None:
@@ -76,6 +78,8 @@ class StagedProduce:
         """What a worker examines first."""
         self.unpermitted: list[Held] = []
         """What the transaction coordinator is asked about first."""
+        self.waits: list[tuple[ProducerStates, NotPermitted]] = []
+        """These batches, in their partitions."""
         self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
         """What came before this broker leads its partition, and is held for that; its records are copies."""
         self.may_be_late = True
@@ -86,6 +90,18 @@ class StagedProduce:
     @property
     def connection(self) -> Channel:
         return self.context.connection
+
+    def ask_first(self, held: Held, asked: NotPermitted) -> None:
+        """Has the transaction coordinator asked about the batch; no later one overtakes it in its partition."""
+        self.unpermitted.append(held)
+        self.waits.append((held.partition.log.producers, asked))
+        held.partition.log.producers.wait(asked)
+
+    def all_were_asked(self) -> None:
+        """Notes that each batch was appended or refused."""
+        for producers, asked in self.waits:
+            producers.waits_no_longer(asked)
+        self.waits.clear()
 
     def wait_once_more(self) -> None:
         """Delays the answer until one more call of ``finish``."""

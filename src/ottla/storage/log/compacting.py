@@ -22,7 +22,7 @@ from ottla.storage.log.segments import LogSegments
 from ottla.storage.log.tail import Tail
 from ottla.storage.segment.files import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.transaction_index import Transaction, to_bytes
+from ottla.storage.segment.transaction_blocks import with_markers_at
 
 K = TypeVar("K")
 
@@ -131,7 +131,7 @@ class Compaction:
             await self.drop_cleaned(cleaned)
             return False
         kept = set(cleaned.aborts)
-        aborted = [ended for ended in segments.aborted.between(cleaned.base_offset, cleaned.end_offset) if ended.last_offset in kept]
+        aborted = b"".join([with_markers_at(await segment.read_transaction_index(), kept) for segment in replaced])
         fresh = await self._arriving(cleaned, replaced, aborted)
         try:
             # In one from before a marker that this cleaning drops the transaction is open: it would be again, were no newer one left.
@@ -152,9 +152,10 @@ class Compaction:
             self._health.broken_off(error)  # which files have which names is for the next opening to find out
             raise
         fresh.has_arrived()
+        segments.aborted.has_arrived()
         return True
 
-    async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment], aborted: Sequence[Transaction]) -> Segment:
+    async def _arriving(self, cleaned: Cleaned, replaced: Sequence[Segment], aborted: bytes) -> Segment:
         """Returns the cleaned segment with its indexes in memory and its file open: its files have other names for a while yet."""
         path = f"{self._segments.directory}/{file_stem(cleaned.base_offset)}"
         file = await self._disk.open(f"{path}{LOG_SUFFIX}{CLEANED_SUFFIX}")
@@ -166,7 +167,7 @@ class Compaction:
         if fresh.has_aborted:  # though it be empty: it takes the place of the other one
             index = await self._disk.open(f"{path}{TRANSACTION_INDEX_SUFFIX}{CLEANED_SUFFIX}", create=True)
             await index.truncate(0)
-            await index.append([to_bytes(aborted)])
+            await index.append([aborted])
             await index.sync()
             await index.close()
         return fresh

@@ -19,6 +19,7 @@ from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.epoch_file import EpochFile
 from ottla.storage.health import LogHealth
+from ottla.storage.log.aborted import AbortedInLog
 from ottla.storage.log.compacting import Compaction
 from ottla.storage.log.durability import Durability
 from ottla.storage.log.reading import FoundTimestamp, LogSlice, check_range, find_timestamp, largest_timestamp, read_slice
@@ -29,7 +30,6 @@ from ottla.storage.producers import ProducerStates
 from ottla.storage.recovery.recovery import Recovered, read_aborted, rebuild_producers, recover
 from ottla.storage.segment.files import overwrite
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.transaction_index import TransactionIndex
 
 
 class PartitionLog:
@@ -65,18 +65,9 @@ class PartitionLog:
 
     @classmethod
     async def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        *,
-        config: LogConfig,
-        now_ms: int,
-        clean: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        first_dirty_offset: int = 0,
-        is_durable: bool = True,
-    ) -> PartitionLog:
+        cls, disk: Disk, directory: str, *, config: LogConfig, now_ms: int, clean: bool, recovery_point: int = 0, log_start_offset: int = 0,
+        first_dirty_offset: int = 0, is_durable: bool = True,
+    ) -> PartitionLog:  # fmt: skip
         """Opens the log of an existing directory; recovers it unless the caller found the mark of a clean stop (``recovery.py``).
 
         ``recovery_point``, ``log_start_offset`` and ``first_dirty_offset`` are what the checkpoint files say; 0 without them. The
@@ -90,13 +81,13 @@ class PartitionLog:
         segments, end_offset = recovered.segments, recovered.end_offset
         walked_from = segments[-recovered.walked].base_offset if recovered.walked else None
         producers, replayed = await rebuild_producers(disk, directory, segments, end_offset, now_ms=now_ms, read_from=walked_from)
-        aborted = await read_aborted(disk, directory, segments, replayed, walked=recovered.walked)
+        closed, growing = await read_aborted(disk, directory, segments, replayed, walked=recovered.walked)
         for segment in segments:
             segment.appended_ms = min(now_ms, await disk.modified_ms(segment.path))
         for segment in segments[:-1]:
             segment.unload()
         log = cls(disk, directory, recovered, producers, config, now_ms)
-        log._segments.aborted.replace(0, end_offset, aborted)
+        log._segments.aborted.fill(closed, growing)
         if recovered.walked:
             log.durability.recovery_point = min(max(recovery_point, segments[0].base_offset), end_offset)
         if log_start_offset > end_offset:  # records were deleted up to there, and then lost their successors
@@ -144,7 +135,7 @@ class PartitionLog:
         return self.tail.producers
 
     @property
-    def aborted(self) -> TransactionIndex:
+    def aborted(self) -> AbortedInLog:
         """Which transactions of the log were aborted."""
         return self._segments.aborted
 
@@ -159,12 +150,14 @@ class PartitionLog:
 
     # -- reading
 
-    async def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True) -> LogSlice | None:
+    async def read(
+        self, offset: int, *, max_bytes: int, end_offset: int, min_one_message: bool = True, with_aborted: bool = False
+    ) -> LogSlice | None:
         """Reads batches of one segment, from the batch that holds ``offset``; none starts at or after ``end_offset``.
 
         At most ``max_bytes``, the last batch cut off if need be, yet with ``min_one_message`` the first one completely. None when
-        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or the file is damaged,
-        and the log ``is_failed``.
+        there is nothing to read. OFFSET_OUT_OF_RANGE outside the log; StorageError when the disk fails or a file is damaged, and the log
+        ``is_failed``.
         """
         segments = self._segments
 
@@ -174,10 +167,13 @@ class PartitionLog:
             end = min(end_offset, log_end_offset)
             if offset >= end:
                 return None
-            return await read_slice(
+            part = await read_slice(
                 segments.all, segments.places, offset, max_bytes=max_bytes, end_offset=end, log_end_offset=log_end_offset,
                 min_one_message=min_one_message,
             )  # fmt: skip
+            if with_aborted and part is not None and len(segments.aborted):
+                part.aborted = await segments.aborted.beginnings(offset, min(end, part.end_offset))
+            return part
 
         try:
             return await segments.undisturbed(look)
@@ -376,7 +372,7 @@ class PartitionLog:
         assert not self.tail.has_pending, "what is staged is written before a log is closed"
         segments = self._segments
         if not self.is_failed and not self._is_as_opened:
-            await segments.write_indexes(segments.all[-1], self.tail.end_offset)
+            await segments.write_indexes()
             await overwrite(self._disk, segments.snapshot_path(self.tail.end_offset), self.producers.to_snapshot())
             await segments.remove_needless_snapshots(self.tail.end_offset)
             self._epoch_file.is_changed = segments.is_directory_changed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Final, NamedTuple
 
@@ -17,10 +18,15 @@ _READ_BYTES: Final = 1 << 18
 
 async def records_between(log: PartitionLog, offset: int, end_offset: int, *, check_crc: bool = False) -> AsyncIterator[list[Record]]:
     """Yields the records of one read at a time, without control batches. DecodeError for a bad batch; else as ``PartitionLog.read``."""
-    async for batches in _reads(log, offset, end_offset, check_crc=check_crc):
+    async for batches, _ in _reads(log, offset, end_offset, check_crc=check_crc):
         yield [
             record for data, at, header in batches if not header.is_control for record in walk_records(data, at) if record.offset >= offset
         ]
+
+
+class Aborted(NamedTuple):
+    producer_id: int
+    first_offset: int
 
 
 class Batch(NamedTuple):
@@ -41,11 +47,11 @@ async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> A
     """Yields what happened there, in order, without what was aborted.
 
     Where compaction has removed the marker of a committed transaction, it comes last. Those that are open at the log's end do not end.
-    Errors as ``records_between``.
+    Which are aborted is known for each read by itself: compaction may remove an abort marker before it is read. Errors as
+    ``records_between``.
     """
-    aborted = AbortedTransactions(log.aborted.reaching_into(offset, end_offset))
     undecided: dict[int, None] = {}
-    async for batches in _reads(log, offset, end_offset, check_crc=False):
+    async for batches, aborted in _reads(log, offset, end_offset, check_crc=False):
         for data, at, header in batches:
             if not aborted.admits(data, at, header):
                 continue
@@ -66,12 +72,12 @@ async def replayed_between(log: PartitionLog, offset: int, end_offset: int) -> A
 
 async def _reads(
     log: PartitionLog, offset: int, end_offset: int, *, check_crc: bool
-) -> AsyncIterator[list[tuple[bytes, int, BatchHeader]]]:
-    """Yields the bytes of each read, and where its batches are."""
+) -> AsyncIterator[tuple[list[tuple[bytes, int, BatchHeader]], AbortedTransactions]]:
+    """Yields the bytes of each read, and where its batches are; with what was aborted there."""
     while offset < end_offset:
-        part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset)
+        part = await log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset, with_aborted=True)
         assert part is not None, "offsets below the end can be read"
         data = part.region.read()
         batches = [(data, position, header) for position, header in iterate_batches(data, check_crc=check_crc)]
         offset = batches[-1][2].last_offset + 1
-        yield batches
+        yield batches, AbortedTransactions(list(itertools.starmap(Aborted, part.aborted)))

@@ -10,15 +10,17 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from ottla.errors import StorageError
+from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk, File
 from ottla.storage.config import LogConfig
 from ottla.storage.disk_errors import PASSING
 from ottla.storage.health import LogHealth
+from ottla.storage.log.aborted import AbortedInLog
 from ottla.storage.log.reading import Places, segment_index
 from ottla.storage.producers import SNAPSHOT_SUFFIX
 from ottla.storage.segment.files import file_stem, offsets_of, overwrite
 from ottla.storage.segment.segment import Segment, remove_segments
+from ottla.storage.segment.transaction_blocks import Block, read_block
 from ottla.storage.segment.transaction_index import TransactionIndex
 
 T = TypeVar("T")
@@ -37,7 +39,7 @@ class LogSegments:
         self._health: Final = health
         self.directory = directory
         self.all: Final = segments
-        self.aborted: Final = TransactionIndex()
+        self.aborted: Final = AbortedInLog(self._read_block)
         self.config = config
         self.places: Final = Places()
         self.unsynced: list[Segment] = []  # closed since the last sync
@@ -74,7 +76,7 @@ class LogSegments:
     async def roll(self, base_offset: int, producers: bytes) -> None:
         """Closes the last segment, with its indexes and the producers at its end in files; starts the next one at ``base_offset``."""
         closed = self.all[-1]
-        await self.write_indexes(closed, base_offset)
+        await self.write_indexes()
         await overwrite(self._disk, self.snapshot_path(base_offset), producers)
         fresh = await self._created(base_offset)
         closed.holds_file = True
@@ -82,16 +84,24 @@ class LogSegments:
         if len(self.unsynced) > HELD_MAX:
             self.unsynced[-1 - HELD_MAX].synced()
         self.all.append(fresh)
+        self.aborted.close_segment(closed.base_offset)
         self.places.keep_loaded(closed)
 
-    async def write_indexes(self, segment: Segment, end_offset: int) -> None:
-        """Writes all indexes of a segment that ends there to files, not yet synced except the index of aborted transactions.
+    async def write_indexes(self) -> None:
+        """Writes all indexes of the last segment to files, not yet synced except the index of aborted transactions.
 
         What is lost of that one would not be missed: it is durable before the next segment is there, and this one trusted.
         """
+        segment = self.all[-1]
         await segment.write_indexes()
-        await segment.write_transaction_index(self.aborted.between(segment.base_offset, end_offset))
+        await segment.write_transaction_index(self.aborted.tail.to_bytes())
         await segment.sync_transaction_index()
+
+    async def _read_block(self, block: Block) -> bytes:
+        segment = self.all[max(0, segment_index(self.all, block.base_offset))]
+        if segment.base_offset != block.base_offset:
+            raise FileNotFoundError(errno.ENOENT, "the segment was deleted or replaced", self.directory)
+        return await read_block(self._disk, segment.transaction_index_path, block)
 
     async def _created(self, base_offset: int, *, is_durable: bool = True) -> Segment:
         """Creates a segment. Its name and earlier ones are durable before it takes a byte: no power cut leaves a log without its start."""
@@ -120,13 +130,25 @@ class LogSegments:
         held ``offset``. What compaction has removed before it stays removed.
         """
         keep = segment_index(self.all, offset - 1)
+        closed = self.all[keep] if keep + 1 < len(self.all) else None
+        reopened = None if closed is None else await self._aborted_of(closed)
         await remove_segments(self._disk, self.directory, self.all, keep + 1, is_durable=is_durable)
         segment = self.all[keep]
         found = await segment.find(offset)
         size, end_offset = (segment.size, offset) if found is None else (found[0], min(found[1].base_offset, offset))
         await segment.truncate(size, end_offset, is_durable=is_durable)
-        self.aborted.truncate(end_offset)
+        if reopened is None:
+            self.aborted.tail.truncate(end_offset)
+        else:
+            self.aborted.open_segment(segment.base_offset, reopened, end_offset)
         return end_offset
+
+    async def _aborted_of(self, segment: Segment) -> TransactionIndex:
+        try:
+            return TransactionIndex.from_bytes(await segment.read_transaction_index())
+        except DecodeError as error:
+            self._health.fail()
+            raise StorageError(f"the log in {self.directory} cannot be cut: {error}") from error
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:
         """Replaces all segments by an empty one, which starts at ``offset``. StorageError, and all is as it was, when there is no room for
@@ -139,13 +161,13 @@ class LogSegments:
             fresh = await self._with_room(offset, is_durable=is_durable)
             await remove_segments(self._disk, self.directory, self.all, 0, is_durable=is_durable)
             self.all.append(fresh)
-            self.aborted.truncate(0)
+            self.aborted.clear()
             return
         await remove_segments(self._disk, self.directory, self.all, index + 1, is_durable=is_durable)
         await self.all[index].truncate(0, offset, is_durable=is_durable)
         earlier, self.all[:index] = self.all[:index], []
         await remove_segments(self._disk, self.directory, earlier, 0, is_durable=is_durable)
-        self.aborted.truncate(0)
+        self.aborted.clear()
 
     async def _with_room(self, offset: int, *, is_durable: bool) -> Segment:
         try:
@@ -179,7 +201,7 @@ class LogSegments:
         """
         await segment.remove_log()
         await self._disk.sync_dir(self.directory)
-        await segment.write_transaction_index(())
+        await segment.write_transaction_index(b"")
 
     async def retire(self, segment: Segment, now_ms: int) -> None:
         """Renames the files of a dropped segment to ``.deleted`` for ``file.delete.delay.ms`` (``remove_deleted``)."""

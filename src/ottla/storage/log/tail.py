@@ -326,7 +326,7 @@ class Tail:
                 if ended is not None:
                     self.producers.commit_is_awaited(ended, base_offset if self.committed_end is None else self.committed_end())
                     if not marker.is_commit:
-                        self._segments.aborted.add(ended)
+                        self._segments.aborted.tail.add(ended)
         elif producer_id >= 0:
             time = max_timestamp if attributes & LOG_APPEND_TIME else -1
             sequence = batch.sequence

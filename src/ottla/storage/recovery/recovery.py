@@ -30,7 +30,8 @@ from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
 from ottla.storage.recovery.producer_replay import replay_producers
 from ottla.storage.segment.files import INDEX_SUFFIXES, LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, file_stem, offsets_of
 from ottla.storage.segment.segment import Segment, remove_segments
-from ottla.storage.segment.transaction_index import Transaction
+from ottla.storage.segment.transaction_blocks import Block, blocks_of, scan_blocks
+from ottla.storage.segment.transaction_index import Transaction, TransactionIndex, to_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +217,21 @@ async def rebuild_producers(
 
 async def read_aborted(
     disk: Disk, directory: str, segments: Sequence[Segment], replayed: Sequence[Transaction], *, walked: int
-) -> list[Transaction]:
-    """Returns the aborted transactions of a log: of trusted segments from their files, of the ``walked`` last ones as they were
-    ``replayed``.
+) -> tuple[list[Block], TransactionIndex]:
+    """Returns what closed segments have of aborted transactions, and the entries of the last one: of trusted segments from their files, of
+    the ``walked`` last ones as they were ``replayed``.
 
     Closed segments that were walked, or whose file is damaged, have a new file.
     """
-    aborted: list[Transaction] = []
+    blocks: list[Block] = []
     for index, segment in enumerate(segments):
         is_closed = index + 1 < len(segments)
         if index < len(segments) - walked:
             try:
-                aborted += await segment.read_transaction_index()
+                if not is_closed:
+                    return blocks, TransactionIndex.from_bytes(await segment.read_transaction_index())
+                if segment.has_aborted:
+                    blocks += await scan_blocks(disk, segment.transaction_index_path, segment.base_offset)
                 continue
             except DecodeError:
                 producers, offset, _ = await _newest_snapshot(
@@ -239,11 +243,13 @@ async def read_aborted(
         found = [ended for ended in found if ended.last_offset >= segment.base_offset]
         if is_closed:
             found = [ended for ended in found if ended.last_offset < segments[index + 1].base_offset]
-        if is_closed and (found or segment.has_aborted):
-            await segment.write_transaction_index(found)
+        if not is_closed:
+            return blocks, TransactionIndex(found)
+        if found or segment.has_aborted:
+            await segment.write_transaction_index(data := to_bytes(found))
             await segment.sync_transaction_index()
-        aborted += found
-    return aborted
+            blocks += blocks_of(segment.base_offset, data)
+    raise AssertionError("a log has a last segment")
 
 
 def _snapshot_path(directory: str, offset: int) -> str:

@@ -39,7 +39,6 @@ from ottla.storage.segment.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from ottla.storage.segment.tally import Counted, CountRequest, Tally, count
 from ottla.storage.segment.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from ottla.storage.segment.time_index import TimeIndex
-from ottla.storage.segment.transaction_index import Transaction, from_bytes, to_bytes
 from ottla.storage.segment.walk import BatchWalk
 
 POSITION_MAX: Final = 2**31 - 1  # positions in an index have 32 bits, and Kafka reads them signed
@@ -96,6 +95,10 @@ class Segment(Tally):
         """Of the log file."""
         return self._path + LOG_SUFFIX
 
+    @property
+    def transaction_index_path(self) -> str:
+        return self._path + TRANSACTION_INDEX_SUFFIX
+
     async def opened(self) -> File:
         """Returns the log file, opened if it was not. FileNotFoundError when the segment was retired: the log has another by now."""
         if self._file is None:
@@ -151,24 +154,24 @@ class Segment(Tally):
         if self.is_retired:  # whichever segment has the names now rebuilds what is missing
             await self._remove((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
-    async def write_transaction_index(self, aborted: Sequence[Transaction]) -> None:
+    async def write_transaction_index(self, aborted: bytes) -> None:
         """Writes the aborted transactions whose markers it has to its file, not yet synced; without any there is no file."""
         if aborted:
             self.has_aborted = True
-            await overwrite(self._disk, self._path + TRANSACTION_INDEX_SUFFIX, to_bytes(aborted))
+            await overwrite(self._disk, self.transaction_index_path, aborted)
         elif self.has_aborted:
             await self._remove((TRANSACTION_INDEX_SUFFIX,))
             self.has_aborted = False
 
     async def sync_transaction_index(self) -> None:
         if self.has_aborted:
-            file = await self._disk.open(self._path + TRANSACTION_INDEX_SUFFIX)
+            file = await self._disk.open(self.transaction_index_path)
             await file.sync()
             await file.close()
 
-    async def read_transaction_index(self) -> list[Transaction]:
-        """Reads the aborted transactions. DecodeError when the file is damaged."""
-        return from_bytes(await self._disk.read_file(self._path + TRANSACTION_INDEX_SUFFIX)) if self.has_aborted else []
+    async def read_transaction_index(self) -> bytes:
+        """Reads the file of its aborted transactions; nothing where there is none."""
+        return await self._disk.read_file(self.transaction_index_path) if self.has_aborted else b""
 
     async def sync(self, *, with_indexes: bool) -> None:
         await (await self.opened()).sync()

@@ -1,8 +1,8 @@
-"""Which transactions of a log were aborted: for read_committed readers, and for each segment a file ``.txnindex``.
+"""Which transactions were aborted whose markers are in one segment: for read_committed readers, and for its file ``.txnindex``.
 
 An entry is of the abort marker that is at its last offset. It says where its transaction started, and up to where everything was decided
-once it had ended: who reads no further than that needs no later entry. Entries of a whole log are in memory, in order; those whose marker
-is in a segment are in its file when it is closed. A segment without a file has none.
+once it had ended: who reads no further than that needs no later entry. The entries of a log's last segment are in memory, in order. When
+it is closed they are in its file (``transaction_blocks.py``). A segment without a file has none.
 
 On disk Kafka's format, 34 bytes an entry: version 0, producer id, first, last, last stable offset. Source: KIP-98.
 """
@@ -13,7 +13,7 @@ import itertools
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -23,8 +23,8 @@ from ottla.errors import DecodeError
 from ottla.ports import Buffer
 from ottla.storage.segment.minima import Minima
 
-_ENTRY: Final = struct.Struct(">hqqqq")
-_VERSION: Final = 0
+ENTRY: Final = struct.Struct(">hqqqq")
+VERSION: Final = 0
 _FIRST: Final = 1
 _LAST: Final = 2
 _STABLE: Final = 3
@@ -47,13 +47,22 @@ Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
 class TransactionIndex:
-    """The transaction index of one log, as columns: 32 bytes an entry. Last offsets rise strictly, last stable offsets do not fall."""
+    """The transaction index of a growing segment, as columns: 32 bytes an entry. Last offsets rise strictly, stable ones do not fall."""
 
     __slots__ = ("_columns", "_minima")
 
     def __init__(self, entries: Iterable[Transaction] = ()) -> None:
         self._columns: Columns = _columns(entries)
         self._minima: Minima | None = None  # of the first offsets, once they are asked for
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> TransactionIndex:
+        """Reads the file of a segment. DecodeError when this cannot be one."""
+        index = cls()
+        for entry in checked_entries(data):
+            for column, number in zip(index._columns, entry, strict=True):
+                column.append(number)
+        return index
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -72,15 +81,11 @@ class TransactionIndex:
         part = slice(self._at(start_offset), self._at(end_offset))
         return [Transaction(*entry) for entry in zip(*(column[part] for column in self._columns), strict=True)]
 
-    def reaching_into(self, start_offset: int, end_offset: int) -> list[Transaction]:
-        """Returns the transactions that may have a record there: started before the end, and not ended before the start."""
-        first_offsets = self._columns[_FIRST]
-        part, later = self._looked_at(start_offset, end_offset)
-        near = (index for index in range(part.start, part.stop) if first_offsets[index] < end_offset)
-        return [self._entry(index) for index in itertools.chain(near, later)]
-
     def beginnings(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Returns producer id and first offset of the same transactions: what readers are given."""
+        """Returns producer id and first offset of the transactions that may have a record there: what readers are given.
+
+        They started before the end, and have not ended before the start.
+        """
         producer_ids, first_offsets = self._columns[0], self._columns[_FIRST]
         part, later = self._looked_at(start_offset, end_offset)
         found = [pair for pair in zip(producer_ids[part], first_offsets[part], strict=True) if pair[1] < end_offset]
@@ -100,29 +105,21 @@ class TransactionIndex:
 
     def truncate(self, end_offset: int) -> None:
         """Removes what is at or after the log's new end."""
-        self._replace(slice(self._at(end_offset), None), ())
+        count = self._at(end_offset)
+        for column in self._columns:
+            del column[count:]
         if self._minima is not None:
             self._minima.truncate(len(self))
 
-    def drop_below(self, offset: int) -> None:
-        """Removes what is before the log's new start."""
-        last_offsets = self._columns[_LAST]
-        if last_offsets and last_offsets[0] < offset:
-            self._replace(slice(0, self._at(offset)), ())
-            self._minima = None
+    def extremes(self, start: int, end: int) -> tuple[int, int, int]:
+        """Returns of these entries, counted from the oldest, the smallest first offset, and the last two of the last one."""
+        _, first_offsets, last_offsets, last_stable_offsets = self._columns
+        last = min(end, len(self)) - 1
+        return min(first_offsets[start:end]), last_offsets[last], last_stable_offsets[last]
 
-    def replace(self, start_offset: int, end_offset: int, entries: Iterable[Transaction]) -> None:
-        """Replaces the entries between the two."""
-        self._replace(slice(self._at(start_offset), self._at(end_offset)), entries)
-        self._minima = None
-
-    def _replace(self, part: slice, entries: Iterable[Transaction]) -> None:
-        for column, numbers in zip(self._columns, _columns(entries), strict=True):
-            column[part] = numbers
-
-    def _entry(self, index: int) -> Transaction:
-        producer_ids, first_offsets, last_offsets, last_stable_offsets = self._columns
-        return Transaction(producer_ids[index], first_offsets[index], last_offsets[index], last_stable_offsets[index])
+    def to_bytes(self) -> bytes:
+        """Returns the entries as the file of the segment has them."""
+        return b"".join(ENTRY.pack(VERSION, *entry) for entry in zip(*self._columns, strict=True))
 
     def _at(self, offset: int) -> int:
         return bisect_left(self._columns[_LAST], offset)
@@ -141,24 +138,28 @@ def _columns(entries: Iterable[Transaction]) -> Columns:
 def to_bytes(entries: Iterable[Transaction]) -> bytes:
     """Returns the entries as the file of a segment has them."""
     return b"".join(
-        _ENTRY.pack(_VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset) for entry in entries
+        ENTRY.pack(VERSION, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset) for entry in entries
     )
 
 
 def from_bytes(data: Buffer) -> list[Transaction]:
     """Reads the entries. DecodeError when this cannot be the file of a segment."""
-    if len(data) % _ENTRY.size:
-        raise DecodeError(f"a transaction index has {len(data)} bytes, not a multiple of {_ENTRY.size}")
-    entries: list[Transaction] = []
-    for version, *columns in _ENTRY.iter_unpack(data):
-        entry = Transaction(*columns)
-        if version != _VERSION:
+    index = TransactionIndex.from_bytes(data)
+    return index.between(0, 2**63 - 1)
+
+
+def checked_entries(data: Buffer, *, after: tuple[int, int] = (-1, -1)) -> Iterator[tuple[int, int, int, int]]:
+    """Yields producer id, first, last and last stable offset of each entry in a part of a file.
+
+    ``after``: the last two of the entry before. DecodeError when this cannot be the file of a segment.
+    """
+    if len(data) % ENTRY.size:
+        raise DecodeError(f"a transaction index has {len(data)} bytes, not a multiple of {ENTRY.size}")
+    latest, stable = after
+    for version, producer_id, first_offset, last_offset, last_stable_offset in ENTRY.iter_unpack(data):
+        if version != VERSION:
             raise DecodeError(f"a transaction index has an entry of version {version}")
-        if entry.first_offset > entry.last_offset or (entries and not _follows(entries[-1], entry)):
+        if first_offset > last_offset or last_offset <= latest or last_stable_offset < stable:
             raise DecodeError("a transaction index has entries that do not rise")
-        entries.append(entry)
-    return entries
-
-
-def _follows(before: Transaction, entry: Transaction) -> bool:
-    return before.last_offset < entry.last_offset and before.last_stable_offset <= entry.last_stable_offset
+        latest, stable = last_offset, last_stable_offset
+        yield producer_id, first_offset, last_offset, last_stable_offset
