@@ -102,7 +102,7 @@ class FailingDisks:
         await asyncio.sleep(LATE_SECONDS)
         await self._await_room(node)
         log.info(WORKS, node=node.node, directory=fault.where)
-        if KILLED not in fault.ways and not all([await disk.exists(f"{path}/{META_NAME}") for path in DIRECTORIES]):
+        if KILLED not in fault.ways and not all(f"{path}/{META_NAME}" in disk.files for path in DIRECTORIES):  # also of a dead machine
             node.kill(power_cut=False)  # replaced, and full when it was to be formatted
             await asyncio.sleep(LATE_SECONDS)
         self._trial.injector.begin(node.machine.name)
