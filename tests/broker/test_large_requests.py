@@ -93,7 +93,7 @@ def test_large_answers_of_one_connection_do_not_pile_up(tmp_path: Path) -> None:
         connection.on_data(memoryview(bytearray(b"".join(frame_of(at, epochs_of(MANY), OFFSET_FOR_LEADER_EPOCH, 2) for at in range(5)))))
         found: list[int] = []
         while len(found) < 5:
-            assert len(connection._responses) <= 1
+            assert len(connection._responses) <= 2, "one that is encoded, and the next, which was begun then"
             assert broker.router.working_count <= 2
             if not transport.sends.empty():
                 found += await transport.next()

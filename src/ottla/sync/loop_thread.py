@@ -11,7 +11,6 @@ import atexit
 import contextvars
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from types import TracebackType
@@ -103,7 +102,7 @@ class LoopThread:
         _running.discard(self)
 
 
-_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_running: set[LoopThread] = set()  # their threads run, whoever still has them
 
 
 def _abandon() -> None:
