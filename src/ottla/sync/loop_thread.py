@@ -102,7 +102,7 @@ class LoopThread:
         _running.discard(self)
 
 
-_running: set[LoopThread] = set()  # their threads run, whoever still has them
+_running: set[LoopThread] = set()  # a thread runs on when its client is forgotten
 
 
 def _abandon() -> None:
