@@ -172,6 +172,8 @@ def unexpected_errors(events: Sequence[Mapping[str, Any]]) -> list[str]:
             is_explained = event["event"] in SAID and any(
                 (event.get("directory") or directory).startswith(directory) for _, directory in failing
             )
-            if not is_explained:
+            all_of = {node for node, _ in failing if {(node, directory) for directory in DIRECTORIES} <= set(failing)}
+            are_all_lost = event["event"] == "broker_failed" and bool(all_of)
+            if not (is_explained or are_all_lost):
                 found.append(event)
     return all_errors(found)
