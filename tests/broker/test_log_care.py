@@ -354,21 +354,18 @@ def test_a_segment_whose_name_cannot_be_made_durable_for_want_of_room_is_made_ag
 
 
 def test_the_broker_ends_with_the_directory_of_the_metadata_log() -> None:
-    failed: list[str] = []
-
     async def act(broker: SimBroker) -> None:
         assert broker.broker is not None
-        broker.broker.on_failure = lambda: failed.append("told")
         broker.machine.disk.faults.append(Fault("sync", "__cluster_metadata-0/00000000000000000000.log"))
         with pytest.raises(KafkaError):
             await asyncio.wait_for(create(broker, "t"), 5)
         assert "metadata log" in (broker.broker.failure or "")
+        assert broker.failure_count == 1
         await broker.stop()
         await broker.start()
         await create(broker, "u")
 
     play(act, log_dirs="/data,/spare")
-    assert failed == ["told"]
 
 
 def test_a_full_disk_refuses_what_comes_and_takes_it_when_there_is_room() -> None:

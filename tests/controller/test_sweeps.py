@@ -236,8 +236,7 @@ def test_a_broker_that_is_fenced_again_while_it_is_unfenced_leads_nothing() -> N
 def test_a_stop_comes_in_slices_and_the_next_controller_goes_on_with_it() -> None:
     made = cluster()
     ends: list[int] = []
-    sweep = stopping(made.image, 1, rules_of(made))
-    sweep.on_step = ends.append
+    sweep = stopping(made.image, 1, rules_of(made), on_step=ends.append)
     run(made, sweep, steps=1)
     assert made.image.brokers[1].in_controlled_shutdown, "it is said first: nothing more is led there"
     assert ends == sorted(ends)

@@ -15,9 +15,15 @@ class Peers:
     frame_max: int = 80
     now_ms: int = 0
     ended: list[Share] = field(default_factory=list)
+    full: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.memory = RequestMemory(bytes_max=self.bytes_max, frame_bytes_max=self.frame_max, now_ms=lambda: self.now_ms)
+        self.memory = RequestMemory(
+            bytes_max=self.bytes_max, frame_bytes_max=self.frame_max, now_ms=lambda: self.now_ms, on_full=self._note_full
+        )  # fmt: skip
+
+    def _note_full(self) -> None:
+        self.full.append(self.memory.is_full)
 
     def connect(self) -> Share:
         def end() -> None:
@@ -107,16 +113,14 @@ def test_above_twice_the_bound_and_a_frame_the_largest_holder_is_ended() -> None
 
 def test_too_much_memory_in_work_stops_all_reading_until_half_of_it_is_done() -> None:
     peers = Peers()
-    states: list[bool] = []
-    peers.memory.on_full = lambda: states.append(peers.memory.is_full)
     first, second = peers.connect(), peers.connect()
     first.begin_work(80)
     second.begin_work(40)
-    assert states == [True]
+    assert peers.full == [True]
     second.begin_work(-40)
-    assert states == [True]
+    assert peers.full == [True]
     first.end()
-    assert states == [True, False]
+    assert peers.full == [True, False]
 
 
 def test_a_connection_that_ends_leaves_its_room_to_others() -> None:

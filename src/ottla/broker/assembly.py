@@ -67,7 +67,6 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
     end_markers = EndMarkers(world, partitions, groups)
     transactions = TransactionShards(world, config, controller, end_markers, to_brokers=home.to_brokers)
     permits = TransactionPermits(world, config, transactions)
-    home.failing.on_held, home.failing.on_released = router.end_work, router.begin_work
     early_requests = EarlyRequests(world, partitions, lambda: home.metadata.image, unheard_ms=home.unheard_ms)
 
     async def retry_offline() -> None:

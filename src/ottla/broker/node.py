@@ -44,11 +44,11 @@ log = get_logger(__name__)
 class Broker:
     """One node of a cluster of one or more. It is a ``neighbours.MetadataFollower``: it passes events of the metadata to its parts."""
 
-    def __init__(self, world: World, config: BrokerConfig) -> None:
+    def __init__(self, world: World, config: BrokerConfig, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Makes a node that has not started. ``on_failure`` is called when it cannot go on."""
         self.world = world
         self.config = config
-        self.on_failure: Callable[[], None] = lambda: None
-        self._failure = Failure(self._has_failed)
+        self._failure = Failure(on_failure)
         self._made: Assembly | None = None
 
     # -- what it is made of, once it has been put together
@@ -169,9 +169,6 @@ class Broker:
         log.info("broker_stopped", node_id=self.node_id)
 
     # -- what happens to it
-
-    def _has_failed(self) -> None:
-        self.on_failure()
 
     def on_committed(self) -> None:
         eager.run(self.made.publisher.catch_up(), _published)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.features import METADATA_VERSION
-from ottla.controller.sweeps import Leaving, Returning, RulesOf, Suspected
+from ottla.controller.sweeps import Leaving, OnStep, Returning, RulesOf, Suspected
 from ottla.controller.topic_rules import RESERVED_DIRECTORIES
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
@@ -43,8 +43,11 @@ class Registering(Leaving):
         previous_epoch: int,
         previous_incarnations: Container[bytes] = (),
         is_unfenced: bool = False,
+        on_step: OnStep = lambda offset: None,
     ) -> None:
-        super().__init__(wanted.broker_id, rules, lambda image: True, last=self._register, is_clean=self._had_everything)
+        super().__init__(
+            wanted.broker_id, rules, lambda image: True, last=self._register, is_clean=self._had_everything, on_step=on_step
+        )  # fmt: skip
         self._wanted = wanted
         self._has_session = has_session
         self._previous_epoch = previous_epoch
@@ -119,7 +122,7 @@ def unfencing(image: ClusterImage, broker_id: int, rules: RulesOf) -> Returning:
     return Returning(broker, rules, BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, fenced=UNFENCED))
 
 
-def stopping(image: ClusterImage, broker_id: int, rules: RulesOf) -> Leaving:
+def stopping(image: ClusterImage, broker_id: int, rules: RulesOf, on_step: OnStep = lambda offset: None) -> Leaving:
     """Returns the sweep for a broker that is stopping: others lead what it led, where there are others."""
     epoch = image.brokers[broker_id].broker_epoch
 
@@ -131,7 +134,7 @@ def stopping(image: ClusterImage, broker_id: int, rules: RulesOf) -> Leaving:
         known = image.brokers.get(broker_id)
         return known is not None and known.broker_epoch == epoch and not known.is_fenced
 
-    return Leaving(broker_id, rules, serves, first=first)
+    return Leaving(broker_id, rules, serves, first=first, on_step=on_step)
 
 
 def unregistering(image: ClusterImage, broker_id: int, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ottla.controller.decided import Recorded
-from ottla.controller.sweeps import Completing, Leaving, RulesOf, Suspected
+from ottla.controller.sweeps import Completing, Leaving, OnStep, RulesOf, Suspected
 from ottla.controller.topic_rules import is_serving
 from ottla.messages.metadata_records import PartitionRecord
 from ottla.metadata.image import BrokerImage, ClusterImage, PartitionImage
@@ -27,7 +27,9 @@ class WithoutTheAbsent(Completing):
         return node not in image.brokers
 
 
-def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected = lambda: ()) -> Leaving:
+def broker_coming(
+    broker: BrokerImage, rules: RulesOf, *, suspected: Suspected = lambda: (), on_step: OnStep = lambda offset: None
+) -> Leaving:
     """Returns the sweep that registers the broker, fenced, under its epoch; an earlier process of its id has left first."""
     broker_id, epoch = broker.broker_id, broker.broker_epoch
 
@@ -41,6 +43,7 @@ def broker_coming(broker: BrokerImage, rules: RulesOf, *, suspected: Suspected =
         last=lambda image, offset: (broker_record(broker),),
         is_clean=lambda image: broker_id not in image.brokers,
         suspected=suspected,
+        on_step=on_step,
     )
 
 

@@ -27,6 +27,7 @@ from ottla.wire.schema import Stored
 
 RulesOf = Callable[[ClusterImage], TopicRules]
 Suspected = Callable[[], Container[int]]
+OnStep = Callable[[int], None]
 """Who is suspected to be dead, now."""
 Step = Callable[[ClusterImage], Recorded]
 
@@ -60,15 +61,17 @@ class _Walk:
 
 
 class Sweep:
-    """``step`` until ``is_done``. It ends early and silently once ``is_wanted`` says of the image that it is no longer wanted."""
+    """``step`` until ``is_done``. It ends early and silently once ``is_wanted`` says of the image that it is no longer wanted.
 
-    def __init__(self, rules: RulesOf, is_wanted: Callable[[ClusterImage], bool]) -> None:
+    ``on_step`` is called with where the records of a step will end, when there are some.
+    """
+
+    def __init__(self, rules: RulesOf, is_wanted: Callable[[ClusterImage], bool], on_step: OnStep = lambda offset: None) -> None:
         self._rules = rules
         self._is_wanted = is_wanted
         self._walk: _Walk | None = None
         self.is_done = False
-        self.on_step: Callable[[int], None] = lambda offset: None
-        """Called with where the records of a step will end, when there are some."""
+        self._on_step = on_step
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps that are left; the caller takes each one before it asks for the next."""
@@ -83,7 +86,7 @@ class Sweep:
             self.is_done = True
             raise
         if decided.records:
-            self.on_step(image.end_offset + len(decided.records))
+            self._on_step(image.end_offset + len(decided.records))
         return decided
 
     def _step(self, image: ClusterImage) -> Recorded:
@@ -168,8 +171,9 @@ class Leaving(Sweep):
         last: Callable[[ClusterImage, int], Sequence[Stored]] = lambda image, offset: (),
         is_clean: Callable[[ClusterImage], bool] = lambda image: True,
         suspected: Suspected = lambda: (),
+        on_step: OnStep = lambda offset: None,
     ) -> None:
-        super().__init__(rules, is_wanted)
+        super().__init__(rules, is_wanted, on_step)
         self._broker_id = broker_id
         self._first = first
         self._last = last

@@ -90,10 +90,19 @@ class Share:
 class RequestMemory:
     """The memory that requests of one node hold.
 
-    ``now_ms`` is a clock that only goes forward; ``look`` is due every second while ``is_short``.
+    ``now_ms`` is a clock that only goes forward; ``look`` is due every second while ``is_short``, from ``on_short`` on. ``on_full`` is
+    called when ``is_full`` has changed.
     """
 
-    def __init__(self, *, bytes_max: int, frame_bytes_max: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        bytes_max: int,
+        frame_bytes_max: int,
+        now_ms: Callable[[], int],
+        on_short: Callable[[], None] = lambda: None,
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
         self.bytes_max = bytes_max if bytes_max > 0 else DEFAULT_BYTES_MAX
         self._hard_max = 2 * self.bytes_max + frame_bytes_max
         self._now_ms = now_ms
@@ -106,9 +115,8 @@ class RequestMemory:
         """Requests in work hold so much that nothing is read."""
         self.ended_count = 0
         """Connections that ended for want of memory."""
-        self.on_short: Callable[[], None] = lambda: None
-        self.on_full: Callable[[], None] = lambda: None
-        """``is_full`` has changed."""
+        self._on_short = on_short
+        self._on_full = on_full
 
     def share(self, on_wait: Callable[[], None], on_end: Callable[[], None]) -> Share:
         """Returns a connection's share; ``on_wait`` is called when it is to be read or not, ``on_end`` when it is to end."""
@@ -126,7 +134,7 @@ class RequestMemory:
         if self.held > self.bytes_max:
             if not self.is_short:
                 self.is_short = True
-                self.on_short()
+                self._on_short()
             if not is_settled or self.held > self._hard_max:
                 self._settle()
         elif self.is_short and self.held <= self.bytes_max // 2:
@@ -142,7 +150,7 @@ class RequestMemory:
         is_full = self.work > (self.bytes_max // 2 if self.is_full else self.bytes_max)
         if is_full != self.is_full:
             self.is_full = is_full
-            self.on_full()
+            self._on_full()
 
     def look(self) -> None:
         """Ends connections that were let go on and have not completed their frame in time."""

@@ -67,10 +67,9 @@ async def _serve_until_signal(config: BrokerConfig, on_started: OnStarted, besid
 
 
 async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnStarted, beside: Beside, on_left: OnLeft) -> None:
-    broker = Broker(_world(config), config)
-    if not await _start(broker, stopping):
+    broker = Broker(_world(config), config, stopping.set)
+    if not await start_unless(broker, stopping):
         return
-    broker.on_failure = stopping.set
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
@@ -86,17 +85,22 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnSt
         raise StorageError(broker.failure)
 
 
-async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
-    """Returns whether it serves. A broker that is asked to stop before, as while it waits for a quorum, ends like a killed one."""
+async def start_unless(broker: Broker, stopping: asyncio.Event) -> bool:
+    """Returns whether it serves. A broker that is asked to stop before, as while it waits for a quorum, ends like a killed one.
+
+    StorageError when it cannot go on: it need not come to the end of its start then.
+    """
     starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if starting.done():
         starting.result()
         return True
-    log.warning("broker_stopped_while_it_started", node_id=broker.node_id)
     starting.cancel()
     await asyncio.wait({starting})
+    if broker.failure is not None:
+        raise StorageError(broker.failure)
+    log.warning("broker_stopped_while_it_started", node_id=broker.node_id)
     return False
 
 

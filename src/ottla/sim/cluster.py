@@ -60,6 +60,8 @@ class SimBroker:
             "group.initial.rebalance.delay.ms": "0",
         } | dict(properties)
         self.broker: Broker | None = None
+        self.failure_count = 0
+        """How often a broker here could not go on."""
 
     @property
     def bootstrap(self) -> str:
@@ -69,13 +71,16 @@ class SimBroker:
         """Serves clients, unless the machine dies on the way: before disk operation ``crash_at``, with a call of ``on_crash``."""
         world = self.boot()
         self.machine.disk.crash_at, self.machine.disk.on_crash = crash_at, on_crash
-        broker = Broker(world, BrokerConfig(self._properties))
+        broker = Broker(world, BrokerConfig(self._properties), self._note_failure)
         await self.machine.run(broker.start())
         self.broker = broker
 
     def boot(self) -> World:
         """Boots the machine for its next process, and returns that process's world."""
         return self.machine.boot()
+
+    def _note_failure(self) -> None:
+        self.failure_count += 1
 
     @property
     def is_up(self) -> bool:

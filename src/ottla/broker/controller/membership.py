@@ -127,20 +127,19 @@ class Membership(Part):
             directories=tuple(request.log_dirs),
         )
 
+        def on_step(_: int) -> None:
+            if registering.is_done:
+                self._sessions.begin(broker_id, registering.broker_epoch, self._now_ms())
+                self._channels[broker_id] = registering.broker_epoch, channel
+
         registering = Registering(
             wanted,
             self._controller.rules,
             has_session=lambda known: self._has_session(known, wanted),
             previous_epoch=request.previous_broker_epoch,
             previous_incarnations=request.previous_incarnations,
+            on_step=on_step,
         )
-
-        def on_step(_: int) -> None:
-            if registering.is_done:
-                self._sessions.begin(broker_id, registering.broker_epoch, self._now_ms())
-                self._channels[broker_id] = registering.broker_epoch, channel
-
-        registering.on_step = on_step
         try:
             result = await self._controller.sweep(registering)
         except KafkaError as error:
@@ -266,9 +265,9 @@ class Membership(Part):
                 log.info("broker_fenced", broker_id=broker.broker_id, reason="it asked for it")
                 return fencing(image, broker_id, rules)
             case Standing.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown or has_leaderships(image, broker_id):
-                sweep = stopping(image, broker_id, rules)
-                sweep.on_step = lambda end_offset: self._sessions.begin_shutdown(broker_id, end_offset - 1)
-                return sweep
+                return stopping(
+                    image, broker_id, rules, on_step=lambda end_offset: self._sessions.begin_shutdown(broker_id, end_offset - 1)
+                )  # fmt: skip
         return None
 
     def _run(self, sweep: Sweep) -> None:

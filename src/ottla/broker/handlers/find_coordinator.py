@@ -23,7 +23,7 @@ _RESOURCES = {KEY_GROUP: ResourceType.GROUP, KEY_TRANSACTION: ResourceType.TRANS
 
 
 async def handle(parts: Parts, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    await parts.home.failing.settled()
+    await parts.home.failing.settled(parts.gate.router)
     slices = Slices(parts.world.clock)
     wanted = request.coordinator_keys if context.version >= BATCH_SINCE else [request.key]
     denied = {key async for key in slices.over_distinct(wanted) if not _may_find(context, request.key_type, key)}

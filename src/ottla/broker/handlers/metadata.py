@@ -34,7 +34,7 @@ from ottla.wire.schema import ZERO_UUID
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or request.topics:
-        await parts.home.failing.settled()
+        await parts.home.failing.settled(parts.gate.router)
     slices = Slices(parts.world.clock)
     topics = []
     async for topic in _topics(parts, context, request, slices):

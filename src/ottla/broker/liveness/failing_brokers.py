@@ -13,10 +13,10 @@ No client is misled: a fenced broker leads nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.part import Part
+from ottla.broker.requests.large import Workload
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage
 from ottla.ports import TimerHandle, World
@@ -39,13 +39,9 @@ class FailingBrokers(Part):
         self._timers = world.timers
         self._serving: frozenset[int] = frozenset()
         self._doubted: dict[int, int] = {}  # since when, by broker
-        self._held: list[asyncio.Future[None]] = []
+        self._held: list[tuple[Workload, asyncio.Future[None]]] = []
         self._timer: TimerHandle | None = None  # lets go of them
         self._fenced: dict[int, tuple[int, BrokerImage]] = {}  # until when it is listed, and where it was
-        self.on_held: Callable[[int], None] = lambda count: None
-        """So many answers wait for others, and are no work of this broker's (``queued.max.requests``)."""
-        self.on_released: Callable[[int], None] = lambda count: None
-        """They are again."""
 
     def doubt(self, broker_id: int) -> None:
         """Doubts the broker: a connection to it has ended by itself, or none could be made."""
@@ -84,8 +80,11 @@ class FailingBrokers(Part):
         now_ms = self._clock.monotonic_ms()
         return [broker for until_ms, broker in self._fenced.values() if until_ms > now_ms]
 
-    async def settled(self) -> None:
-        """Waits until no broker has just come into doubt, as far as this node can know."""
+    async def settled(self, workload: Workload) -> None:
+        """Waits until no broker has just come into doubt, as far as this node can know.
+
+        An answer that waits so is none of the work that ``queued.max.requests`` bounds.
+        """
         if len(self._serving) > 1:
             await asyncio.sleep(0)  # connections that have ended by now are found to have
         if not self._doubted:
@@ -94,8 +93,8 @@ class FailingBrokers(Part):
         if left_ms <= 0 or len(self._held) >= HELD_MAX:
             return
         held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append(held)
-        self.on_held(1)
+        self._held.append((workload, held))
+        workload.end_work(1)
         if self._timer is None:
             self._timer = self._timers.call_later_ms(left_ms, self._let_go)
         await held
@@ -105,8 +104,8 @@ class FailingBrokers(Part):
             self._timer.cancel()
             self._timer = None
         held, self._held = self._held[:TOGETHER_MAX], self._held[TOGETHER_MAX:]
-        self.on_released(len(held))
-        for future in held:
+        for workload, future in held:
+            workload.begin_work(1)
             if not future.done():
                 future.set_result(None)
         if self._held:

@@ -119,8 +119,7 @@ class Introduced:
         made: list[_Introducing] = []
 
         def make(transport: Connection) -> ConnectionHandler:
-            made.append(_Introducing(self._world, transport, credentials))
-            made[0].handler = make_handler(made[0])
+            made.append(_Introducing(self._world, transport, credentials, make_handler))
             if isinstance(credentials, Credentials):
                 made[0].begin()
             return made[0]
@@ -142,25 +141,30 @@ class Introduced:
 class _Introducing(PassingConnection):
     """One connection: to its handler a ``Connection``, to the transport a ``ConnectionHandler``."""
 
-    def __init__(self, world: World, transport: Connection, credentials: Credentials | OAuthCredentials) -> None:
-        self.handler: ConnectionHandler
+    def __init__(
+        self,
+        world: World,
+        transport: Connection,
+        credentials: Credentials | OAuthCredentials,
+        make_handler: Callable[[Connection], ConnectionHandler],
+    ) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_introduced = False
         self._world = world
         super().__init__(transport)
         self._mechanism = credentials.mechanism
         self._credentials = credentials
-        self._exchange: ClientExchange
         self._cutter = FrameCutter(ANSWER_BYTES_MAX)
-        self._in_flight: InFlight[None] = InFlight("introduction")
+        self._in_flight: InFlight[ClientExchange] = InFlight("introduction")
         self._waiting: list[Buffer | FileRegion] = []
         self._ending: TimerHandle | None = None  # before the session does
+        self._handler = make_handler(self)
 
     # -- the introduction
 
     def begin(self) -> None:
-        self._exchange = self._credentials.begin(lambda: self._world.secret_bytes(NONCE_BYTES).hex())
-        self._ask(SaslHandshakeRequest(self._mechanism))
+        exchange = self._credentials.begin(lambda: self._world.secret_bytes(NONCE_BYTES).hex())
+        self._ask(SaslHandshakeRequest(self._mechanism), exchange)
 
     async def begin_with_token(self, credentials: OAuthCredentials) -> None:
         """Starts with a token; IntroductionError where there is none. Each connection has the exchange of its own token."""
@@ -172,23 +176,24 @@ class _Introducing(PassingConnection):
         if not self.done.done():
             self.begin()
 
-    def _ask(self, request: Request) -> None:
-        self._transport.send(self._in_flight.add(request, API_OF_REQUEST[type(request)], 1, None))
+    def _ask(self, request: Request, exchange: ClientExchange) -> None:
+        self._transport.send(self._in_flight.add(request, API_OF_REQUEST[type(request)], 1, exchange))
 
     def _on_frame(self, frame: memoryview) -> None:
-        _, answer = self._in_flight.answered(frame)
+        sent, answer = self._in_flight.answered(frame)
+        exchange = sent.waiter
         if isinstance(answer, SaslHandshakeResponse):
             if answer.error_code:
                 offered = ", ".join(answer.mechanisms) or "none"
                 raise Refusal(f"{ErrorCode(answer.error_code).name}: mechanism {self._mechanism}, offered are {offered}")
-            self._ask(SaslAuthenticateRequest(self._exchange.first()))
+            self._ask(SaslAuthenticateRequest(exchange.first()), exchange)
             return
         assert isinstance(answer, SaslAuthenticateResponse), "nothing else was asked"
         if answer.error_code:
             raise Refusal(answer.error_message or ErrorCode(answer.error_code).name)
-        token = self._exchange.step(bytes(answer.auth_bytes))
+        token = exchange.step(bytes(answer.auth_bytes))
         if token is not None:
-            self._ask(SaslAuthenticateRequest(token))
+            self._ask(SaslAuthenticateRequest(token), exchange)
             return
         self.is_introduced = True
         if answer.session_lifetime_ms > 0:
@@ -209,7 +214,7 @@ class _Introducing(PassingConnection):
 
     def on_data(self, data: memoryview) -> bool:
         if self.is_introduced:
-            return self.handler.on_data(data)
+            return self._handler.on_data(data)
         try:
             for frame, _ in self._cutter.feed(data):
                 if self.is_introduced:
@@ -220,18 +225,18 @@ class _Introducing(PassingConnection):
         return False
 
     def room(self) -> memoryview | None:
-        return self.handler.room() if self.is_introduced else None
+        return self._handler.room() if self.is_introduced else None
 
     def on_drain(self) -> None:
         if self.is_introduced:
-            self.handler.on_drain()
+            self._handler.on_drain()
 
     def on_close(self, error: Exception | None) -> None:
         if not self.done.done():
             self._fail(f"the connection ended: {error or 'closed by the other node'}")
         if self._ending is not None:
             self._ending.cancel()
-        self.handler.on_close(error)
+        self._handler.on_close(error)
 
     # -- from the handler
 

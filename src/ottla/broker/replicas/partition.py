@@ -57,8 +57,9 @@ class Partition:
         replication: Replication,
         high_watermark: int = 0,
         on_failed: Callable[[Partition], None] = lambda partition: None,
+        on_role: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
-        """Makes a replica that leads nothing, and follows no broker, until ``take_role``."""
+        """Makes a replica that leads nothing, and follows no broker, until ``take_role``; ``on_role`` is called when its role changes."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -72,7 +73,7 @@ class Partition:
         self.unread = Unread()  # with several replicas
         self._flush = SingleFlight(self._flush_once)
         self._sync = SingleFlight(self._sync_once)
-        self.role = ReplicaRole(self, replication, self._flush)
+        self.role = ReplicaRole(self, replication, self._flush, on_role)
         self._on_failed = on_failed
         log.health.on_failed = self._log_failed
         self.changing = asyncio.Lock()  # held while closed segments are synced, deleted or replaced

@@ -93,9 +93,16 @@ class ReplicaRole:
     )  # fmt: skip
 
     def __init__(
-        self, partition: Replica, replication: Replication, after_writes: Callable[[Callable[[], Coroutine[Any, Any, None]]], Any]
+        self,
+        partition: Replica,
+        replication: Replication,
+        after_writes: Callable[[Callable[[], Coroutine[Any, Any, None]]], Any],
+        on_change: Callable[[Any], None] = lambda partition: None,
     ) -> None:
-        """Makes an idle role; ``after_writes`` runs a coroutine when nothing is being written to the partition's log."""
+        """Makes an idle role; ``after_writes`` runs a coroutine when nothing is being written to the partition's log.
+
+        ``on_change`` is called when the partition (``Partition``) has another role, has started to lead, or was deleted.
+        """
         self._partition = partition
         self._replication = replication
         self._after_writes = after_writes
@@ -110,8 +117,7 @@ class ReplicaRole:
         self.cutting: asyncio.Event | None = None  # set when the cut is over
         self.ended_at = 0  # the log's drop count when the last epoch ended
         self._handed_over = NOBODY  # requests that wait for records of an earlier epoch that this broker led
-        self.on_change: Callable[[Any], None] = lambda partition: None
-        """The partition (``Partition``) has another role, has started to lead, or was deleted."""
+        self.on_change = on_change
 
     def take(self, image: PartitionImage) -> bool:
         """Takes the role that the image says, or the role that precedes it. Returns whether the epoch or the leader has changed.

@@ -324,9 +324,8 @@ class PartitionStore(Part):
         meters = self.meters.setdefault(topic.name, TopicMeters())
         partition = Partition(
             topic.name, topic.topic_id, key.partition, opened, meters=meters, replication=self.replication, high_watermark=committed,
-            on_failed=self.unopened.log_failed,
+            on_failed=self.unopened.log_failed, on_role=self._node.on_role,
         )  # fmt: skip
-        partition.role.on_change = self._node.on_role
         partition.take_role(topic.partitions[key.partition])
         self.role_changes += 1
         partitions = self.by_name.setdefault(topic.name, {})

@@ -97,10 +97,9 @@ class Router(Part):
         self.connections: dict[BrokerConnection, None] = {}
         self.frame_memory = FrameMemory()
         self.request_memory = RequestMemory(
-            bytes_max=request_bytes_max, frame_bytes_max=frame_bytes_max, now_ms=world.clock.monotonic_ms
+            bytes_max=request_bytes_max, frame_bytes_max=frame_bytes_max, now_ms=world.clock.monotonic_ms,
+            on_short=self._look_at_memory, on_full=self._hold_or_not,
         )  # fmt: skip
-        self.request_memory.on_short = self._look_at_memory
-        self.request_memory.on_full = self._hold_or_not
 
     async def stop(self) -> None:
         """Ends every connection."""

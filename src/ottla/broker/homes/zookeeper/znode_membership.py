@@ -124,7 +124,6 @@ class ZookeeperMembership(Membership):
     def _came(self, found: Registered) -> Sweep:
         broker_id, epoch = found.broker_id, found.epoch
         self._absent.discard(broker_id)
-        sweep = broker_coming(found.image(), self._controller.rules, suspected=lambda: self._evidence.suspected)
 
         def on_step(end_offset: int) -> None:
             if not sweep.is_done:
@@ -135,7 +134,7 @@ class ZookeeperMembership(Membership):
             self._on_came(broker_id)
             log.info("broker_registered", broker_id=broker_id, broker_epoch=epoch)
 
-        sweep.on_step = on_step
+        sweep = broker_coming(found.image(), self._controller.rules, suspected=lambda: self._evidence.suspected, on_step=on_step)
         return sweep
 
     async def _complete(self, reign: Reign) -> None:
