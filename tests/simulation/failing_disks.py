@@ -75,9 +75,9 @@ class FailingDisks:
             self._trial.states["failed log directories"] += 1
             await self._await_successors(node, lost)
         await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
-        if STOPPED in fault.ways:
+        if STOPPED in fault.ways and node.is_up:
             await self._trial.injector.stop(node.machine.name)
-        else:
+        elif node.machine.process is not None:  # also one that starts: it has found the disk failing, and would go on without it
             node.kill(power_cut=False)
         if failing in disk.faults:
             disk.faults.remove(failing)
