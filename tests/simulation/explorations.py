@@ -65,6 +65,7 @@ from tests.simulation.replicated_nodes import (
     replicas_are_one,
 )
 from tests.simulation.replicated_work import Work
+from tests.simulation.restless import RestlessTransactionalWork, RestlessWork
 from tests.simulation.transactional_nodes import TransactionalWork, level_of, watching
 from tests.simulation.zookeeper_nodes import needless_deletions, nodes_in_zookeeper, shared_epochs
 
@@ -201,6 +202,26 @@ STEPS: Final = replace(
     rare=("kill", "power", "pause", "dark", "cut", "death during start"),
     many=200,
 )
+HARD_IN_ZOOKEEPER: Final = replace(
+    REPLICAS_IN_ZOOKEEPER,
+    work_of=partial(HardWork, is_in_quorum=False),
+    draw=_troubles(*REPLICATED, disks=True, service=True),
+    event_checkers=[needless_fences, slow_stops, zookeeper_errors_beside_full_disks],
+    acts=lambda trial: first_of(Service(trial).act, Disks(trial).act),
+    rare=RARE_WHERE_IT_IS_HARD,
+    many=60,
+)
+HARD_TRANSACTIONS: Final = replace(
+    TRANSACTIONS,
+    work_of=HardTransactionalWork,
+    draw=_troubles(*REPLICATED, disks=True),
+    event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
+    acts=lambda trial: Disks(trial).act,
+    rare=(
+        *(*TRANSACTIONS.rare, "disk-room", "disk-slow", "level 1 finalized", "level 2 finalized", "topics deleted in use"),
+        "transactions moved",
+    ),
+)
 EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("alone", QUORUM): ALONE,
     ("steps", QUORUM): STEPS,
@@ -225,26 +246,12 @@ EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("moments", QUORUM): replace(REPLICAS, draw=_troubles(at_a_moment), rare=RARE_AT_MOMENTS),
     ("moments", ZOOKEEPER): replace(REPLICAS_IN_ZOOKEEPER, draw=_troubles(at_a_moment), rare=("triggered", "kill", "pause", "cut")),
     ("hard", QUORUM): HARD,
-    ("hard", ZOOKEEPER): replace(
-        REPLICAS_IN_ZOOKEEPER,
-        work_of=partial(HardWork, is_in_quorum=False),
-        draw=_troubles(*REPLICATED, disks=True, service=True),
-        event_checkers=[needless_fences, slow_stops, zookeeper_errors_beside_full_disks],
-        acts=lambda trial: first_of(Service(trial).act, Disks(trial).act),
-        rare=RARE_WHERE_IT_IS_HARD,
-        many=60,
-    ),
+    ("hard", ZOOKEEPER): HARD_IN_ZOOKEEPER,
     ("transactions", QUORUM): TRANSACTIONS,
-    ("hard-transactions", QUORUM): replace(
-        TRANSACTIONS,
-        work_of=HardTransactionalWork,
-        draw=_troubles(*REPLICATED, disks=True),
-        event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
-        acts=lambda trial: Disks(trial).act,
-        rare=(
-            *(*TRANSACTIONS.rare, "disk-room", "disk-slow", "level 1 finalized", "level 2 finalized", "topics deleted in use"),
-            "transactions moved",
-        ),
+    ("hard-transactions", QUORUM): HARD_TRANSACTIONS,
+    ("moves", QUORUM): replace(HARD_TRANSACTIONS, work_of=RestlessTransactionalWork, rare=(*HARD_TRANSACTIONS.rare, "replicas moved")),
+    ("moves", ZOOKEEPER): replace(
+        HARD_IN_ZOOKEEPER, work_of=partial(RestlessWork, is_in_quorum=False), rare=(*RARE_WHERE_IT_IS_HARD, "replicas moved")
     ),
     ("crash-points", QUORUM): Exploration(
         nodes_in_quorum(REPLICATION),

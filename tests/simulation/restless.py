@@ -1,0 +1,90 @@
+"""Replicas that move all the time: two or three nodes have them, of topics that are written to, of offsets and of transactions.
+
+A move is replaced, taken back, or done within seconds; a replica that has just been removed is added again while its slow disk still
+deletes it. In the end all nodes have all replicas again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from tests.simulation.hard_nodes import HardWork
+from tests.simulation.hard_transactions import HardTransactionalWork
+from tests.simulation.quorum_nodes import NODES, STATE_PARTITIONS
+from tests.simulation.replicated_work import PARTITION_COUNTS, REPLICATED, TRIMMED
+from tests.simulation.transactional_nodes import KEYS
+
+from ottla.client.admin import Admin
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimClient
+from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+
+EVERYWHERE: Final = tuple(range(1, NODES + 1))
+MOVED: Final = [
+    *(TopicPartition(REPLICATED, index) for index in range(PARTITION_COUNTS[REPLICATED])),
+    TopicPartition(TRIMMED, 0),
+    TopicPartition(GROUP_METADATA_TOPIC, 0),
+]
+MOVED_WITH_TRANSACTIONS: Final = [*MOVED, *KEYS, *(TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in range(STATE_PARTITIONS))]
+BACK_SECONDS_MAX: Final = 60
+
+
+class RestlessWork(HardWork):
+    """Beside all that befalls records."""
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        rng = self._simulation.random("restless")
+        return [*super().tasks(), _move(self._client("restless"), rng, self._is_over, self._states, MOVED)]
+
+
+class RestlessTransactionalWork(HardTransactionalWork):
+    """Beside all that befalls transactions."""
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        rng = self._simulation.random("restless")
+        return [*super().tasks(), _move(self._client("restless"), rng, self._is_over, self._states, MOVED_WITH_TRANSACTIONS)]
+
+
+async def _move(
+    client: SimClient, rng: random.Random, is_over: asyncio.Event, states: Counter[str], partitions: Sequence[TopicPartition]
+) -> None:
+    """Moves some of the partitions at a time until the run is over, and all of them back then."""
+
+    async def run() -> None:
+        admin = Admin(client.cluster())
+        while not is_over.is_set():
+            await asyncio.sleep(rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 2)]))
+            wanted = {
+                partition: rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
+                for partition in rng.sample(partitions, rng.randint(1, 3))
+            }
+            with suppress(KafkaError):
+                states["replicas moved"] += await _accepted(admin, wanted)
+        await _move_back(admin, partitions)
+        await admin.close()
+
+    await client.machine.run(run())
+
+
+async def _accepted(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> int:
+    """How many of the moves were accepted."""
+    return sum(outcome is None for outcome in (await admin.alter_partition_reassignments(wanted)).values())
+
+
+async def _move_back(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
+    """As it began: the judge looks for every replica on every node. A topic that nobody has used is not there."""
+    left = set(partitions)
+    async with asyncio.timeout(BACK_SECONDS_MAX):
+        while left:
+            with suppress(KafkaError):
+                outcomes = await admin.alter_partition_reassignments(dict.fromkeys(sorted(left), EVERYWHERE))
+                absent = {
+                    partition for partition, outcome in outcomes.items() if outcome and outcome.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                }
+                left -= absent | {partition for partition, outcome in outcomes.items() if outcome is None}
+            await asyncio.sleep(0.2)
