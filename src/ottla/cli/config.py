@@ -244,10 +244,10 @@ def _default_of(entry: ConfigEntry, keys: Mapping[str, ConfigKey]) -> str | None
     names = {entry.name, key and key.broker_key}
     from ottla.sync import ConfigSource
 
-    told: list[str | None] = [
+    values: list[str | None] = [
         synonym.value for synonym in entry.synonyms if synonym.source is ConfigSource.DEFAULT and synonym.name in names
     ]
-    return told[0] if told or key is None else key.format(key.default)
+    return values[0] if values or key is None else key.format(key.default)
 
 
 def _shown(entry: ConfigEntry) -> str | None:

@@ -146,25 +146,25 @@ def is_written(app: str, batch: Batch, committed: Committed) -> bool:
     if marker is None:
         if batch.number == 0:
             return False
-        raise StopError(_told(app, batch, committed, "the group has no marker of any batch: it was deleted, or its offsets have expired"))
+        raise StopError(_why(app, batch, committed, "the group has no marker of any batch: it was deleted, or its offsets have expired"))
     if marker.query == batch.query:
         if marker.batch == batch.number:
             if marker.offsets_hash == batch.offsets_hash:
                 return True
-            raise StopError(_told(app, batch, committed, "it was written from other offsets than the checkpoint has for it"))
+            raise StopError(_why(app, batch, committed, "it was written from other offsets than the checkpoint has for it"))
         if marker.batch == batch.number - 1:
             return False
         if marker.batch > batch.number:
-            raise StopError(_told(app, batch, committed, "the checkpoint is older than what was written, as one from a backup is"))
-        raise StopError(_told(app, batch, committed, "the batches between them are missing, as after the restore of a cluster"))
+            raise StopError(_why(app, batch, committed, "the checkpoint is older than what was written, as one from a backup is"))
+        raise StopError(_why(app, batch, committed, "the batches between them are missing, as after the restore of a cluster"))
     if batch.number > 0:
-        raise StopError(_told(app, batch, committed, "another checkpoint of the application has written since"))
+        raise StopError(_why(app, batch, committed, "another checkpoint of the application has written since"))
     if batch.begin is not None and batch.begin == committed.offsets:
         return False
-    raise StopError(_told(app, batch, committed, "it has another checkpoint, and does not begin where that one ended"))
+    raise StopError(_why(app, batch, committed, "it has another checkpoint, and does not begin where that one ended"))
 
 
-def _told(app: str, batch: Batch, committed: Committed, why: str) -> str:
+def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
     """Returns what the checkpoint and the topic say, and the ways out."""
     last, follow = "no batch was written", ""
     if committed.marker is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 D = TypeVar("D", bound=Decided)
-TOLD_MAX: Final = 20
+LOGGED_MAX: Final = 20
 """Topics of one change that the log names."""
 SLICE_DECISIONS: Final = 50
 """What is decided before other requests have their turn: some milliseconds."""
@@ -312,10 +312,10 @@ def _check_room(added: int, left: int) -> None:
 def _tell_topics(delta: ImageDelta) -> None:
     """Logs the topics that came and went, by name where they are few."""
     created = [topic for topic in delta.changed_topics if topic.name not in delta.old.topics]
-    for topic in created[:TOLD_MAX]:
+    for topic in created[:LOGGED_MAX]:
         log.info("topic_created", topic=topic.name, partitions=len(topic.partitions))
-    for topic in delta.deleted_topics[:TOLD_MAX]:
+    for topic in delta.deleted_topics[:LOGGED_MAX]:
         log.info("topic_deleted", topic=topic.name)
-    more = max(0, len(created) - TOLD_MAX), max(0, len(delta.deleted_topics) - TOLD_MAX)
+    more = max(0, len(created) - LOGGED_MAX), max(0, len(delta.deleted_topics) - LOGGED_MAX)
     if any(more):
         log.info("more_topics_changed", created=more[0], deleted=more[1])

@@ -78,8 +78,8 @@ class FollowerPolicy:
 
     def _tell_committed(self) -> None:
         """Answers the requests that wait for what this fetch has committed, some partitions at a time."""
-        told, self._committed = self._committed[:SLICE_PARTITIONS], self._committed[SLICE_PARTITIONS:]
-        for leading in told:
+        advanced, self._committed = self._committed[:SLICE_PARTITIONS], self._committed[SLICE_PARTITIONS:]
+        for leading in advanced:
             leading.committed()
 
     def _tell_meanwhile(self) -> None:

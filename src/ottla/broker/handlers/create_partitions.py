@@ -27,7 +27,7 @@ from ottla.messages.create_partitions import (
 )
 from ottla.metadata.image import ClusterImage
 
-THROTTLING_TOLD_SINCE = 3
+QUOTA_ERROR_SINCE = 3
 
 
 async def handle(parts: Parts, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -42,7 +42,7 @@ async def handle(parts: Parts, context: RequestContext, request: CreatePartition
             results[topic.name] = CreatePartitionsTopicResult(topic.name, repeated.code, repeated.message)
         else:
             wanted.append(topic)
-    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= QUOTA_ERROR_SINCE)
     decisions: Iterator[Callable[[ClusterImage], Recorded]] = (_decision(parts, topic) for topic in wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)

@@ -30,7 +30,7 @@ from ottla.messages.create_topics import (
 from ottla.metadata.image import ClusterImage
 from ottla.wire.compiler import encode_part
 
-THROTTLING_TOLD_SINCE = 6
+QUOTA_ERROR_SINCE = 6
 
 
 async def handle(parts: Parts, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -47,13 +47,13 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
             results[topic.name] = _refused(topic.name, problem)
         else:
             wanted.append(_new_topic(topic))
-    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= QUOTA_ERROR_SINCE)
     decisions: Iterator[Callable[[ClusterImage], TopicCreation]] = map(parts.controller.creation, wanted)
     if not request.validate_only:
         decisions = map(budget.limit, decisions)
     excess = too_many_topics(wanted, partitions_default=parts.config["num.partitions"])
     created = await parts.controller.decide(decisions, validate_only=request.validate_only, refused=excess)
-    told: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
+    encoded: dict[tuple[tuple[str, str], ...], list[Any]] = {}  # the configuration entries by what they override: few differ
     async for new, result in slices.over(zip(wanted, drained(created), strict=True)):
         if isinstance(result, KafkaError):
             results[new.name] = _refused(new.name, result)
@@ -62,9 +62,9 @@ async def handle(parts: Parts, context: RequestContext, request: CreateTopicsReq
             results[new.name] = _undescribed(result)
             continue
         overrides = tuple(result.configs.items())
-        if overrides not in told:
-            told[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(parts, result)]
-        results[new.name] = encode_part(_accepted(result, told[overrides]), CreateTopicsResponse, context.version)
+        if overrides not in encoded:
+            encoded[overrides] = [encode_part(entry, CreateTopicsResponse, context.version) for entry in _entries(parts, result)]
+        results[new.name] = encode_part(_accepted(result, encoded[overrides]), CreateTopicsResponse, context.version)
     return CreateTopicsResponse(budget.pause_ms, list(results.values()))
 
 

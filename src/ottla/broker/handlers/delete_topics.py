@@ -21,7 +21,7 @@ from ottla.messages.delete_topics import DeletableTopicResult, DeleteTopicsReque
 from ottla.wire.schema import ZERO_UUID
 
 IDS_SINCE = 6
-THROTTLING_TOLD_SINCE = 5
+QUOTA_ERROR_SINCE = 5
 
 
 async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -44,7 +44,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
             result.error_code, result.error_message = problem.code, problem.message
         else:
             accepted.append((result, state.name, state.topic_id))
-    budget = parts.throttling.mutations(context, is_strict=context.version >= THROTTLING_TOLD_SINCE)
+    budget = parts.throttling.mutations(context, is_strict=context.version >= QUOTA_ERROR_SINCE)
     decisions = (budget.limit(partial(delete_topic, name=name, topic_id=topic_id, config=parts.config)) for _, name, topic_id in accepted)
     excess = too_many_records(len(accepted))
     deleted = await parts.controller.decide(decisions, refused=excess)

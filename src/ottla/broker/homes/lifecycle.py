@@ -60,7 +60,7 @@ class Lifecycle(Part):
         self._world = world
         self._interval_ms: int = config["broker.heartbeat.interval.ms"]
         self._registration_ms_max: int = config["initial.broker.registration.timeout.ms"]
-        self._untold_ms_max: int = config["log.dir.failure.timeout.ms"]
+        self._unreported_ms_max: int = config["log.dir.failure.timeout.ms"]
         self._hands_over: bool = config["controlled.shutdown.enable"]
         self._channel = channel
         self._publisher = publisher
@@ -71,8 +71,8 @@ class Lifecycle(Part):
         self._wakes = asyncio.Event()
         self._is_stopping = False
         self._answered_ms = 0  # when a controller that knew it answered last
-        self._told: list[bytes] = []  # of failed log directories
-        self._untold_ms: int | None = None  # since when there are others
+        self._reported: list[bytes] = []  # of failed log directories
+        self._unreported_ms: int | None = None  # since when there are others
         self.broker_epoch = -1
         self.is_fenced = True
         self.refusal = ""
@@ -161,7 +161,7 @@ class Lifecycle(Part):
                 offline_log_dirs=failed,
             )
             answer = await self._channel.ask(request, BrokerHeartbeatResponse)
-            self._note_told(failed, has_heard=answer is not None and answer.error_code == ErrorCode.NONE)
+            self._note_reported(failed, has_heard=answer is not None and answer.error_code == ErrorCode.NONE)
             is_unknown = answer is not None and answer.error_code in _UNKNOWN_TO_CONTROLLER
             if answer is not None and not is_unknown:  # one that does not know it has nothing that it leads
                 self._answered_ms = self._world.clock.monotonic_ms()
@@ -176,15 +176,15 @@ class Lifecycle(Part):
             is_settled = answer is not None and answer.error_code == ErrorCode.NONE and not self.is_fenced and not self._is_stopping
             await self._pause(self._interval_ms if is_settled else RETRY_MS)
 
-    def _note_told(self, failed: list[bytes], *, has_heard: bool) -> None:
+    def _note_reported(self, failed: list[bytes], *, has_heard: bool) -> None:
         """Notes whether a controller knows the failed directories: if none learns of them, the broker ends soon (KIP-858)."""
         now_ms = self._world.clock.monotonic_ms()
         if has_heard:
-            self._told, self._untold_ms = failed, None
-        elif failed != self._told:
-            self._untold_ms = now_ms if self._untold_ms is None else self._untold_ms
-            if now_ms - self._untold_ms > self._untold_ms_max:
-                text = f"no controller has heard of a failed log directory for {self._untold_ms_max} ms (log.dir.failure.timeout.ms)"
+            self._reported, self._unreported_ms = failed, None
+        elif failed != self._reported:
+            self._unreported_ms = now_ms if self._unreported_ms is None else self._unreported_ms
+            if now_ms - self._unreported_ms > self._unreported_ms_max:
+                text = f"no controller has heard of a failed log directory for {self._unreported_ms_max} ms (log.dir.failure.timeout.ms)"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def on_controller(self) -> None:

@@ -36,4 +36,4 @@ class Strangers:
         self.second_leader_count += 1
         if said.epoch != self._contradicted_epoch:
             self._contradicted_epoch = said.epoch
-            log.warning("metadata_leader_contradicted", epoch=said.epoch, leader_id=said.known_id, told=said.leader_id)
+            log.warning("metadata_leader_contradicted", epoch=said.epoch, leader_id=said.known_id, claimed_id=said.leader_id)

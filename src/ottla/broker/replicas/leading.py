@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Leading:
     """The leadership of one epoch. ``end`` answers the requests that still wait for a commit."""
 
-    __slots__ = ("_clock", "_commits", "_deletions", "_partition", "_replication", "_told", "has_ended", "machine")
+    __slots__ = ("_announced", "_clock", "_commits", "_deletions", "_partition", "_replication", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -50,7 +50,7 @@ class Leading:
             kept=self._kept,
             now_ms=self._clock.monotonic_ms(),
         )
-        self._told = self.machine.high_watermark  # as those who wait know it
+        self._announced = self.machine.high_watermark  # as those who wait know it
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -135,9 +135,9 @@ class Leading:
         machine, partition = self.machine, self._partition
         if self.has_ended:
             return
-        has_moved = self._told != machine.high_watermark
+        has_moved = self._announced != machine.high_watermark
         if has_moved:
-            self._told = machine.high_watermark
+            self._announced = machine.high_watermark
             partition.tell_followers(self._replication.high_watermark_size)
         self.answer_committed()
         if has_moved:

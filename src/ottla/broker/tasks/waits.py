@@ -29,7 +29,7 @@ class Waits(Part):
         self._timer: TimerHandle | None = None
         self._what = what
         self._since_ms = self._clock.monotonic_ms()
-        self._told_ms = -1
+        self._logged_ms = -1
         self._again()
 
     def turn_to(self, what: Callable[[], str | None]) -> None:
@@ -47,11 +47,11 @@ class Waits(Part):
         self._again()
         what, now_ms = self._what(), self._clock.monotonic_ms()
         if what is None:
-            if self._told_ms >= 0:
+            if self._logged_ms >= 0:
                 log.info("node_waits_no_longer", seconds=(now_ms - self._since_ms) // 1000)
-            self._since_ms = self._told_ms = -1
+            self._since_ms = self._logged_ms = -1
         elif self._since_ms < 0:
             self._since_ms = now_ms
-        elif now_ms - self._since_ms >= FIRST_MS and (self._told_ms < 0 or now_ms - self._told_ms >= AGAIN_MS):
-            self._told_ms = now_ms
+        elif now_ms - self._since_ms >= FIRST_MS and (self._logged_ms < 0 or now_ms - self._logged_ms >= AGAIN_MS):
+            self._logged_ms = now_ms
             log.warning("node_waits", waits_for=what, seconds=(now_ms - self._since_ms) // 1000)

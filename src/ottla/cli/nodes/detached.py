@@ -22,20 +22,20 @@ LOG_FILE: Final = "supervisor.log"
 
 def start_detached(arguments: Sequence[str]) -> int:
     """Waits until all nodes serve, and the announcement is printed; or the supervisor has ended. Returns the exit code."""
-    ready, told = os.pipe()
+    readable, writable = os.pipe()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "cluster", "start", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env=os.environ | {READY_VARIABLE: str(told)},
-            pass_fds=(told,),
+            env=os.environ | {READY_VARIABLE: str(writable)},
+            pass_fds=(writable,),
             start_new_session=True,  # neither Ctrl-C here nor the end of the terminal is for it
         )
-        os.close(told)
+        os.close(writable)
         try:
-            with open(ready, "rb") as pipe:
+            with open(readable, "rb") as pipe:
                 announcement = pipe.read()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM)  # a child of ours, which has not been waited for: the id is its own

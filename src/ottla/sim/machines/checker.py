@@ -62,7 +62,7 @@ class Checker:
         if self.votes.setdefault((voter, epoch), candidate) != candidate:
             self.found(f"node {voter} votes for {self.votes[voter, epoch]} and {candidate} in epoch {epoch}")
 
-    def on_told(self, member: Member, message: Any) -> None:
+    def on_message(self, member: Member, message: Any) -> None:
         """Checks a message that is about to leave: what it says of its sender is durable."""
         node_id, durable = member.settings.node_id, member.store.election
         if message.epoch > durable.epoch:

@@ -141,18 +141,18 @@ class Member:
             act(self, effect)
 
     def _send_request(self, effect: SendRequest) -> None:
-        self.world.checker.on_told(self, effect.request)
+        self.world.checker.on_message(self, effect.request)
         self.world.send_request(self, effect.peer, effect.request)
 
     def _reply(self, effect: Reply) -> None:
-        self.world.checker.on_told(self, effect.answer)
+        self.world.checker.on_message(self, effect.answer)
         self.world.send_answer(self, effect.token, effect.answer)
 
     def _read_and_reply(self, effect: ReadAndReply) -> None:
         store, start = self.store, effect.start_offset
         end = min(effect.end_offset, start + self.world.fetch_entries_max)
         answer = msgspec.structs.replace(effect.answer, spans=store.spans(start, end), records=store.between(start, end))
-        self.world.checker.on_told(self, answer)
+        self.world.checker.on_message(self, answer)
         self.world.send_answer(self, effect.token, answer)
 
     def _append_fetched(self, effect: AppendFetched) -> None:
@@ -215,7 +215,7 @@ class Member:
         if snapshot_id not in self.store.snapshot_digests:  # deleted meanwhile
             return
         data = str(self.store.snapshot_digests[snapshot_id]).encode().rjust(SNAPSHOT_BYTES)
-        self.world.checker.on_told(self, effect.answer)
+        self.world.checker.on_message(self, effect.answer)
         self.world.send_answer(self, effect.token, msgspec.structs.replace(effect.answer, data=data[position : position + PIECE_BYTES]))
 
     @property

@@ -60,7 +60,7 @@ class DirectoryReports(Part):
         self._partitions = partitions
         self._image = image
         self._broker_epoch = broker_epoch
-        self._told: dict[ReplicaKey, bytes] = {}  # what the controller has recorded, and the image may not show yet
+        self._recorded: dict[ReplicaKey, bytes] = {}  # what the controller has recorded, and the image may not show yet
         self._due: set[str] | None = set()  # topics that are to be looked at; None for all
         self._unopened: set[str] = set()  # topics with replicas that the controller has as lost, and that may be opened yet
         self._is_on = self._is_telling = False
@@ -68,7 +68,7 @@ class DirectoryReports(Part):
     def registered(self) -> None:
         """Starts over: the broker is registered, perhaps again."""
         self._is_on = True
-        self._told.clear()
+        self._recorded.clear()
         self.look_soon()
 
     async def stop(self) -> None:
@@ -87,7 +87,7 @@ class DirectoryReports(Part):
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Takes a newer image; what this broker has of it is open by now."""
-        if len(self._partitions.directories) > 1 or self._told or has_full(self._partitions):
+        if len(self._partitions.directories) > 1 or self._recorded or has_full(self._partitions):
             due = {topic.name for topic in delta.changed_topics}
         else:
             due = {topic.name for topic, numbers in delta.changes_at(self._node_id) if self._has_lost(topic, numbers)}
@@ -131,12 +131,12 @@ class DirectoryReports(Part):
                 if self._node_id not in partition.replicas:
                     continue
                 place, known = (topic.topic_id, index), directory_of(partition, self._node_id)
-                if self._told.get(place) == known:
-                    del self._told[place]
+                if self._recorded.get(place) == known:
+                    del self._recorded[place]
                 found = self._directory_of(name, index, partition)
                 if found is None and known == LOST:
                     self._unopened.add(name)
-                if found is None or found == self._told.get(place, known):
+                if found is None or found == self._recorded.get(place, known):
                     continue
                 if found == LOST or known != UNASSIGNED or has_many:
                     wanted[place] = found
@@ -166,6 +166,6 @@ class DirectoryReports(Part):
         answer = await self._channel.ask(request, AssignReplicasToDirsResponse)
         if answer is None or answer.error_code != ErrorCode.NONE:
             return False
-        self._told |= wanted
+        self._recorded |= wanted
         log.info("replicas_assigned", count=len(wanted), lost_count=sum(directory == LOST for directory in wanted.values()))
         return True

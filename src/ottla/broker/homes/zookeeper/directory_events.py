@@ -31,7 +31,7 @@ class DirectoryEvents(Part):
         self._partitions = partitions
         self._session = session
         self._acl_of = acl_of
-        self._may_have_told = False  # of something that is lost
+        self._may_have_written = False  # of something that is lost
         self._is_on = self._is_due = self._is_writing = False
 
     def begin(self) -> None:
@@ -71,9 +71,9 @@ class DirectoryEvents(Part):
         while self._is_on and self._is_due:
             self._is_due = False
             is_lost = self._has_offline()
-            if not is_lost and not self._may_have_told:
+            if not is_lost and not self._may_have_written:
                 continue
-            self._may_have_told = True  # whatever becomes of it: the connection may be lost after it was written
+            self._may_have_written = True  # whatever becomes of it: the connection may be lost after it was written
             path, data = znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._node_id)
             try:
                 await self._session().multi([Create(path, data, is_sequential=True, acl=self._acl_of(path))])
@@ -81,7 +81,7 @@ class DirectoryEvents(Part):
                 self._is_due = True
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._may_have_told = is_lost
+                self._may_have_written = is_lost
                 log.info("log_dir_event_written", is_lost=is_lost)
 
     def _has_offline(self) -> bool:
