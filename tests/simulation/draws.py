@@ -172,6 +172,11 @@ def _nth(rng: random.Random, what: str) -> int:
 # Disks
 
 
+def no_faults(_: random.Random) -> Faults:
+    """Disks are well."""
+    return []
+
+
 def is_slow(rng: random.Random, at_ms: int, node: str) -> Faults:
     """In all it does."""
     share, by = rng.randint(2, 30), rng.choice(SLOW_MS)
@@ -191,6 +196,19 @@ def has_slow_operations(rng: random.Random, at_ms: int, node: str) -> Faults:
 
 def is_out_of_room(rng: random.Random, at_ms: int, node: str) -> Faults:
     return [ScheduledFault(at_ms, Kind.DISK_ROOM, node, for_ms=rng.randint(500, 8000), by=rng.randrange(2000))]
+
+
+def lets_go_slowly(rng: random.Random, at_ms: int, node: str) -> Faults:
+    """Of replicas: their directories are renamed before they are deleted."""
+    for_ms = rng.randint(500, 4000)
+    return [
+        ScheduledFault(at_ms, Kind.DISK_SLOW, node, for_ms=for_ms, by=rng.randint(100, 4000), of=f"rename:-{index}") for index in range(3)
+    ]  # fmt: skip
+
+
+def disks_of_moved(rng: random.Random) -> Faults:
+    """As those of ``disks_of``, and slow to let go."""
+    return disks_of(rng) + one_by_one(rng, [lets_go_slowly], end_ms=WORK_MS, pause_ms=(0, 1000))
 
 
 def disks_of(rng: random.Random) -> Faults:

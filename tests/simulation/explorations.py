@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -34,8 +35,10 @@ from tests.simulation.draws import (
     all_die_at_once,
     at_a_moment,
     disks_of,
+    disks_of_moved,
     is_damaged,
     lasting,
+    no_faults,
     one_by_one,
     service_of,
 )
@@ -82,7 +85,7 @@ DAMAGE_ERRORS: Final = frozenset({"log_append_failed", "shard_append_failed", "s
 
 
 def _troubles(
-    *draws: Draw, disks: bool = False, service: bool = False, first_ms: int = 8000, work_ms: int = WORK_MS
+    *draws: Draw, disks: Callable[[random.Random], Faults] = no_faults, service: bool = False, first_ms: int = 8000, work_ms: int = WORK_MS
 ) -> Callable[[Simulation], Faults]:
     def draw(simulation: Simulation) -> Faults:
         rng = simulation.random("trouble")
@@ -90,7 +93,7 @@ def _troubles(
         faults += one_by_one(
             rng, DEADLY, begin_ms=max(work_ms, *(fault.at_ms + fault.for_ms for fault in faults)), end_ms=work_ms + MORE_MS
         )
-        faults += disks_of(simulation.random("trouble of disks")) if disks else []
+        faults += disks(simulation.random("trouble of disks"))
         return faults + (service_of(simulation.random("trouble of zookeeper")) if service else [])
 
     return draw
@@ -156,7 +159,7 @@ RARE_WHERE_IT_IS_HARD: Final = (
 HARD: Final = replace(
     REPLICAS,
     work_of=HardWork,
-    draw=_troubles(*REPLICATED, disks=True),
+    draw=_troubles(*REPLICATED, disks=disks_of),
     event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
     acts=lambda trial: Disks(trial).act,
     may_cut_power=lambda trial: power_of(trial, may_ever=has_elr(trial.seed) and not changes_values(trial.seed)),
@@ -205,7 +208,7 @@ STEPS: Final = replace(
 HARD_IN_ZOOKEEPER: Final = replace(
     REPLICAS_IN_ZOOKEEPER,
     work_of=partial(HardWork, is_in_quorum=False),
-    draw=_troubles(*REPLICATED, disks=True, service=True),
+    draw=_troubles(*REPLICATED, disks=disks_of, service=True),
     event_checkers=[needless_fences, slow_stops, zookeeper_errors_beside_full_disks],
     acts=lambda trial: first_of(Service(trial).act, Disks(trial).act),
     rare=RARE_WHERE_IT_IS_HARD,
@@ -214,7 +217,7 @@ HARD_IN_ZOOKEEPER: Final = replace(
 HARD_TRANSACTIONS: Final = replace(
     TRANSACTIONS,
     work_of=HardTransactionalWork,
-    draw=_troubles(*REPLICATED, disks=True),
+    draw=_troubles(*REPLICATED, disks=disks_of),
     event_checkers=[needless_fences, needless_unclean_elections, slow_stops, errors_beside_full_disks],
     acts=lambda trial: Disks(trial).act,
     rare=(
@@ -249,9 +252,17 @@ EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("hard", ZOOKEEPER): HARD_IN_ZOOKEEPER,
     ("transactions", QUORUM): TRANSACTIONS,
     ("hard-transactions", QUORUM): HARD_TRANSACTIONS,
-    ("moves", QUORUM): replace(HARD_TRANSACTIONS, work_of=RestlessTransactionalWork, rare=(*HARD_TRANSACTIONS.rare, "replicas moved")),
+    ("moves", QUORUM): replace(
+        HARD_TRANSACTIONS,
+        work_of=RestlessTransactionalWork,
+        draw=_troubles(*REPLICATED, disks=disks_of_moved),
+        rare=(*HARD_TRANSACTIONS.rare, "replicas moved"),
+    ),
     ("moves", ZOOKEEPER): replace(
-        HARD_IN_ZOOKEEPER, work_of=partial(RestlessWork, is_in_quorum=False), rare=(*RARE_WHERE_IT_IS_HARD, "replicas moved")
+        HARD_IN_ZOOKEEPER,
+        work_of=partial(RestlessWork, is_in_quorum=False),
+        draw=_troubles(*REPLICATED, disks=disks_of_moved, service=True),
+        rare=(*RARE_WHERE_IT_IS_HARD, "replicas moved"),
     ),
     ("crash-points", QUORUM): Exploration(
         nodes_in_quorum(REPLICATION),

@@ -1,7 +1,7 @@
 """Replicas that move all the time: two or three nodes have them, of topics that are written to, of offsets and of transactions.
 
-A move is replaced, taken back, or done within seconds; a replica that has just been removed is added again while its slow disk still
-deletes it. In the end all nodes have all replicas again.
+A move is replaced, taken back, or done within seconds; a replica that has just been removed is added again, and may lead, while its slow
+disk has not yet let go of it. In the end all nodes have all replicas again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ MOVED: Final = [
 ]
 MOVED_WITH_TRANSACTIONS: Final = [*MOVED, *KEYS, *(TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in range(STATE_PARTITIONS))]
 BACK_SECONDS_MAX: Final = 60
+BUSY: Final = 3
 
 
 class RestlessWork(HardWork):
@@ -55,20 +56,29 @@ async def _move(
 ) -> None:
     """Moves some of the partitions at a time until the run is over, and all of them back then."""
 
+    busy = rng.sample(partitions, BUSY)  # the others move now and then
+
     async def run() -> None:
         admin = Admin(client.cluster())
         while not is_over.is_set():
             await asyncio.sleep(rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 2)]))
-            wanted = {
-                partition: rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
-                for partition in rng.sample(partitions, rng.randint(1, 3))
-            }
+            moving = [*rng.sample(busy, rng.randint(1, 2)), *rng.sample(partitions, rng.randint(0, 1))]
             with suppress(KafkaError):
-                states["replicas moved"] += await _accepted(admin, wanted)
+                states["replicas moved"] += await _accepted(admin, {partition: _replicas(rng) for partition in moving})
+                if rng.random() < 0.5:  # they are back before a slow disk has let go of them, and lead, perhaps
+                    await asyncio.sleep(rng.uniform(0, 2))
+                    states["replicas moved"] += await _accepted(admin, {partition: rng.sample(EVERYWHERE, NODES) for partition in moving})
+                    await asyncio.sleep(rng.uniform(0, 1))
+                    await admin.elect_leaders(moving)
         await _move_back(admin, partitions)
         await admin.close()
 
     await client.machine.run(run())
+
+
+def _replicas(rng: random.Random) -> list[int] | None:
+    """Two or three nodes; None takes a move back."""
+    return rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
 
 
 async def _accepted(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> int:
