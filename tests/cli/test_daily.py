@@ -205,7 +205,7 @@ def test_offsets_of_a_group_are_moved_exported_imported_and_deleted(broker: Brok
     assert run(broker.bootstrap, "group", "delete", "copy", "--yes").exit_code == 0
 
 
-def test_a_shell_completes_topics_and_groups(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", broker.bootstrap)
     shell = ShellComplete(cli, {}, "ottla", "_OTTLA_COMPLETE")
 
@@ -216,6 +216,7 @@ def test_a_shell_completes_topics_and_groups(broker: BrokerThread, nobody: str, 
     assert "t" not in completed("consume", begun="u")
     assert completed("group", "seek", begun="rea") == ["readers"]
     assert completed("consume", "t", "-g", begun="r") == ["readers"]
+    assert completed("broker", "drain") == ["1"]
     assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
 
 

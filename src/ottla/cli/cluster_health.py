@@ -217,11 +217,10 @@ def findings(health: Health) -> Iterator[Finding]:
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
-        forget = f"move its replicas to others (`ottla partition reassign`) and forget it (`ottla broker unregister {broker}`)"
+        forget = f"{_move_away(broker)} and forget it (`ottla broker unregister {broker}`)"
         yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}, or {forget}")
     for broker in absent:
-        move = "move its replicas to others (`ottla partition reassign`)"
-        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {move}")
+        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {_move_away(broker)}")
     for broker in health.silent:
         yield Finding(
             f"broker {broker} serves, and does not answer",
@@ -251,6 +250,10 @@ def findings(health: Health) -> Iterator[Finding]:
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
+
+
+def _move_away(broker: int) -> str:
+    return f"move its replicas to others (`ottla broker drain {broker} --replicas`)"
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:

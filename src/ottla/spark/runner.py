@@ -27,7 +27,7 @@ BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
 POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
-"""How the status of a Spark query begins that has nothing to do; a query that begins says the second for a moment, too."""
+"""The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
 FINAL: Final = ("StopError", "BatchTooLargeError")
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -143,7 +143,7 @@ class Runner:
         if progress is not None and progress["batchId"] != found.shown_batch:
             found.shown_batch = progress["batchId"]
             found.has_read = found.has_read or progress.get("numInputRows") != 0
-            if found.has_read:  # Spark begins an aggregate with batches of no records; "waits" says as much
+            if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
             if not found.commits:
                 self._progress.commit(name, progress, is_last=not is_active)
