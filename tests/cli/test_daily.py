@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,10 @@ def test_a_topic_that_there_is_not_is_not_planned_to_be_deleted(broker: BrokerTh
 def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:
     [row] = items(run(broker.bootstrap, "producer", "list", "t", "--json"))
     assert (row["topic"], row["partition"], row["last_sequence"], row["transaction_start_offset"]) == ("t", 0, 4, None)
+    head, line = (text.split() for text in run(broker.bootstrap, "producer", "list", "t").stdout.splitlines())
+    shown = dict(zip(head, line, strict=True))["LAST-TIME"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", shown), "as `ottla txn list` shows times"
+    assert round(datetime.fromisoformat(shown).timestamp() * 1000) == row["last_ms"], "JSON has milliseconds"
     assert items(run(broker.bootstrap, "producer", "list", "t", "-p", "1", "--json")) == []
 
 
@@ -199,7 +205,7 @@ def test_offsets_of_a_group_are_moved_exported_imported_and_deleted(broker: Brok
     assert run(broker.bootstrap, "group", "delete", "copy", "--yes").exit_code == 0
 
 
-def test_a_shell_completes_topics_and_groups(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", broker.bootstrap)
     shell = ShellComplete(cli, {}, "ottla", "_OTTLA_COMPLETE")
 
@@ -210,6 +216,7 @@ def test_a_shell_completes_topics_and_groups(broker: BrokerThread, nobody: str, 
     assert "t" not in completed("consume", begun="u")
     assert completed("group", "seek", begun="rea") == ["readers"]
     assert completed("consume", "t", "-g", begun="r") == ["readers"]
+    assert completed("broker", "drain") == ["1"]
     assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
 
 

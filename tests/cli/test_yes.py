@@ -15,6 +15,7 @@ from ottla.sync import Admin, Consumer, Producer, TopicPartition
 
 KEY = TopicPartition("t", 0)
 DESTRUCTIVE = {
+    ("broker", "drain"): (("1",), 1, "add --yes to apply it"),
     ("broker", "unregister"): (("9",), 1, "would remove broker 9"),
     ("feature", "set"): (("transaction.version=2",), 1, "would set transaction.version=2"),
     ("partition", "cancel"): (("t:0",), 1, "would take back the moves of t:0"),

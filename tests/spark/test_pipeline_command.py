@@ -1,9 +1,12 @@
 """``ottla pipeline`` as a program, on the example of a user's file."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,7 +40,10 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     topics.produce(source, [(None, value) for value in values], partition=0)
     where = ("--data", str(data), "-B", topics.bootstrap)
     said = ottla("pipeline", "run", str(FILE), "--until-caught-up", "--master", "local[2]", *where)
-    assert "orders-totals  #0  in " in said
+    first, second, third, *_ = said.splitlines()
+    assert first == f"starting Spark (local[2]) for the pipelines of orders.py; Spark's log is {data}/spark.log"
+    assert second == f"orders-totals  reads orders, writes totals; checkpoint in {data}/orders-totals and topic orders-totals-checkpoint"
+    assert third.startswith("orders-totals  #0  in ")
     assert "orders-totals  has caught up" in said
     assert values_of(topics, target) == [b'{"customer":"ada","total":7.0}', b'{"customer":"bob","total":1.0}']
     assert values_of(topics, bad) == [b"?"]
@@ -68,6 +74,25 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     with Admin(topics.bootstrap) as admin:
         assert [name for name in admin.list_topics() if name.endswith("-checkpoint")] == ["orders-eu-totals-checkpoint"]
     assert json.loads(ottla("pipeline", "status", "orders", "-B", topics.bootstrap, "--format", "json"))["items"] == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_without_records_says_that_it_waits(own_broker: Callable[..., Topics], tmp_path: Path):
+    topics = own_broker()
+    for name in ("orders", "totals", "orders-bad"):
+        topics.create(name=name)
+    command = ["pipeline", "run", str(FILE), "--master", "local[2]", "--data", str(tmp_path / "data"), "-B", topics.bootstrap]
+    with subprocess.Popen([sys.executable, "-m", "ottla", *command], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            *_, last = (process.stdout.readline() for _ in range(3))
+            assert last == "orders-totals  waits for records in orders\n", "Spark's first batches, of no records, are not said"
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+            assert (process.stdout.read(), process.wait()) == ("", 130), "while it waits it has no more to say"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_directory_of_something_else_is_neither_used_nor_deleted(topics: Topics, tmp_path: Path):

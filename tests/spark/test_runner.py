@@ -35,6 +35,7 @@ class Query:
         self._end = end
         self.isActive = end == "runs"
         self.lastProgress: Any = None
+        self.status = {"message": "Waiting for data to arrive"}
         self.is_stopped = False
 
     def exception(self) -> str | None:
@@ -93,6 +94,7 @@ def runner(
         say=said.append,
         now_s=lambda: clock.now_s,
         pause=clock.pause,
+        streams=lambda writer: ["orders"],
     )
 
 
@@ -134,6 +136,7 @@ def test_a_checkpoint_that_was_lost_is_written_back_before_its_query_starts(tmp_
 def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_path: Path):
     writer, clock, said = Writer([AWAY] * 8 + [None]), Clock(), list[str]()
     assert runner(tmp_path, {"totals": lambda session: writer}, clock, said).run()
+    assert said.pop(0) == f"app-totals  reads orders; checkpoint in {tmp_path}/app-totals", "its sink is none of ours"
     assert [line.split(" in ")[1].split(" s")[0] for line in said[:8]] == ["1", "2", "4", "8", "16", "32", "60", "60"]
     assert "KafkaError: NETWORK_EXCEPTION: away" in said[0]
     assert said[8] == "app-totals  has ended"
@@ -163,6 +166,49 @@ def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_p
     assert [writer.said["name"] for writer in writers] == ["app-several", name_of("app", "several", 1)]
     assert writers[0].said["trigger"] == {"availableNow": True}
     assert pipelines_module.runner() is None
+
+
+def test_batches_without_records_are_not_said_before_the_first_one(tmp_path: Path):
+    class Counting(Writer):
+        def start(self) -> Query:
+            query = super().start()
+            query.lastProgress = {"id": "q", "batchId": 0, "numInputRows": 0}
+            return query
+
+    class Filling(Clock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            query = writer.queries[0]
+            if self.left == 7:
+                query.lastProgress = {"id": "q", "batchId": 1, "numInputRows": 2}
+            if self.left == 4:
+                query.lastProgress = {"id": "q", "batchId": 2, "numInputRows": 0}
+
+    writer, lines = Counting(["runs"]), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": lambda session: writer}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
+    assert [line.split("  ")[1] for line in lines[1:]] == ["waits for records in orders", "#1", "#2"]
+
+
+def test_a_query_says_what_it_will_do_and_once_that_it_waits(tmp_path: Path):
+    writers, lines = [Writer(["runs"]), Writer(["runs"])], list[str]()
+
+    def several(session: Any) -> list[Writer]:
+        found = pipelines_module.runner()
+        assert found is not None
+        found.sinks.extend([Sink([None]), Sink([None])])
+        found.settings.extend({"app": next(found.names), "checkpoint": "topic", **topic} for topic in ({"topic": "totals"}, {}))
+        return writers
+
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"several": several}, Clock(pauses_max=50), lines).run()
+    at = f"checkpoint in {tmp_path}"
+    assert lines == [
+        f"app-several  reads orders, writes totals; {at}/app-several and topic app-several-checkpoint",
+        f"app-several-2  reads orders, writes the topics of its rows; {at}/app-several-2 and topic app-several-2-checkpoint",
+        "app-several  waits for records in orders",
+        "app-several-2  waits for records in orders",
+    ]
 
 
 @pytest.mark.parametrize("name", ["orders", "orders-totals", "orders-totals-2", "orders-_by_day"])

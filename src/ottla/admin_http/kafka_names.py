@@ -25,8 +25,8 @@ _TOPIC_COUNTS: Final = {
     "bytes_in": ("bytesin", "Bytes of record batches that clients sent."),
     "bytes_out": ("bytesout", "Bytes of record batches sent to consumers."),
     "messages_in": ("messagesin", "Records that clients sent."),
-    "produce_requests": ("totalproducerequests", "Produce requests, one for each partition that they name."),
-    "fetch_requests": ("totalfetchrequests", "Fetch requests, one for each partition that they look at."),
+    "produce_requests": ("totalproducerequests", "Produce requests, counted once for each partition in them."),
+    "fetch_requests": ("totalfetchrequests", "Fetch requests, counted once for each partition in them."),
     "failed_produce_requests": ("failedproducerequests", "Produce requests refused, by partition."),
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests refused, by partition."),
     "bytes_rejected": ("bytesrejected", "Bytes of record batches that were refused."),
@@ -102,8 +102,8 @@ def _replica_manager(status: Status) -> Iterator[Family]:
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", offline)
     meters = status.partitions.replication.isr_meters
     for name, text, value in (
-        ("isrshrinks", "Leaders here found replicas out of sync, by change.", meters.shrinks),
-        ("isrexpands", "Leaders here found replicas in sync again, by change.", meters.expands),
+        ("isrshrinks", "How often a leader on this broker removed replicas from the in-sync replicas.", meters.shrinks),
+        ("isrexpands", "How often a leader on this broker added replicas to the in-sync replicas.", meters.expands),
         ("failedisrupdates", "Changes of in-sync replicas that the controller refused, or did not answer.", meters.failed),
     ):
         yield counter(f"kafka_server_replicamanager_{name}_total", text, value)
@@ -131,13 +131,13 @@ def _controller(status: Status) -> Iterator[Family]:
     yield gauge(prefix + "preferredreplicaimbalancecount", "Partitions whose leader is not their first replica.", preferred)
     yield gauge(prefix + "activebrokercount", "Brokers that serve.", len(image.live_brokers))
     yield gauge(prefix + "fencedbrokercount", "Brokers that are registered and do not serve.", len(image.brokers) - len(image.live_brokers))
-    fenced = "Brokers that this node, as the active controller, fenced for want of a sign of life, by reason."
+    fenced = "Brokers that this node, as the active controller, fenced because they gave no sign of life, by reason."
     yield by_label("ottla_controller_fenced_total", "counter", fenced, "reason", status.fenced_counts)
     alarms = "Brokers that were fenced because their process seemed to have ended, and lived."
     yield counter("ottla_controller_false_alarms_total", alarms, status.false_alarm_count)
     unclean = "Leaders elected here from outside the in-sync replicas."
     yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", unclean, status.unclean_election_count)
-    elected = "Leaders elected here, but for those of new partitions."
+    elected = "Leaders that this controller elected, except those of new partitions."
     yield counter("kafka_controller_controllerstats_leaderelectionrateandtimems_count", elected, status.election_count)
 
 
@@ -154,8 +154,16 @@ def _replicated(status: Status) -> Iterator[Family]:
     yield counter(prefix + "bytesin_total", "Bytes of record batches fetched from other brokers.", meters.bytes_in)
     yield counter(prefix + "bytesout_total", "Bytes of record batches that other brokers fetched.", meters.bytes_out)
     prefix = "kafka_server_brokertopicmetrics_reassignment"
-    yield counter(prefix + "bytesin_total", "Of these, bytes of replicas that a reassignment adds here.", meters.reassignment_bytes_in)
-    yield counter(prefix + "bytesout_total", "Of these, bytes of replicas that a reassignment adds there.", meters.reassignment_bytes_out)
+    yield counter(
+        prefix + "bytesin_total",
+        "Bytes of record batches fetched from other brokers for replicas that a reassignment adds here.",
+        meters.reassignment_bytes_in,
+    )
+    yield counter(
+        prefix + "bytesout_total",
+        "Bytes of record batches that other brokers fetched for replicas that a reassignment adds there.",
+        meters.reassignment_bytes_out,
+    )
     throttles = status.partitions.replication.throttles
     for name, text, rate in (
         ("leader", "Bytes a second of throttled replicas that other brokers fetched.", throttles.leader.rate),
@@ -172,7 +180,9 @@ def _quorum(status: Status) -> Iterator[Family]:
         return
     yield gauge(prefix + "current_leader", "The active controller, as this node knows it.", quorum.leader_id)
     yield gauge(prefix + "current_epoch", "The epoch of the metadata quorum.", quorum.epoch)
-    yield gauge(prefix + "high_watermark", "Up to where the metadata log is committed, as this node knows it.", quorum.high_watermark)
+    yield gauge(
+        prefix + "high_watermark", "The offset up to which the metadata log is committed, as this node knows it.", quorum.high_watermark
+    )
     yield gauge(prefix + "log_end_offset", "Where the metadata log of this node ends.", quorum.log.end_offset)
 
 
@@ -204,7 +214,12 @@ def _network(status: Status, idle_share: float) -> Iterator[Family]:
         ]
         yield Family(f"kafka_server_socket_server_metrics_{name}", "counter", text, samples)
     parked = [Sample(status.parked_count, (("delayedOperation", "Fetch"),))]
-    yield Family("kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait for something.", parked)
+    yield Family(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "gauge",
+        "Requests that wait to be answered, such as fetches that wait for records.",
+        parked,
+    )
     idle = "The share of the time in which the event loop was idle. Acceptors, processors and handlers share this loop."
     yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", idle, idle_share)
     yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", idle, idle_share)

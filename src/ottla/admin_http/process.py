@@ -50,7 +50,7 @@ def process_families(status: Status, *, started_at: float, certificate_ends_ms: 
     yield gauge("ottla_event_loop_delay_seconds", "How late the last timer of the housekeeping was.", status.loop_delay_ms / 1000)
     count, held_bytes = status.unauthenticated
     yield gauge("ottla_unauthenticated_connections", "Connections that have not authenticated yet.", count)
-    yield gauge("ottla_unauthenticated_bytes", "Bytes of requests that those hold.", held_bytes)
+    yield gauge("ottla_unauthenticated_bytes", "Bytes of requests held by connections that have not authenticated yet.", held_bytes)
     seconds_left = dict(status.certificate_seconds)
     if certificate_ends_ms is not None:
         seconds_left[ADMIN] = (certificate_ends_ms - status.parts.world.clock.now_ms()) / 1000

@@ -1,4 +1,4 @@
-"""``ottla broker``: start a broker; list a cluster's brokers and their log directories; remove a broker that will not return."""
+"""``ottla broker``: start a broker; list a cluster's brokers and their log directories; drain a broker, remove one that will not return."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import click
 
 from ottla.cli.admin_pages import admin_beside
+from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
+from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, override_option, print_rows, yes_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
@@ -17,7 +19,10 @@ from ottla.errors import ErrorCode, KafkaError
 
 @click.group()
 def broker() -> None:
-    """Run a broker; list a cluster's brokers."""
+    """Run a broker; list a cluster's brokers, drain and remove them."""
+
+
+broker.add_command(drain)
 
 
 @broker.command()
@@ -78,7 +83,7 @@ def list_brokers(bootstrap: str, output: str) -> None:
 
 
 @broker.command()
-@click.argument("ids", nargs=-1, type=int, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, type=int, required=True, metavar="ID...", shell_complete=BROKERS)
 @bootstrap_option
 @format_option
 def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
@@ -91,7 +96,7 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 
 
 @broker.command()
-@click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
+@click.argument("ids", nargs=-1, type=int, metavar="[ID]...", shell_complete=BROKERS)
 @bootstrap_option
 @format_option
 def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
@@ -111,7 +116,7 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 
 
 @broker.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.argument("broker_id", type=int, metavar="ID", shell_complete=BROKERS)
 @yes_option
 @bootstrap_option
 def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
@@ -122,7 +127,8 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
         if not yes:
             topics = admin.list_topics().values()
             held = sum(broker_id in partition.replicas for topic in topics for partition in topic.partitions.values())
-            first = f"; it holds {held} replica{'s'[: held != 1]}: move them first with `ottla partition reassign`" if held else ""
+            move = f"move them first with `ottla broker drain {broker_id} --replicas`"
+            first = f"; it holds {held} replica{'s'[: held != 1]}: {move}" if held else ""
             end_of_plan(f"would remove broker {broker_id} from the cluster{first}")
         admin.unregister_broker(broker_id)
     click.echo(f"removed broker {broker_id}", err=True)

@@ -246,13 +246,14 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
     """Show the nodes: the processes as their supervisor sees them, brokers and controllers as the cluster does.
 
     Exit code 1 when the cluster does not run. A cluster that is asked by -B says itself who serves, and how far each node lags behind in
-    the metadata.
+    the metadata. A controller is silent that does not fetch the metadata: it is down, or the active controller cannot be reached from it.
     """
     if bootstrap is not None:
         status_from_outside(bootstrap, output)
         return
     from ottla.cli.nodes.place import PlaceState
     from ottla.cli.nodes.standing import standing_of
+    from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
 
     place = place_of(data)
@@ -267,20 +268,23 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
         for node in state.nodes
     ]
     columns = ("node", "roles", "pid", "address", "process", "broker", "controller")
+    ago_ms = [seen.fetched_ms_ago.get(node.node_id) for node in state.nodes]
     if output == "json":
-        nodes = [dict(zip(columns, row, strict=True)) for row in rows]
+        nodes = [dict(zip((*columns, "fetched_ms_ago"), (*row, ago), strict=True)) for row, ago in zip(rows, ago_ms, strict=True)]
         document = {"cluster_id": state.cluster_id, "bootstrap": state.bootstrap, "supervisor_pid": state.supervisor_pid}
         document["home"] = state.home
         print_json("cluster status", [document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes}])
         return
     click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}  home {state.home}")
-    print_rows(output, "cluster status", columns, rows)
+    table = [(*row[:-1], controller_text(row[-1], ago)) for row, ago in zip(rows, ago_ms, strict=True)]
+    print_rows(output, "cluster status", columns, table)
     if seen.problem is not None:
         complain(seen.problem)
 
 
 def status_from_outside(bootstrap: str, output: str) -> None:
     from ottla.cli.nodes.standing import SEEN_COLUMNS, seen_from_outside
+    from ottla.cli.quorum_states import controller_text
     from ottla.client.cluster import parse_bootstrap
 
     with wrong_call():
@@ -292,7 +296,8 @@ def status_from_outside(bootstrap: str, output: str) -> None:
         print_json("cluster status", [document | {"nodes": nodes}])
         return
     click.echo(f"cluster {seen.cluster_id}")
-    print_rows(output, "cluster status", SEEN_COLUMNS, seen.rows)
+    table = [(*row, controller_text(controller, ago_ms), lag) for *row, controller, lag, ago_ms in seen.rows]
+    print_rows(output, "cluster status", SEEN_COLUMNS[:-1], table)
     if seen.problem is not None:
         complain(seen.problem)
 

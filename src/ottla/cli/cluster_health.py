@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
+from ottla.cli.quorum_states import is_silent, leader_of
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ottla.client.admin import PartitionDescription, QuorumDescription
     from ottla.sync import Admin
 
-SILENT_MS_MAX: Final = 5_000
-"""A voter fetches the metadata log at least every half second."""
 NAMES_MAX: Final = 5
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster restart {}` for a cluster of this machine"
@@ -178,12 +177,11 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
 
 
 def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
-    """Yields the voters by id. All times are read from the leader's clock, and the leader itself counts as having fetched just now."""
-    leader = next(voter for voter in quorum.voters if voter.node_id == quorum.leader_id)
+    """Yields the voters by id."""
+    end_offset = leader_of(quorum).end_offset
     for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
-        is_silent = leader.last_fetch_ms - voter.last_fetch_ms > SILENT_MS_MAX
-        lag = -1 if voter.end_offset < 0 else leader.end_offset - voter.end_offset
-        yield Voter(voter.node_id, lag, is_silent or lag < 0)
+        lag = -1 if voter.end_offset < 0 else end_offset - voter.end_offset
+        yield Voter(voter.node_id, lag, is_silent(quorum, voter))
 
 
 def findings(health: Health) -> Iterator[Finding]:
@@ -219,11 +217,10 @@ def findings(health: Health) -> Iterator[Finding]:
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
-        forget = f"move its replicas to others (`ottla partition reassign`) and forget it (`ottla broker unregister {broker}`)"
+        forget = f"{_move_away(broker)} and forget it (`ottla broker unregister {broker}`)"
         yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}, or {forget}")
     for broker in absent:
-        move = "move its replicas to others (`ottla partition reassign`)"
-        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {move}")
+        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {_move_away(broker)}")
     for broker in health.silent:
         yield Finding(
             f"broker {broker} serves, and does not answer",
@@ -253,6 +250,10 @@ def findings(health: Health) -> Iterator[Finding]:
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
+
+
+def _move_away(broker: int) -> str:
+    return f"move its replicas to others (`ottla broker drain {broker} --replicas`)"
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ottla.errors import OttlaError
 
 COMMANDS: Final = {
     "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
-    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file; list and describe a cluster's brokers."),
+    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file; list, describe and drain a cluster's brokers."),
     "certs": ("ottla.cli.certs:certs", "Make a private authority, and certificates for nodes and clients."),
     "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
     "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine; status and health of any cluster."),

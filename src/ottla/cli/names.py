@@ -1,4 +1,4 @@
-"""Names that a shell completes: topics and groups of the cluster that the command is about.
+"""Names that a shell completes: topics, groups and brokers of the cluster that the command is about.
 
 The cluster is asked while a person waits for a key to have an effect: nothing is completed where it does not answer at once.
 """
@@ -50,5 +50,10 @@ async def _groups(admin: Admin) -> Iterable[str]:
     return [group.group_id for group in await admin.list_groups()]
 
 
+async def _brokers(admin: Admin) -> Iterable[str]:
+    return [str(node.node_id) for node in (await admin.describe_cluster(include_fenced=True)).nodes]
+
+
 TOPICS: Final = _completer(_topics)
 GROUPS: Final = _completer(_groups)
+BROKERS: Final = _completer(_brokers)

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -155,6 +156,11 @@ def print_json(command: str, items: Sequence[Any]) -> None:
     """Prints one document; ``items`` is a list, of one item where a command is about one thing."""
     document = {"_command": command, "_version": 1, "items": items}
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def time_text(ms: int) -> str | None:
+    """Returns a time as tables show it, in UTC and exact to the millisecond; None where there is none (-1)."""
+    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _text(cell: Any) -> str:

@@ -69,11 +69,11 @@ def run_pipelines(
     kind = checkpoint or ("topic" if is_local(master) else "directory")
     directory = directory_of(app, data)
     with held(directory):
+        log_file = directory / "spark.log"
+        click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
         try:
             with starting():
-                spark = session(
-                    app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=directory / "spark.log"
-                )
+                spark = session(app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=log_file)
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:

@@ -8,11 +8,13 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import TOPICS
-from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, time_text
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
 COLUMNS = ("topic", "partition", "producer_id", "epoch", "last_sequence", "last_ms", "transaction_start_offset")
+TEXT_NAMES = {"last_ms": "last_time"}
+"""JSON has milliseconds, for programs."""
 
 
 @click.group()
@@ -37,14 +39,15 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
             if not partitions or index in partitions
         ]
         found = admin.describe_producers(keys)
+    columns = [name if output == "json" else TEXT_NAMES.get(name, name) for name in COLUMNS]
     rows = []
     failed = {key: states for key, states in found.items() if isinstance(states, KafkaError)}
     for key, states in sorted(found.items()):
         for state in states if not isinstance(states, KafkaError) else ():
             start = None if state.transaction_start_offset < 0 else state.transaction_start_offset
-            row = (state.producer_id, state.producer_epoch, state.last_sequence, state.last_timestamp_ms, start)
-            rows.append((key.topic, key.partition, *row))
-    print_rows(output, "producer list", COLUMNS, rows)
+            last = state.last_timestamp_ms if output == "json" else time_text(state.last_timestamp_ms)
+            rows.append((key.topic, key.partition, state.producer_id, state.producer_epoch, state.last_sequence, last, start))
+    print_rows(output, "producer list", columns, rows)
     for key, error in failed.items():
         complain(f"{key}: {error}")
     if failed:

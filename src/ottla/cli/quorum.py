@@ -6,13 +6,14 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.quorum_states import fetched_ms_ago
 
 
 @click.command()
 @bootstrap_option
 @format_option
 def quorum(bootstrap: str, output: str) -> None:
-    """Show the nodes that hold the metadata log: leader, voters and observers, with how much each lacks."""
+    """Show the nodes that hold the metadata log: leader, voters and observers, with how much each lacks, and when it last fetched."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -24,5 +25,5 @@ def quorum(bootstrap: str, output: str) -> None:
             name = "leader" if state.node_id == found.leader_id and role == "voter" else role
             lag = end - state.end_offset
             behind_ms = state.last_fetch_ms - state.last_caught_up_ms if state.last_caught_up_ms >= 0 else None
-            rows.append((state.node_id, name, state.end_offset, lag, behind_ms, found.leader_epoch))
-    print_rows(output, "quorum", ("node", "role", "end_offset", "lag", "behind_ms", "leader_epoch"), rows)
+            rows.append((state.node_id, name, state.end_offset, lag, behind_ms, fetched_ms_ago(found, state), found.leader_epoch))
+    print_rows(output, "quorum", ("node", "role", "end_offset", "lag", "behind_ms", "fetched_ms_ago", "leader_epoch"), rows)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, time_text, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -69,7 +68,7 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) ->
     for known in _good(found).values():
         partitions = [f"{partition.topic}-{partition.partition}" for partition in sorted(known.partitions)]
         ids = (known.producer_id, known.producer_epoch)
-        started = _time(known.started_ms)
+        started = time_text(known.started_ms)
         rows.append((known.transactional_id, known.coordinator_id, known.state, *ids, known.timeout_ms, started, partitions))
     print_rows(output, "txn describe", columns, rows)
     _end_for(found)
@@ -181,14 +180,10 @@ def _row(hanging: HangingTransaction) -> tuple[Any, ...]:
         hanging.producer_id,
         hanging.producer_epoch,
         hanging.start_offset,
-        _time(hanging.last_timestamp_ms),
+        time_text(hanging.last_timestamp_ms),
         hanging.transactional_id,
         hanging.outcome.value,
     )
-
-
-def _time(ms: int) -> str | None:
-    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _good(found: dict[str, Any]) -> dict[str, Any]:

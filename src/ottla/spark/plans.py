@@ -79,6 +79,11 @@ def plan_of(frame: Any) -> Plan:
     return Plan(*(list(dict.fromkeys(found)) for found in (streams, tables, state, watermarks)))
 
 
+def streams_of(writer: Any) -> list[str]:
+    """Returns what a writer's stream reads on and on."""
+    return plan_of(writer._df).streams
+
+
 def _nodes(node: Any) -> Iterator[tuple[Any, str]]:
     """Yields the nodes from the leaves up."""
     children = node.children()

@@ -1,28 +1,34 @@
 """Runs the pipelines of an application: queries are started, watched, and started again when they fail.
 
-A query that fails waits before it is started again, twice as long each time, up to a minute; one that has run for a minute since
-waits a second again. A ``StopError`` (another copy, another checkpoint) ends it for good: to go on would double or skip rows, or take
-turns with the other copy. The same holds for a batch that does not fit into the driver.
+Before the first one starts, each has a line with what it reads and writes, and where its checkpoint is. One that finds no record at its
+start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
+run for a minute since waits a second again. A ``StopError`` (another copy, another checkpoint) ends it for good: to go on would double or
+skip rows, or take turns with the other copy. The same holds for a batch that does not fit into the driver.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import KafkaError
 from ottla.spark.exactly_once import StopError
+from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
+from ottla.spark.plans import streams_of
 from ottla.spark.progress import Progress
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
 POLL_S: Final = 0.5
+IDLE: Final = ("Waiting for", "Getting offsets from")
+"""The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
+IDLE_LOOKS: Final = 2
 FINAL: Final = ("StopError", "BatchTooLargeError")
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
@@ -31,11 +37,14 @@ _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re
 class RunningQuery:
     function: str
     index: int  # among the writers that the function returns
+    reads: str  # topics, or what else it reads on and on
     query: Any = None  # PySpark's StreamingQuery; None while it waits to be started
     started_s: float = 0.0
     failures: int = 0  # one after the other
     due_s: float = 0.0  # of the next start
     shown_batch: int = -1
+    has_read: bool = False  # a record
+    idle_looks: int = 0  # in which it had nothing to do, one after the other, before its first record
     commits: bool = False  # the offsets, itself: its sink does
 
 
@@ -54,6 +63,7 @@ class Runner:
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
+        streams: Callable[[Any], Sequence[str]] = streams_of,
     ) -> None:
         self._session = session
         self._app = app
@@ -67,14 +77,18 @@ class Runner:
         self._say = say
         self._now_s = now_s
         self._pause = pause
+        self._streams = streams
         self._queries: list[RunningQuery] = []
         self._is_stopped = False
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
         for function in self._pipelines:
-            for index in range(len(self._made(function).writers)):
-                self._queries.append(RunningQuery(function, index))
+            made = self._made(function)
+            for index, writer in enumerate(made.writers):
+                found = RunningQuery(function, index, ", ".join(self._streams(writer)))
+                self._queries.append(found)
+                self._say(self._introduction(found, made.settings.get(index)))
         try:
             while self._queries:
                 for found in list(self._queries):
@@ -85,6 +99,13 @@ class Runner:
                 if found.query is not None:
                     found.query.stop()
         return not self._is_stopped
+
+    def _introduction(self, found: RunningQuery, sink: Mapping[str, str] | None) -> str:
+        """Returns the line of a query that is about to start; ``sink`` has the settings of a sink of ours."""
+        name = name_of(self._app, found.function, found.index)
+        writes = "" if sink is None else f", writes {sink.get('topic', 'the topics of its rows')}"
+        also = f" and topic {name}{CHECKPOINT_SUFFIX}" if sink is not None and sink.get("checkpoint") == "topic" else ""
+        return f"{name}  reads {found.reads}{writes}; checkpoint in {self._checkpoints}/{name}{also}"
 
     def _made(self, function: str) -> Made:
         pipeline = self._pipelines[function]
@@ -121,10 +142,16 @@ class Runner:
         progress = found.query.lastProgress
         if progress is not None and progress["batchId"] != found.shown_batch:
             found.shown_batch = progress["batchId"]
-            self._say(self._progress.line(name, progress))
+            found.has_read = found.has_read or progress.get("numInputRows") != 0
+            if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
+                self._say(self._progress.line(name, progress))
             if not found.commits:
                 self._progress.commit(name, progress, is_last=not is_active)
         if is_active:
+            if not found.has_read and found.idle_looks < IDLE_LOOKS:
+                found.idle_looks = found.idle_looks + 1 if found.query.status["message"].startswith(IDLE) else 0
+                if found.idle_looks == IDLE_LOOKS:
+                    self._say(f"{name}  waits for records in {found.reads}")
             return
         ended = found.query.exception()
         if ended is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.nodes.place import NodeStatus, PlaceState
+from ottla.cli.quorum_states import SILENT, fetched_ms_ago, is_silent, leader_of
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
@@ -15,13 +18,17 @@ QUORUM = "quorum"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """``brokers`` are those that are not fenced, None where no node could be asked; ``problem`` is why something is not known."""
+    """``brokers`` are those that are not fenced, None where no node could be asked; ``problem`` is why something is not known.
+
+    ``fetched_ms_ago`` has each voter, and ``silent`` the voters that do not fetch (``quorum_states.py``).
+    """
 
     brokers: frozenset[int] | None
     active_controller: int | None
-    controllers: frozenset[int]
     problem: str | None
     is_in_zookeeper: bool = False
+    silent: frozenset[int] = frozenset()
+    fetched_ms_ago: Mapping[int, int | None] = field(default_factory=dict)
 
     def broker_of(self, node: NodeStatus) -> str:
         if self.brokers is None:
@@ -37,6 +44,8 @@ class Standing:
             return UNKNOWN
         if node.pid is None:
             return "down"
+        if node.node_id in self.silent:
+            return SILENT
         return "active" if node.node_id == self.active_controller else "follower"
 
 
@@ -46,23 +55,29 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
 
     serving = [node.address for node in state.nodes if node.state == "serving" and node.address is not None]
     if not serving:
-        return Standing(None, None, frozenset(), "no node serves; the cluster cannot be asked")
+        return Standing(None, None, "no node serves; the cluster cannot be asked")
     brokers: frozenset[int] | None = None
     try:
         with Admin(serving, **client_settings(request_timeout_ms=timeout_ms)) as admin:
             described = admin.describe_cluster()
             brokers = frozenset(node.node_id for node in described.nodes)
             if state.home != QUORUM:
-                return Standing(brokers, described.controller_id, frozenset(), None, True)
+                return Standing(brokers, described.controller_id, None, is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
         what = "the cluster does not answer" if brokers is None else "no controller is active"
-        return Standing(brokers, None, frozenset(), f"{what}: {error}")
-    voters = frozenset(voter.node_id for voter in quorum.voters)
-    return Standing(brokers, quorum.leader_id, voters, None)
+        return Standing(brokers, None, f"{what}: {error}")
+    silent = frozenset(voter.node_id for voter in quorum.voters if is_silent(quorum, voter))
+    return Standing(
+        brokers,
+        quorum.leader_id,
+        None,
+        silent=silent,
+        fetched_ms_ago={voter.node_id: fetched_ms_ago(quorum, voter) for voter in quorum.voters},
+    )
 
 
-SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag")
+SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag", "fetched_ms_ago")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ class SeenCluster:
 
     cluster_id: str
     active_controller: int | None
-    rows: list[tuple[object, ...]]
+    rows: list[tuple[Any, ...]]
     problem: str | None = None
 
 
@@ -87,26 +102,29 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         except OttlaError as error:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
-            alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None) for node in brokers.values()]
+            alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None, None) for node in brokers.values()]
             return SeenCluster(described.cluster_id, None, [*alive], f"no controller is active: {error}")
     voters = {voter.node_id: voter for voter in quorum.voters}
     replicas = {observer.node_id: observer for observer in quorum.observers} | voters
-    end_offset = voters[quorum.leader_id].end_offset
-    rows: list[tuple[object, ...]] = []
+    end_offset = leader_of(quorum).end_offset
+    rows: list[tuple[Any, ...]] = []
     for node_id in sorted(brokers.keys() | replicas.keys()):
         node, replica = brokers.get(node_id), replicas.get(node_id)
-        controller = None if node_id not in voters else "active" if node_id == quorum.leader_id else "follower"
+        controller = None
+        if (voter := voters.get(node_id)) is not None:
+            controller = "active" if node_id == quorum.leader_id else SILENT if is_silent(quorum, voter) else "follower"
         lag = None if replica is None or replica.end_offset < 0 else end_offset - replica.end_offset
+        ago_ms = None if replica is None else fetched_ms_ago(quorum, replica)
         address = None if node is None else f"{node.host}:{node.port}"
-        rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag))
+        rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag, ago_ms))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
 
 
 def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
     """Returns brokers that have no quorum to describe: any of them may be the controller, and one is."""
     active = described.controller_id
-    rows: list[tuple[object, ...]] = [
-        (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None)
+    rows: list[tuple[Any, ...]] = [
+        (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None, None)
         for node in described.nodes
     ]
     return SeenCluster(described.cluster_id, active, rows)

@@ -1,0 +1,138 @@
+"""``ottla broker drain``: lets other brokers lead what a broker leads, and moves its replicas, so that it can be stopped or removed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+import msgspec
+
+from ottla.cli.client_settings import client_settings
+from ottla.cli.drain_plan import COLUMNS, DrainPlan, Step, undone
+from ottla.cli.names import BROKERS
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import PartitionMetadata
+    from ottla.sync import Admin
+
+SECONDS_MAX: Final = 30
+"""Brokers have heard of a new leader by then."""
+LOOK_S: Final = 0.2
+
+
+@click.command()
+@click.argument("broker_id", type=int, metavar="ID", shell_complete=BROKERS)
+@click.option("--replicas", "moves_replicas", is_flag=True, help="Move its replicas to other brokers, too; before `broker unregister`.")
+@click.option(
+    "--undo",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Give it back what a drain took; FILE has what `ottla broker drain ID --yes --format json` printed.",
+)
+@yes_option
+@bootstrap_option
+@format_option
+def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bootstrap: str, output: str) -> None:
+    """Let other brokers lead what broker ID leads, so that no client waits when it is stopped.
+
+    The broker is put last in the replicas of each partition where it is first, and replicas in sync are elected. It still follows, and
+    does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere.
+
+    \b
+    ottla broker drain 2 --yes --format json > drained.json
+    ottla broker drain 2 --undo drained.json --yes
+    """
+    from ottla.sync import Admin
+
+    if undo is not None and moves_replicas:
+        raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
+    with Admin(bootstrap, **client_settings()) as admin:
+        partitions = _partitions(admin)
+        if undo is not None:
+            steps, nothing = undone(_items(undo), partitions), "nothing is as that drain left it"
+        else:
+            plan = _plan(admin, broker_id, partitions)
+            steps = plan.replicas() if moves_replicas else plan.leaders()
+            nothing = f"broker {broker_id} has no replica" if moves_replicas else f"broker {broker_id} leads nothing, and nowhere first"
+        if not steps:
+            print_rows(output, "broker drain", COLUMNS, [])
+            complain(nothing)
+            return
+        if not yes:
+            print_rows(output, "broker drain plan", COLUMNS, [step.row for step in steps])
+            end_of_plan("nothing was changed")
+        done = _carry_out(admin, steps)
+        print_rows(output, "broker drain", COLUMNS, [step.row for step in done])
+        problems = sum(step.problem is not None for step in done)
+        left = 0 if undo is not None else _led_at_the_end(admin, broker_id, [step.key for step in done if step.elects])
+    if problems or left:
+        _fail(broker_id, problems, left)
+    if moves_replicas:
+        complain(
+            f"`ottla partition moves` shows what is on its way; then stop broker {broker_id} and `ottla broker unregister {broker_id}`"
+        )
+    elif undo is None:
+        complain(f"broker {broker_id} leads nothing, and can be stopped")
+
+
+def _partitions(admin: Admin) -> dict[TopicPartition, PartitionMetadata]:
+    topics = admin.list_topics()
+    return {TopicPartition(name, index): found for name, topic in topics.items() for index, found in topic.partitions.items()}
+
+
+def _plan(admin: Admin, broker_id: int, partitions: dict[TopicPartition, PartitionMetadata]) -> DrainPlan:
+    """Returns the plan. KafkaError for a broker that is not registered, and has no replica either."""
+    cluster = admin.describe_cluster(include_fenced=True)
+    racks = {node.node_id: node.rack for node in sorted(cluster.nodes, key=lambda node: node.node_id)}
+    if broker_id not in racks and not any(broker_id in found.replicas for found in partitions.values()):
+        known = ", ".join(map(str, racks))
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered; brokers {known} are")
+    serving = {node: rack for node, rack in racks.items() if node not in cluster.fenced and node != broker_id}
+    return DrainPlan(broker_id, partitions, serving, admin.list_partition_reassignments())
+
+
+def _items(path: Path) -> Sequence[dict[str, Any]]:
+    try:
+        items: Sequence[dict[str, Any]] = msgspec.json.decode(path.read_bytes())["items"]
+        if all(set(COLUMNS) <= set(item) for item in items):
+            return items
+    except (msgspec.DecodeError, KeyError, TypeError):
+        pass
+    raise click.UsageError(f"{path} is not what `ottla broker drain ID --yes --format json` prints")
+
+
+def _carry_out(admin: Admin, steps: Sequence[Step]) -> list[Step]:
+    """Returns the steps as they went: what failed has a problem."""
+    moved = {step.key: step.replicas_afterwards for step in steps if list(step.replicas) != list(step.replicas_afterwards)}
+    failed = {key: error for key, error in admin.alter_partition_reassignments(moved).items() if error is not None} if moved else {}
+    elected = [step.key for step in steps if step.elects and step.key not in failed]
+    for key, error in admin.elect_leaders(elected).items() if elected else ():
+        if error is not None and error.code != ErrorCode.ELECTION_NOT_NEEDED:
+            failed[key] = error
+    return [step if step.key not in failed else step.failed(str(failed[step.key])) for step in steps]
+
+
+def _led_at_the_end(admin: Admin, broker_id: int, keys: Sequence[TopicPartition]) -> int:
+    """Returns how many of them the broker still leads once every broker should have heard of the elections."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        partitions = _partitions(admin)
+        left = sum(key in partitions and partitions[key].leader == broker_id for key in keys)
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(LOOK_S)
+
+
+def _fail(broker_id: int, problems: int, left: int) -> NoReturn:
+    if problems:
+        complain(f"{problems} partition{'s'[: problems != 1]} of broker {broker_id} cannot go elsewhere: see the column PROBLEM")
+    if left:
+        complain(f"broker {broker_id} still leads {left} partition{'s'[: left != 1]}; `ottla topic describe` shows who could lead them")
+    sys.exit(1)

@@ -1,0 +1,34 @@
+"""Which nodes of the metadata quorum still fetch, as its leader sees them: a voter that is down stays in the leader's list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.client.admin import QuorumDescription, QuorumReplica
+
+SILENT: Final = "silent"
+SILENT_MS_MAX: Final = 5_000
+"""A voter fetches the metadata log at least every half second."""
+
+
+def leader_of(quorum: QuorumDescription) -> QuorumReplica:
+    """Returns the voter that leads."""
+    return next(voter for voter in quorum.voters if voter.node_id == quorum.leader_id)
+
+
+def fetched_ms_ago(quorum: QuorumDescription, replica: QuorumReplica) -> int | None:
+    """Returns how long ago the replica last fetched, by the leader's clock; None where it has not, since the leader leads."""
+    now_ms = leader_of(quorum).last_fetch_ms  # the leader itself counts as having fetched just now
+    return now_ms - replica.last_fetch_ms if replica.last_fetch_ms >= 0 else None
+
+
+def is_silent(quorum: QuorumDescription, replica: QuorumReplica) -> bool:
+    """True when the replica has not fetched for ``SILENT_MS_MAX``, or never since the leader leads."""
+    ago = fetched_ms_ago(quorum, replica)
+    return replica.end_offset < 0 or (ago is not None and ago > SILENT_MS_MAX)
+
+
+def controller_text(state: str | None, ago_ms: int | None) -> str | None:
+    """Returns what a table says of a controller: of a silent one, for how long."""
+    return f"{state} for {ago_ms // 1000} s" if state == SILENT and ago_ms is not None else state

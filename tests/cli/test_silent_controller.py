@@ -1,0 +1,61 @@
+"""A controller that is down is in the answers of the quorum still; ``cluster status -B`` and ``quorum`` say that it is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.cli.test_operators import ottla, shown
+from tests.waiting import eventually
+
+from ottla.cli import quorum_states
+from ottla.cli.quorum_states import controller_text, fetched_ms_ago, is_silent
+from ottla.client.admin import QuorumDescription, QuorumReplica
+from ottla.testing import thread_cluster
+
+
+@pytest.mark.slow
+def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with thread_cluster(3) as nodes:
+
+        def status() -> Any:
+            [found] = shown(nodes.bootstrap, "cluster", "status", "-B", nodes.bootstrap)
+            return found
+
+        def controllers() -> dict[int, str]:
+            return {node["node"]: node["controller"] for node in status()["nodes"]}
+
+        first = status()["active_controller"]
+        dead, other = (node for node in (1, 2, 3) if node != first)
+        eventually(controllers, lambda found: found == {first: "active", dead: "follower", other: "follower"})
+
+        monkeypatch.setattr(quorum_states, "SILENT_MS_MAX", 1_000)
+        nodes.stop(dead)
+        eventually(controllers, lambda found: found == {first: "active", dead: "silent", other: "follower"})
+        [node] = [node for node in status()["nodes"] if node["node"] == dead]
+        assert node["fetched_ms_ago"] > 1_000
+        [line] = [
+            line for line in ottla(nodes.bootstrap, "cluster", "status", "-B", nodes.bootstrap).stdout.splitlines() if "silent" in line
+        ]
+        assert (line.split()[0], f"not serving  silent for {line.split()[-3]} s" in line) == (str(dead), True), line
+        [row] = [row for row in shown(nodes.bootstrap, "quorum") if row["node"] == dead and row["role"] == "voter"]
+        assert int(str(row["fetched_ms_ago"])) > 1_000
+
+        nodes.restart(dead)
+        eventually(controllers, lambda found: found == {first: "active", dead: "follower", other: "follower"})
+        nodes.stop(first)
+        eventually(controllers, lambda found: (found[first], sorted(found.values())) == ("silent", ["active", "follower", "silent"]))
+
+
+def test_silence_is_measured_by_the_leaders_clock() -> None:
+    def voter(node_id: int, end_offset: int, fetched_ms: int) -> QuorumReplica:
+        return QuorumReplica(node_id, bytes(16), end_offset, fetched_ms, fetched_ms)
+
+    leader, live, dead, unseen = voter(1, 9, 100_000), voter(2, 9, 99_700), voter(3, 7, 88_000), voter(4, -1, -1)
+    quorum = QuorumDescription(1, 5, 9, (leader, live, dead, unseen), ())
+    assert [fetched_ms_ago(quorum, replica) for replica in quorum.voters] == [0, 300, 12_000, None]
+    assert [is_silent(quorum, replica) for replica in quorum.voters] == [False, False, True, True]
+    texts = [controller_text("follower", 300), controller_text("silent", 12_000), controller_text("silent", None)]
+    assert texts == ["follower", "silent for 12 s", "silent"]
+    old = QuorumDescription(1, 5, 9, (voter(1, 9, -1), voter(2, 9, -1)), ())
+    assert [is_silent(old, replica) for replica in old.voters] == [False, False], "before version 1 the answer has no times"
