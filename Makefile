@@ -1,5 +1,9 @@
 # make run and make test are all that a new reader needs; both set up .venv from the lock first.
 
+# Processes that tests start read bytecode, even where the environment says that none is to be written: a broker's start takes 0.35 s of CPU
+# with it, 0.85 s without.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV   := .venv
 PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
