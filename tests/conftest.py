@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 # These need more than Python and the package index, or much time: they run only when named (make interop, kernel, torture).
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
+SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
 ONE_WORKER_EACH = ("tests/spark/", "tests/wire/")
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
@@ -81,8 +83,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @functools.cache
 def shares_fixtures(module: str) -> bool:
-    """Whether the tests of a module share what they start, such as a broker: each worker that has one of them starts it, too."""
-    return 'scope="module"' in (TESTS.parent / module).read_text()
+    """Whether the tests of a module share what they start or make, such as a broker: each worker that has one of them makes it, too."""
+    return SHARED.search((TESTS.parent / module).read_text()) is not None
 
 
 class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
