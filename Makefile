@@ -43,8 +43,8 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Three workers, on two cores: tests wait a third of their time. Spark's tests share one of them, and so one JVM (tests/conftest.py). The
-# kernel is the plain one, which is there always;
+# Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one of them, and so
+# one JVM (tests/conftest.py). The kernel is the plain one, which is there always;
 # make kernel ARGS=tests is all of it with the compiled one.
 test test-slow: export OTTLA_KERNEL ?= plain
 test: setup
@@ -54,7 +54,7 @@ test: setup
 SLOW_TESTS = $(filter-out $(addprefix tests/,interop/% kernel/% torture/%),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
 
 test-slow: setup
-	$(PYTEST) -n 3 --dist loadscope --durations=10 -m slow $(SLOW_TESTS) $(ARGS)
+	$(PYTEST) -n 4 --dist loadscope --durations=10 -m slow $(SLOW_TESTS) $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)

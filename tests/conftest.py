@@ -23,6 +23,7 @@ ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
 ONE_WORKER_EACH = ("tests/spark/", "tests/wire/")
+OWN_JVMS = tuple(f"tests/spark/test_{name}.py" for name in ("connect", "declarative", "demo", "kills", "pipeline_command"))
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
@@ -88,7 +89,7 @@ def shares_fixtures(module: str) -> bool:
 
 
 class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
-    """Spark's tests have one worker, and so one JVM; those of ``wire`` have one, which makes each codec once.
+    """Spark's tests share a worker and its JVM, if they start none of their own; those of ``wire`` share one, which makes each codec once.
 
     So have those of a module that share fixtures, and the cases of one test; a broker of theirs is started once, not by each worker.
     What has most cases comes first; so what is left to the end is short. (``--dist loadgroup`` does not group under pytest 9.2:
@@ -97,7 +98,7 @@ class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        if module.startswith(ONE_WORKER_EACH):
+        if module.startswith(ONE_WORKER_EACH) and module not in OWN_JVMS:
             return module.rpartition("/")[0]
         return module if shares_fixtures(module) else nodeid.partition("[")[0]
 
