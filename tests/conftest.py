@@ -22,7 +22,6 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
-ONE_WORKER_EACH = ("tests/spark/", "tests/wire/")
 OWN_JVMS = tuple(f"tests/spark/test_{name}.py" for name in ("connect", "declarative", "demo", "kills", "pipeline_command"))
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
@@ -89,17 +88,17 @@ def shares_fixtures(module: str) -> bool:
 
 
 class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
-    """Spark's tests share a worker and its JVM, if they start none of their own; those of ``wire`` share one, which makes each codec once.
+    """Spark's tests share a worker and its JVM, if they start none of their own.
 
-    So have those of a module that share fixtures, and the cases of one test; a broker of theirs is started once, not by each worker.
+    So do those of a module that share fixtures, and the cases of one test; a broker of theirs is started once, not by each worker.
     What has most cases comes first; so what is left to the end is short. (``--dist loadgroup`` does not group under pytest 9.2:
     pytest-xdist 3.8 puts a group's name where that no longer looks.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        if module.startswith(ONE_WORKER_EACH) and module not in OWN_JVMS:
-            return module.rpartition("/")[0]
+        if module.startswith("tests/spark/") and module not in OWN_JVMS:
+            return "spark"
         return module if shares_fixtures(module) else nodeid.partition("[")[0]
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
