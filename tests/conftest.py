@@ -1,7 +1,9 @@
 """What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
 import dataclasses
+import functools
 import gc
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 # These need more than Python and the package index, or much time: they run only when named (make interop, kernel, torture).
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
+SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
+OWN_JVMS = tuple(f"tests/spark/test_{name}.py" for name in ("connect", "declarative", "demo", "kills", "pipeline_command"))
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
@@ -77,15 +81,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
-class SparkOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests in ``tests/spark`` have one worker, and so one JVM, while the other one has the rest; each other test goes to who is free.
+@functools.cache
+def shares_fixtures(module: str) -> bool:
+    """Whether the tests of a module share what they start or make, such as a broker: each worker that has one of them makes it, too."""
+    return SHARED.search((TESTS.parent / module).read_text()) is not None
 
-    (``--dist loadgroup`` does not group under pytest 9.2: pytest-xdist 3.8 puts a group's name where that no longer looks.)
+
+class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
+    """Spark's tests share a worker and its JVM, if they start none of their own.
+
+    So do those of a module that share fixtures, and the cases of one test; a broker of theirs is started once, not by each worker.
+    What has most cases comes first; so what is left to the end is short. (``--dist loadgroup`` does not group under pytest 9.2:
+    pytest-xdist 3.8 puts a group's name where that no longer looks.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        module, _, _ = nodeid.partition("::")
+        if module.startswith("tests/spark/") and module not in OWN_JVMS:
+            return "spark"
+        return module if shares_fixtures(module) else nodeid.partition("[")[0]
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forgets what is done, which pytest-xdist counts again after each test: 15,000 times 5,000."""
+        super().mark_test_complete(node, item_index, duration)
+        work = self.assigned_work[node]
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(work[scope].values()):
+            del work[scope]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return SparkOnOneWorker(config, log)
+    return SharedOnOneWorker(config, log)

@@ -1,6 +1,7 @@
 """The messages of src/ use the house words of STYLE.md. Its docstrings and comments do so more and more: what they lack may only fall."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -16,6 +17,7 @@ UNWANTED = re.compile(
     r"|\bbehind (?!in\b)\S"  # "3 records behind in topic" means lagging
 )
 Found = tuple[int, str]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 IN_PROSE = {
@@ -47,16 +49,26 @@ NOUN = re.compile(
 """Nouns that look like verbs in the third person."""
 
 
-def messages(tree: ast.AST) -> Iterator[Found]:
-    """The line and text of each string that is part of no docstring and has words; of an f-string its constant parts."""
-    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value and id(node) not in bare:
-            yield node.lineno, node.value
+@functools.cache
+def read(source: str) -> tuple[list[Found], list[str], list[ast.ClassDef | Function]]:
+    """Messages, docstrings, and what may have docstrings, without bodies; the source is parsed once for all tests.
+
+    A message is a string that is part of no docstring and has words, with its line; of an f-string its constant parts.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    bare = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    ids = set(map(id, bare))
+    strings = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    messages = [(node.lineno, str(node.value)) for node in strings if " " in str(node.value) and id(node) not in ids]
+    named = [node for node in nodes if isinstance(node, ast.ClassDef | Function)]
+    for node in named:
+        del node.body[1:]  # what is kept is small
+    return messages, [node.value for node in bare if isinstance(node.value, str)], named
 
 
 def unwanted_in(source: str) -> list[Found]:
-    return [(line, match[0]) for line, text in messages(ast.parse(source)) for match in UNWANTED.finditer(text)]
+    messages, _, _ = read(source)
+    return [(line, match[0]) for line, text in messages for match in UNWANTED.finditer(text)]
 
 
 def test_no_message_has_a_word_that_the_glossary_replaces() -> None:
@@ -100,9 +112,8 @@ def test_the_search_leaves_docstrings_identifiers_and_lag_alone(source: str) -> 
 
 def prose(source: str) -> Iterator[str]:
     """Its docstrings and comments."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.value.value
+    _, docstrings, _ = read(source)
+    yield from docstrings
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
@@ -131,8 +142,8 @@ def test_the_count_sees_docstrings_comments_and_what_explains_a_value() -> None:
 
 def fragments(source: str) -> list[str]:
     """Classes whose docstrings are no noun phrases."""
-    classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
-    return [node.name for node in classes if FRAGMENT.match(ast.get_docstring(node) or "")]
+    _, _, named = read(source)
+    return [node.name for node in named if isinstance(node, ast.ClassDef) and FRAGMENT.match(ast.get_docstring(node) or "")]
 
 
 def test_a_class_docstring_says_what_an_instance_is() -> None:
@@ -146,7 +157,8 @@ def test_the_search_finds_a_planted_fragment() -> None:
 
 def without_verb(source: str) -> list[str]:
     """Functions whose docstrings do not begin with a verb, leaving out properties, and commands, which command: "List the topics."."""
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    _, _, named = read(source)
+    functions = [node for node in named if isinstance(node, Function)]
     found = []
     for node in functions:
         text, marks = ast.get_docstring(node), [ast.unparse(each) for each in node.decorator_list]

@@ -4,6 +4,7 @@ Imports are read from the source, so that those inside functions and under TYPE_
 """
 
 import ast
+import functools
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -81,8 +82,13 @@ def package_of(module: str) -> str | None:
     return parts[1] if parts[0] == "ottla" and len(parts) > 1 else None
 
 
-def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(module: str, source: str, *, is_package: bool) -> list[tuple[int, str]]:
     """(line, dotted name) of everything that the source imports, anywhere in it; relative names are resolved."""
+    return list(_imports(module, source, is_package=is_package))
+
+
+def _imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_a_key_has_an_effect_exactly_when_the_code_reads_it() -> None:
     assert sorted(effective - read) == [], "nothing reads these"
 
 
+@functools.cache
 def source_words() -> tuple[set[str], set[str]]:
     """All string constants, and all attribute names, of the code outside the registry's data."""
     texts: set[str] = set()
@@ -123,18 +125,16 @@ def source_words() -> tuple[set[str], set[str]]:
     return texts, attributes
 
 
-TEXTS, ATTRIBUTES = source_words()
-
-
 def is_read(key: ConfigKey) -> bool:
     topic_keys = [other for other in TOPIC_KEYS.values() if key in (other, BROKER_KEYS.get(other.broker_key or ""))]
     fields = {other.name.replace(".", "_") for other in topic_keys}
-    if fields & LogConfig.__dataclass_fields__.keys() & ATTRIBUTES:
+    texts, attributes = source_words()
+    if fields & LogConfig.__dataclass_fields__.keys() & attributes:
         return True
     if key in TOPIC_KEYS.values():
         return key.name in (INTERNAL_SEGMENT_BYTES, LEADER_REPLICAS, FOLLOWER_REPLICAS)  # which are no fields of the log's
     falls_back_to = {name for name, others in _ELSE.items() if any(other == key.name for other, _ in others)}
-    return key.name in TEXTS - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
+    return key.name in texts - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
 
 
 _ELSE_TEXTS = {name for pair in _ELSE.items() for name in (pair[0], *(other for other, _ in pair[1]))}

@@ -6,6 +6,7 @@ one frame, to be answered or punished by the end of the connection.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.hostile import acls, batches, framing, requests, transactions
@@ -28,6 +29,7 @@ def cases_of_acls() -> list[Case]:
     return _named((acls.creations, acls.filters))
 
 
+@functools.cache
 def all_cases() -> list[Case]:
     """The others."""
     groups = (
