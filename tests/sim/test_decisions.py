@@ -50,6 +50,10 @@ def led_by(leader: int, isr: tuple[int, ...], before: PartitionImage = LED, **ch
             image(PartitionImage((1, 2, 3), (1, 2), 1, 5, 9, adding=(3,), removing=(1,))),
             image(PartitionImage((2, 3), (2, 3), 2, 6, 10)),
         ),
+        (  # the move is done, and another one back begins, in one step
+            image(PartitionImage((3, 1, 2), (2,), 2, 13, 38, adding=(1,), removing=(2,))),
+            image(PartitionImage((2, 1, 3), (1,), 1, 14, 40, adding=(2,), removing=(3,))),
+        ),
     ],
 )
 def test_what_is_sound_is_not_found(before: ClusterImage, after: ClusterImage) -> None:
@@ -86,6 +90,11 @@ def test_what_is_sound_is_not_found(before: ClusterImage, after: ClusterImage) -
             image(PartitionImage((1, 2, 3), (1, 2), 1, 5, 9, adding=(3,), removing=(2,))),
             image(PartitionImage((1, 3), (1,), 1, 6, 10)),
             "are in sync",
+        ),
+        (
+            image(PartitionImage((3, 1, 2), (2,), 2, 13, 38, adding=(1,), removing=(2,))),
+            image(PartitionImage((2, 1, 3), (1,), 1, 14, 39, adding=(2,), removing=(3,), is_recovering=True)),
+            "neither in sync nor eligible",
         ),
     ],
 )

@@ -95,10 +95,12 @@ def _of_a_leader(image: ClusterImage, before: PartitionImage, after: PartitionIm
     leader = image.brokers.get(after.leader)
     if leader is not None and leader.in_controlled_shutdown:
         yield f"broker {after.leader} is elected while it stops"
+    # One step may be two decisions. The leader before has found it in sync, and then it was preferred; or the move that takes that
+    # leader away was done, and another one began. A leader that was elected with a loss cannot have asked for another ISR yet.
+    are_many = after.partition_epoch > before.partition_epoch + 1
+    has_joined = are_many and before.leader in after.isr
     has_handed_over = before.leader in set(before.replicas) - set(after.replicas)  # to one that it found in sync
-    # One step may be two decisions: the leader before has found it in sync, and then it was preferred.
-    # A leader that was elected with a loss cannot have asked for another ISR yet.
-    has_joined = before.leader in after.isr and after.partition_epoch > before.partition_epoch + 1
+    has_handed_over |= are_many and before.leader in before.removing and before.leader in after.adding
     if after.leader not in {*before.isr, *before.elr} and not has_handed_over and not has_joined:
         # The last one of an ISR has lost power: with eligible leader replicas it leads again, for want of another one (KIP-966).
         is_last_known = not before.isr and not before.elr and before.last_known_elr == (after.leader,)
