@@ -44,7 +44,7 @@ run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
 # Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one of them, and so
-# one JVM (tests/conftest.py). The kernel is the plain one, which is there always;
+# one JVM, with those beside them that start their own in another (tests/conftest.py). The kernel is the plain one, which is there always;
 # make kernel ARGS=tests is all of it with the compiled one.
 test test-slow: export OTTLA_KERNEL ?= plain
 test: setup
