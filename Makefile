@@ -43,9 +43,9 @@ setup: $(STAMP)
 run: setup
 	@exec $(VENV)/bin/ottla demo $(ARGS)
 
-# Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one of them, and so
-# one JVM (tests/conftest.py). The kernel is the plain one, which is there always;
-# make kernel ARGS=tests is all of it with the compiled one.
+# Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one worker, and so
+# one JVM; those whose commands start JVMs share another (tests/conftest.py). The kernel is the plain one, which is there always; make kernel
+# ARGS=tests is all of it with the compiled one.
 test test-slow: export OTTLA_KERNEL ?= plain
 test: setup
 	$(PYTEST) -n 3 --dist loadscope --durations=10 -m "not slow" $(ARGS)

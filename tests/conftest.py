@@ -22,7 +22,7 @@ from ottla.runtime.zookeeper_server import ZooKeeperServer
 ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
-OWN_JVMS = tuple(f"tests/spark/test_{name}.py" for name in ("connect", "declarative", "demo", "kills", "pipeline_command"))
+OWN_JVMS = frozenset(f"tests/spark/test_{name}.py" for name in ("declarative", "demo", "kills", "pipeline_command"))
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
@@ -88,17 +88,17 @@ def shares_fixtures(module: str) -> bool:
 
 
 class SharedOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
-    """Spark's tests share a worker and its JVM, if they start none of their own.
+    """Spark's tests share a worker and its JVM; those whose commands have a JVM each share another: two run at a time.
 
-    So do those of a module that share fixtures, and the cases of one test; a broker of theirs is started once, not by each worker.
+    The tests of a module that share fixtures have one worker: a broker of theirs is started once. So have the cases of one test.
     What has most cases comes first; so what is left to the end is short. (``--dist loadgroup`` does not group under pytest 9.2:
     pytest-xdist 3.8 puts a group's name where that no longer looks.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        if module.startswith("tests/spark/") and module not in OWN_JVMS:
-            return "spark"
+        if module.startswith("tests/spark/"):
+            return "processes with Spark" if module in OWN_JVMS else "Spark"
         return module if shares_fixtures(module) else nodeid.partition("[")[0]
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
