@@ -62,23 +62,20 @@ async def _move(
         admin = Admin(client.cluster())
         while not is_over.is_set():
             await asyncio.sleep(rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 2)]))
-            moving = [*rng.sample(busy, rng.randint(1, 2)), *rng.sample(partitions, rng.randint(0, 1))]
+            moving = [*rng.sample(busy, rng.randint(1, BUSY)), *rng.sample(partitions, rng.randint(0, 1))]
+            row = rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
             with suppress(KafkaError):
-                states["replicas moved"] += await _accepted(admin, {partition: _replicas(rng) for partition in moving})
-                if rng.random() < 0.5:  # they are back before a slow disk has let go of them, and lead, perhaps
+                states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, row))
+                if row is not None and rng.random() < 0.5:  # who is away is back before its slow disk has let go of all of them, and leads
                     await asyncio.sleep(rng.uniform(0, 2))
-                    states["replicas moved"] += await _accepted(admin, {partition: rng.sample(EVERYWHERE, NODES) for partition in moving})
+                    back = [*(set(EVERYWHERE) - set(row)), *row]
+                    states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, back))
                     await asyncio.sleep(rng.uniform(0, 1))
                     await admin.elect_leaders(moving)
         await _move_back(admin, partitions)
         await admin.close()
 
     await client.machine.run(run())
-
-
-def _replicas(rng: random.Random) -> list[int] | None:
-    """Two or three nodes; None takes a move back."""
-    return rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
 
 
 async def _accepted(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> int:
