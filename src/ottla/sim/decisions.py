@@ -96,7 +96,7 @@ def _of_a_leader(image: ClusterImage, before: PartitionImage, after: PartitionIm
     if leader is not None and leader.in_controlled_shutdown:
         yield f"broker {after.leader} is elected while it stops"
     # One step may be two decisions. The leader before has found it in sync, and then it was preferred; or the move that takes that
-    # leader away was done, and another one began. A leader that was elected with a loss cannot have asked for another ISR yet.
+    # leader away was done, and another one is under way. A leader that was elected with a loss cannot have asked for another ISR yet.
     are_many = after.partition_epoch > before.partition_epoch + 1
     has_joined = are_many and before.leader in after.isr
     has_handed_over = before.leader in set(before.replicas) - set(after.replicas)  # to one that it found in sync
