@@ -62,6 +62,14 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+def test_input_that_does_not_fit_ends_what_is_produced_and_the_error_says_how_much_was_sent(broker: BrokerThread) -> None:
+    done = run(broker.bootstrap, "produce", "half", "-f", "%k %v\\n", stdin=b"a 1\nb 2\nnokey\nc 3\n")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1].split() == ["half", "0", "2", "0", "1"]
+    assert 'line 3: "nokey" has no " " after %k' in done.stderr
+    assert "records sent before it: 2, after it: none" in done.stderr
+
+
 def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: BrokerThread) -> None:
     with Producer(broker.bootstrap) as producer:
         producer.send("u", b"\xff\x00", key=None, headers=[("a", b"1"), ("a", None), ("b", b"\xfe")], timestamp_ms=1_700_000_000_000)
@@ -84,7 +92,7 @@ def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: Broke
     assert len(first) == 3
     assert read("u") == first * 2
     wrong = run(broker.bootstrap, "produce", "again", "-f", "json", stdin=b'{"value": "x"}\n{"valu": "x"}\n')
-    assert "line 2 is no record as `consume -f json` prints it: it has 'valu'" in str(wrong.exception)
+    assert "line 2 is no record as `consume -f json` prints it: it has 'valu'" in wrong.stderr
 
 
 def test_consume_prints_what_a_regular_expression_finds_anywhere(broker: BrokerThread) -> None:

@@ -80,6 +80,32 @@ def test_input_that_does_not_fit_is_refused(layout: str, data: bytes) -> None:
         parse(layout, data)
 
 
+@pytest.mark.parametrize(
+    ("layout", "data", "said"),
+    [
+        ("%k %v\\n", b"a 1\nb 2\nnokey\nc 3\n", 'line 3: "nokey" has no " " after %k (format \'%k %v\\n\')'),
+        ("%k %v\\n", b"a 1\nnokey\n", 'line 2: "nokey" has no " " after %k'),
+        ("%k %v\\n", b"a 1\nnokey", 'line 2: "nokey" has no " " after %k'),
+        ("%t:%k %v\\n", b"t:k 1\nt:no\n", 'line 2: "no" has no " " after %k'),
+        ("%h{%k=%v} %v\\n", b"a=1 x\nb\nc=2 y\n", 'line 2: "b" has no "=" after %k'),
+        ("%p %v\\n", b"1 x\ny z\n", 'line 2: "y" is no number, as %p is'),
+        ("<%v>\\n", b"<a>\nb>\n", 'line 2: "b>\\n" does not begin with "<"'),
+        ("%V{big8}%v,%k;", b"\x01a,b;\x01b", "line 1: the input ends too early"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named_and_no_part_of_another_record(layout: str, data: bytes, said: str) -> None:
+    parser = RecordParser(layout).parse(io.BytesIO(data))
+    with pytest.raises(KafkaError) as failed:
+        list(parser)
+    assert said in str(failed.value)
+
+
+def test_a_field_has_a_newline_where_its_length_is_given_or_the_text_after_it_has_one() -> None:
+    assert [(each.key, each.value) for each in parse("%K %k %v\\n", b"3 a\nb 1\n")] == [(b"a\nb", b"1")]
+    assert [each.value for each in parse("%v\\n--\\n", b"a\nb\n--\nc\n--\n")] == [b"a\nb", b"c"]
+    assert [(each.key, each.value) for each in parse("%k %v;", b"a\nb 1;c 2;")] == [(b"a\nb", b"1"), (b"c", b"2")]
+
+
 @pytest.mark.parametrize("layout", ["plain", "%z", "%o"])
 def test_a_format_that_cannot_be_read_is_refused(layout: str) -> None:
     with pytest.raises(KafkaError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -13,6 +14,7 @@ from ottla.cli.output import bootstrap_option, complain, format_option, print_ro
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.cli.record_parser import ParsedRecord
     from ottla.client.options import ProducerOptions
     from ottla.sync import RecordMetadata
 
@@ -63,9 +65,9 @@ def produce(
     settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
     tally = Tally()
     with Producer(bootstrap, **settings) as producer:
-        for record in parser.parse(sys.stdin.buffer):
+        for record in _read(parser.parse(sys.stdin.buffer), tally):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
-            tally.has_some = True
+            tally.sent += 1
             producer.send(
                 record.topic or topic or "",
                 None if tombstone and not record.value else record.value,
@@ -75,7 +77,7 @@ def produce(
                 timestamp_ms=record.timestamp_ms,
                 on_delivery=tally.note,
             )
-        if not tally.has_some:  # nothing was to be sent, and so no broker was looked for
+        if not tally.sent:  # nothing was to be sent, and so no broker was looked for
             check_reachable(bootstrap)
     tally.report(output)
 
@@ -94,7 +96,8 @@ class Tally:
     def __init__(self) -> None:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused = 0
-        self.has_some = False  # records were sent
+        self.sent = 0
+        self.unread: KafkaError | None = None  # the input did not fit the format
 
     def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
         """Notes that a record is done. The first few refusals are reported at once, each on a line."""
@@ -110,13 +113,24 @@ class Tally:
             complain("more records are being refused; the total is reported at the end")
 
     def report(self, output: str) -> None:
-        """Prints one line for each partition; exit code 1 when any record was refused."""
+        """Prints one line for each partition; exit code 1 when any record was refused, or the input did not fit."""
         rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
         print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
+        if self.unread is not None:
+            complain(f"{self.unread}; records sent before it: {self.sent}, after it: none")
         if self._refused:
             count = self._refused + sum(place[0] for place in self._landed.values())
             complain(f"{self._refused} of {count} records were refused")
+        if self._refused or self.unread is not None:
             sys.exit(1)
+
+
+def _read(records: Iterator[ParsedRecord], tally: Tally) -> Iterator[ParsedRecord]:
+    """Yields the records up to where the input does not fit; the tally notes the error."""
+    try:
+        yield from records
+    except KafkaError as error:
+        tally.unread = error
 
 
 def _header(text: str) -> tuple[str, bytes]:

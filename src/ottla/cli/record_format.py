@@ -35,7 +35,9 @@ Modifiers follow in braces:
 Escapes: \\n \\t \\r \\\\ \\0 \\xHH
 
 produce reads %t %k %v %p %d %h %H and lengths %T %K %V, which come before what they measure:
-a field ends after as many bytes as its length said, else where the text after it begins.
+a field ends after as many bytes as its length said, else where the text after it begins. In a format that ends
+in \\n a field has no newline, unless its length is given or the text after it has one: a line that lacks that text
+is an error.
 
 json: one object a line, with topic, partition, offset, timestamp_ms, key, value and headers; bytes that
 are no text are key_base64 and value_base64. produce -f json reads what consume -f json writes: without a

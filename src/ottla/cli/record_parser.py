@@ -2,7 +2,8 @@
 
 A field ends where the literal after it starts, or after as many bytes as a length field before it said (``%K %V`` with a
 modifier such as ``{big32}`` or ``{ascii}``). ``%t %k %v %p %d`` and headers ``%h{%k=%v}`` (as many as ``%H`` said, else one)
-are understood. One record a match, until the input ends.
+are understood. One record a match, until the input ends. Where a format ends in a newline, a line that does not fit it is an error:
+it is no part of a field that ends in a later line.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ottla.errors import ErrorCode, KafkaError
 _NUMBER = re.compile(r"(big|little)(8|16|32|64)")
 _STRUCT_CODES = {"8": "B", "16": "H", "32": "I", "64": "Q"}
 _JSON_KEYS: Final = frozenset({"topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers"})
+TEXT_SHOWN_MAX: Final = 60
 _TEXT_FIELDS = "tkv"
 _LENGTH_FIELDS = "TKV"
 _NUMBER_FIELDS = "pdH"
@@ -49,21 +51,30 @@ class _Step:
     modifier: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The text after a field, which ends it; None where the format ends. The last text of all may be missing at the input's end."""
+
+    literal: bytes | None
+    is_last: bool
+
+
 class RecordParser:
     def __init__(self, text: str) -> None:
+        self._text = text
         self._steps = _compile(text)
         if not any(step.name for step in self._steps):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format {text!r} has no field such as %v")
 
     def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
         """Yields records until the stream ends; INVALID_REQUEST when it ends inside one."""
-        reader = _Reader(stream)
+        reader = _Reader(stream, self._text, has_lines=self._steps[-1].literal.endswith(b"\n"))
         while not reader.is_at_end:
             record = ParsedRecord()
             lengths: dict[str, int] = {}
             for index, step in enumerate(self._steps):
                 is_last = index + 1 == len(self._steps)
-                following = None if is_last else self._steps[index + 1].literal
+                following = _End(None if is_last else self._steps[index + 1].literal, is_last=index + 2 >= len(self._steps))
                 _take(step, following, reader, record, lengths, may_be_missing=is_last)
             yield record
 
@@ -116,8 +127,11 @@ def parser_of(layout: str, *, keeps_place: bool) -> RecordParser | JsonParser:
 class _Reader:
     """A stream with a look ahead."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, layout: str, *, has_lines: bool) -> None:
         self._stream = stream
+        self._layout = layout
+        self._has_lines = has_lines
+        self._line = 1
         self._buffer = b""
         self._is_done = False
 
@@ -137,26 +151,53 @@ class _Reader:
         while len(self._buffer) < size:
             if not self._fill():
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input ends inside a record: {size} bytes are expected")
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+        return self._taken(size)
 
-    def until(self, literal: bytes | None) -> bytes:
-        """Reads up to the literal, which stays; everything when there is none, or the input ends first."""
-        while not literal or literal not in self._buffer:
+    def until(self, end: _End, name: str) -> bytes:
+        """Reads the field up to the text that ends it, which stays; up to the end of the input, where there is no such text.
+
+        INVALID_REQUEST when the text is missing: in a format of lines, when the line ends before it.
+        """
+        ends_in_line = self._has_lines and bool(end.literal) and b"\n" not in (end.literal or b"")
+        while True:
+            at = self._buffer.find(end.literal) if end.literal else -1
+            newline = self._buffer.find(b"\n") if ends_in_line else -1
+            if newline >= 0 and not 0 <= at < newline:
+                raise self._lacking(self._buffer[:newline], end, name)
+            if at >= 0:
+                return self._taken(at)
             if not self._fill():
-                taken, self._buffer = self._buffer, b""
-                return taken
-        at = self._buffer.index(literal)
-        taken, self._buffer = self._buffer[:at], self._buffer[at:]
-        return taken
+                if end.literal and not end.is_last:
+                    raise self._lacking(self._buffer, end, name)
+                return self._taken(len(self._buffer))
 
     def skip(self, literal: bytes, *, may_be_missing: bool) -> None:
         while len(self._buffer) < len(literal) and self._fill():
             pass
         if self._buffer.startswith(literal):
-            self._buffer = self._buffer[len(literal) :]
+            self._taken(len(literal))
         elif self._buffer or not may_be_missing:  # the last line may lack its newline
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {self._buffer[:20]!r} where the format has {literal!r}")
+            raise self.unfit(
+                f"{_quoted(self._buffer)} does not begin with {_quoted(literal)}" if self._buffer else "the input ends too early"
+            )
+
+    def unfit(self, what: str) -> KafkaError:
+        """Returns the error of input that does not fit the format, at the line that is being read."""
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"line {self._line}: {what} (format '{self._layout}')")
+
+    def _lacking(self, text: bytes, end: _End, name: str) -> KafkaError:
+        return self.unfit(f"{_quoted(text)} has no {_quoted(end.literal or b'')} after %{name}")
+
+    def _taken(self, size: int) -> bytes:
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        self._line += taken.count(b"\n")
+        return taken
+
+
+def _quoted(data: bytes) -> str:
+    """Returns the beginning of a text in quotes, as JSON has it."""
+    text = data[:TEXT_SHOWN_MAX].decode("utf-8", "replace")
+    return msgspec.json.encode(text).decode() + ("..." if len(data) > TEXT_SHOWN_MAX else "")
 
 
 def _compile(text: str) -> list[_Step]:
@@ -185,13 +226,11 @@ def _compile(text: str) -> list[_Step]:
     return [*steps, _Step("", literal)] if literal else steps
 
 
-def _take(
-    step: _Step, following: bytes | None, reader: _Reader, record: ParsedRecord, lengths: dict[str, int], *, may_be_missing: bool
-) -> None:
+def _take(step: _Step, following: _End, reader: _Reader, record: ParsedRecord, lengths: dict[str, int], *, may_be_missing: bool) -> None:
     if not step.name:
         reader.skip(step.literal, may_be_missing=may_be_missing)
     elif step.name in _LENGTH_FIELDS or step.name in _NUMBER_FIELDS:
-        number = _number(step.modifier, following, reader)
+        number = _number(step, following, reader)
         if step.name == "p":
             record.partition = number
         elif step.name == "d":
@@ -203,12 +242,12 @@ def _take(
         for _ in range(lengths.get("H", 1)):
             part = ParsedRecord()
             for index, inner_step in enumerate(inner):
-                after = inner[index + 1].literal if index + 1 < len(inner) else following
+                after = _End(inner[index + 1].literal, is_last=False) if index + 1 < len(inner) else following
                 _take(inner_step, after, reader, part, lengths, may_be_missing=False)
             record.headers.append(((part.key or b"").decode(), part.value or b""))
     else:
         size = lengths.pop(step.name.upper(), None)
-        raw = reader.until(following) if size is None else reader.exactly(size)
+        raw = reader.until(following, step.name) if size is None else reader.exactly(size)
         if step.modifier not in _DECODERS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: modifier {{{step.modifier}}} cannot be read")
         data = _DECODERS[step.modifier](raw)
@@ -220,14 +259,14 @@ def _take(
             record.value = data
 
 
-def _number(modifier: str, following: bytes | None, reader: _Reader) -> int:
-    match = _NUMBER.fullmatch(modifier)
+def _number(step: _Step, following: _End, reader: _Reader) -> int:
+    match = _NUMBER.fullmatch(step.modifier)
     if match is not None:
         layout = struct.Struct((">" if match[1] == "big" else "<") + _STRUCT_CODES[match[2]])
         value: int = layout.unpack(reader.exactly(layout.size))[0]
         return value
-    text = reader.until(following)
+    text = reader.until(following, step.name)
     try:
         return int(text)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the input has {text[:20]!r} where a number is expected") from None
+        raise reader.unfit(f"{_quoted(text)} is no number, as %{step.name} is") from None
