@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from tests.cli.cluster_command import consecutive_ports
-from tests.cli.named_commands import fault_of, named_in
+from tests.cli.named_commands import fault_of, named_in, named_shortly_in
 from tests.cli.pages import DOCS, PORTS, ROOT, Terminal, Typed, blocks, is_shown, sessions
 
 from ottla.runtime.serve import BrokerThread
@@ -118,6 +118,12 @@ def test_commands_that_texts_name_are_there() -> None:
     assert not faults
 
 
+def test_commands_that_the_page_of_commands_names_without_the_program_are_there_with_their_options() -> None:
+    named = set(named_shortly_in((DOCS / "commands.md").read_text(encoding="utf-8")))
+    assert {"ottla topic alter --dry-run", "ottla group seek NAME --to PLACE|--by N"} <= named
+    assert not {command: fault for command in named if (fault := fault_of(command))}
+
+
 def is_no_command(text: str) -> bool:
     """A sentence that begins with the program's name, or a text that is filled in."""
     return text.startswith("ottla does not ") or "{" in text
@@ -132,6 +138,7 @@ def is_no_command(text: str) -> bool:
         ("ottla completion bash|zsh|fish", None),
         ("ottla topic remove x", "there is no command 'remove'"),
         ("ottla topic list --quickly", "there is no option --quickly"),
+        ("ottla topic delete --yes|--quickly", "there is no option --quickly"),
     ],
 )
 def test_a_command_that_is_not_there_is_found(command: str, fault: str | None) -> None:

@@ -32,7 +32,8 @@ def test_legal_texts_have_values(key: ConfigKey, text: str, value: Any) -> None:
     ("key", "text", "why"),
     [
         (boolean("k", False, ""), "yes", "not of type boolean"),
-        (int32("k", 0, ""), "1.5", "not of type int"),
+        (int32("k", 0, ""), "1.5", "not of type int: expected a whole number, as in 0"),
+        (int64("k.ms", 5, ""), "1h", "not of type long: expected a whole number of milliseconds, as in 5"),
         (int32("k", 0, ""), "1_000", "not of type int"),
         (int32("k", 0, ""), "9" * 5000, "not of type int"),
         (int32("k", 0, ""), str(2**31), "does not fit"),

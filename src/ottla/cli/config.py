@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.client.admin import ConfigEntry
-    from ottla.client.admin.resources import ConfigResource
+    from ottla.client.admin.resources import ConfigChange, ConfigChanges, ConfigResource, ConfigSource
     from ottla.config import BrokerConfig, ConfigKey
 
 SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
@@ -87,7 +87,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
 )
 @click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", help="Append to a list.")
 @click.option("-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", help="Remove from a list.")
-@click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @resource_options
 @bootstrap_option
 def set_values(
@@ -101,7 +101,7 @@ def set_values(
 ) -> None:
     """Change values: all of them, or none."""
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
-    from ottla.sync import Admin, Append, Broker, Subtract
+    from ottla.sync import Append, Broker, Subtract
 
     asked: list[tuple[str, str | Append | Subtract | None]] = [(key, None) for key in deleted]
     asked += map(key_and_value, pairs)
@@ -117,9 +117,7 @@ def set_values(
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
             hint = nearest(key, BROKER_KEYS)
             click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
-    with Admin(bootstrap, **client_settings()) as admin:
-        admin.alter_configs({target: changes}, validate_only=dry_run)
-    click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(changes)}", err=True)
+    change_values(bootstrap, target, changes, dry_run=dry_run)
 
 
 @config.command()
@@ -229,6 +227,54 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise click.UsageError(f"{text}: expected KEY=VALUE")
     return key, value
+
+
+def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool) -> None:
+    """Changes all of these values, or none; with ``dry_run`` prints the old and the new value of each."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        admin.alter_configs({resource: changes}, validate_only=dry_run)
+        if not dry_run:
+            click.echo(f"changed {', '.join(changes)}", err=True)
+            return
+        before = admin.describe_configs(resource)
+    for key, change in changes.items():
+        entry = before.get(key)
+        old, new = ("nothing", change) if entry is None else (_shown(entry), _changed(entry, change, _own_source(resource)))
+        click.echo(f"would change {key} from {old} to {new}", err=True)
+
+
+def _changed(entry: ConfigEntry, change: ConfigChange, own: ConfigSource) -> ConfigChange:
+    """Returns what a key has after the change; without a value of its own, what the next level has."""
+    from ottla.sync import Append, Subtract
+
+    items = [item for item in (entry.value or "").split(",") if item]
+    match change:
+        case _ if entry.is_sensitive:
+            return "[hidden]"
+        case None:
+            wider = [synonym.value for synonym in entry.synonyms if synonym.source is not own]
+            return wider[0] if wider else "its default"
+        case Append(item):
+            return ",".join(items if item in items else [*items, item])
+        case Subtract(item):
+            return ",".join(each for each in items if each != item)
+    return change
+
+
+def _own_source(resource: ConfigResource) -> ConfigSource:
+    """Returns the source of values that are set for the resource itself."""
+    from ottla.sync import Broker, ClientMetrics, ConfigSource, Group
+
+    match resource:
+        case Broker(node_id):
+            return ConfigSource.ALL_BROKERS if node_id is None else ConfigSource.BROKER
+        case Group():
+            return ConfigSource.GROUP
+        case ClientMetrics():
+            return ConfigSource.CLIENT_METRICS
+    return ConfigSource.TOPIC
 
 
 def _described(bootstrap: str, resource: ConfigResource) -> list[ConfigEntry]:

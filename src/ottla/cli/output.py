@@ -130,6 +130,8 @@ def way_out(error: BaseException) -> str:
             return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
         if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker" in error.message:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
+        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown ") and "did you mean" not in error.message:
+            return "; `ottla config keys` lists the keys"
         return "" if "`" in error.message or "did you mean" in error.message else _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"

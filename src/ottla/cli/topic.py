@@ -6,17 +6,20 @@ import difflib
 import sys
 import time
 from collections.abc import Mapping
+from typing import Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import key_and_value
+from ottla.cli.config import change_values, key_and_value
 from ottla.cli.names import TOPICS
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, way_out, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
+
+NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
 
 
 @click.group()
@@ -47,33 +50,47 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
 @click.option("-p", "--partitions", type=int, default=-1, help="Number of partitions; the broker's default when absent.")
 @click.option("-r", "--replicas", type=int, default=-1, help="Replication factor; the broker's default when absent.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic configuration.")
+@click.option("--if-not-exists", "may_exist", is_flag=True, help="A topic that exists is no failure; it stays as it is.")
+@click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @bootstrap_option
 @format_option
-def create(names: tuple[str, ...], partitions: int, replicas: int, configs: tuple[str, ...], bootstrap: str, output: str) -> None:
+def create(
+    names: tuple[str, ...],
+    partitions: int,
+    replicas: int,
+    configs: tuple[str, ...],
+    may_exist: bool,
+    dry_run: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
     """Create topics."""
     from ottla.sync import Admin, NewTopic
 
     pairs = dict(map(key_and_value, configs))
     with Admin(bootstrap, **client_settings()) as admin:
-        results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names])
-    report(output, "topic create", results, "created")
+        results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names], validate_only=dry_run)
+    expected = {ErrorCode.TOPIC_ALREADY_EXISTS: "exists"} if may_exist else {}
+    report(output, "topic create", results, "possible" if dry_run else "created", expected)
 
 
 @topic.command()
 @click.argument("name", shell_complete=TOPICS)
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
 @click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to remove.")
+@click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @bootstrap_option
-def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], bootstrap: str) -> None:
-    """Change a topic's configuration; `ottla config set --topic` can do more."""
-    from ottla.sync import Admin, Topic
+def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run: bool, bootstrap: str) -> None:
+    """Change a topic's configuration.
+
+    `ottla config set --topic` can also append to a list and remove from it.
+    """
+    from ottla.sync import Topic
 
     changes: dict[str, str | None] = {**dict(map(key_and_value, configs)), **dict.fromkeys(deleted)}
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
-    with Admin(bootstrap, **client_settings()) as admin:
-        admin.alter_configs({Topic(name): changes})
-    click.echo(f"changed {', '.join(changes)}", err=True)
+    change_values(bootstrap, Topic(name), changes, dry_run=dry_run)
 
 
 @topic.command("add-partitions")
@@ -124,25 +141,29 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=TOPICS)
+@click.option("--if-exists", "may_be_absent", is_flag=True, help="A topic that does not exist is no failure.")
 @yes_option
 @bootstrap_option
 @format_option
-def delete(names: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: str, output: str) -> None:
     """Delete topics and all their data."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         known = admin.list_topics()
+    there = [name for name in names if name in known]
     for name in names:
-        if name not in known:
+        if name not in known and not may_be_absent:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; {hint}")
-    if not yes:
-        end_of_plan(f"would delete {', '.join(names)} with all data")
+    if there and not yes:
+        end_of_plan(f"would delete {', '.join(there)} with all data")
+    absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    results: dict[str, KafkaError | None] = dict.fromkeys(names, absent)
     with Admin(bootstrap, **client_settings()) as admin:
-        results = admin.delete_topics(names)
-    report(output, "topic delete", results, "deleted")
+        results |= admin.delete_topics(there) if there else {}
+    report(output, "topic delete", results, "deleted", {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "absent"} if may_be_absent else {})
 
 
 @topic.command()
@@ -226,9 +247,16 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
     print_rows(output, "topic offsets", ("partition", "start_offset", *(f"at {text}" for text in times), "end_offset"), rows)
 
 
-def report(output: str, command: str, results: Mapping[str, KafkaError | None], done: str) -> None:
-    """Prints one line an item; exit code 1 when any of them failed."""
-    rows = [(name, "failed" if error else done, f"{error}{way_out(error)}" if error else None) for name, error in results.items()]
+def report(
+    output: str, command: str, results: Mapping[str, KafkaError | None], done: str, expected: Mapping[ErrorCode, str] = NONE_EXPECTED
+) -> None:
+    """Prints one line an item; exit code 1 when any of them failed. Errors that are expected are none: they have a result."""
+    rows: list[tuple[str, str, str | None]] = []
+    for name, error in results.items():
+        if error is None or error.code in expected:
+            rows.append((name, done if error is None else expected[error.code], None))
+        else:
+            rows.append((name, "failed", f"{error}{way_out(error)}"))
     print_rows(output, command, ("name", "result", "error"), rows)
-    if any(results.values()):
+    if any(error for _, _, error in rows):
         sys.exit(1)

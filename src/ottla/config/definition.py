@@ -49,6 +49,7 @@ _INTEGER_BOUNDS: Final = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
     ConfigType.LONG: (-(2**63), LONG_MAX),
 }
+_UNITS: Final = {".ms": "milliseconds", ".seconds": "seconds", ".minutes": "minutes", ".hours": "hours", ".bytes": "bytes"}
 
 
 class ConfigKey(msgspec.Struct, frozen=True, gc=False):
@@ -81,13 +82,22 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
         """Its value is never returned."""
         return self.type is ConfigType.PASSWORD
 
+    def _expected(self) -> str:
+        """Returns what a value looks like, as the end of the error of one that does not; empty where the type says it."""
+        if self.type is ConfigType.BOOLEAN:
+            return ": expected true or false"
+        if self.type not in _INTEGER_BOUNDS:
+            return ""
+        unit = next((f" of {unit}" for end, unit in _UNITS.items() if self.name.endswith(end)), "")
+        return f": expected a whole number{unit}" + ("" if self.default is None else f", as in {self.default}")
+
     def parse(self, raw: str) -> Any:
         """Returns the value; KafkaError INVALID_CONFIG names key, value and what would be legal."""
         text = raw.strip()
         try:
             value = _PARSERS[self.type](text)
         except ValueError:
-            raise self.refuse(raw, f"is not of type {self.type.name.lower()}") from None
+            raise self.refuse(raw, f"is not of type {self.type.name.lower()}{self._expected()}") from None
         if self.type in _INTEGER_BOUNDS:
             low, high = _INTEGER_BOUNDS[self.type]
             if not low <= value <= high:

@@ -57,9 +57,11 @@ class OffsetSpec(NamedInt):
 class TopicAdmin(AdminBase):
     """Each method answers for each item; one failure spoils no other."""
 
-    async def create_topics(self, topics: Sequence[NewTopic], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
-        """Creates topics: None for each topic that was created, else why not."""
-        request = CreateTopicsRequest([_creatable(topic) for topic in topics], timeout_ms, False)
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout_ms: int = DEFAULT_TIMEOUT_MS, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Creates topics, or only asks whether it can: None for each topic that was created or could be, else why not."""
+        request = CreateTopicsRequest([_creatable(topic) for topic in topics], timeout_ms, validate_only)
         response = await self._cluster.ask(None, request, CreateTopicsResponse)
         return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
 
