@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
 from ottla.cli import record_format
+from ottla.cli.consume import Silence
 from ottla.cli.main import cli
 from ottla.cli.output import way_out
 from ottla.cli.record_parser import RecordParser
@@ -100,6 +101,66 @@ def test_a_wrong_configuration_says_what_is_expected(broker: BrokerThread) -> No
     assert "`ottla config keys` lists the keys" in run(broker.bootstrap, "topic", "create", "w", "-c", "nosuch=1").stdout
     late = run(broker.bootstrap, "topic", "create", "w", "-c", "retention.ms=1h").stdout
     assert "expected a whole number of milliseconds, as in 604800000" in late
+
+
+def test_consume_ends_when_no_record_has_come_for_so_long(broker: BrokerThread) -> None:
+    alone = run(broker.bootstrap, "consume", "t", "-p", "0", "--timeout", "0.5")
+    assert (alone.exit_code, "v0\nv1\nv2\nv3\nv4\n" in alone.stdout) == (0, True)
+    member = run(broker.bootstrap, "consume", "t", "-g", "silent", "--timeout", "0.1")
+    assert (member.exit_code, "v0\nv1\nv2\nv3\nv4\n" in member.stdout) == (0, True), "what is before the group's assignment does not count"
+
+
+def test_silence_is_counted_from_the_last_record() -> None:
+    now = 0.0
+    silence = Silence(10.0, lambda: now)
+    now = 9.0
+    assert not silence.is_over(came=1)
+    now = 18.0
+    assert not silence.is_over(came=0)
+    now = 19.0
+    assert silence.is_over(came=0)
+    silence.wait()
+    now = 40.0
+    assert not silence.is_over(came=0)
+    silence.begin()
+    now = 50.0
+    assert silence.is_over(came=0)
+    now = 1e9
+    assert not Silence(None, lambda: now).is_over(came=0)
+
+
+@pytest.mark.parametrize(
+    ("move", "said"),
+    [
+        ("t:9=1", "topic 't' has 2 partitions, and no partition 9"),
+        ("t:0=1,9", "t:0: there is no broker 9; `ottla broker list` shows the brokers"),
+    ],
+)
+def test_a_move_of_or_to_what_does_not_exist_has_no_plan(broker: BrokerThread, move: str, said: str) -> None:
+    refused = run(broker.bootstrap, "partition", "reassign", move)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert said in str(refused.exception)
+
+
+def test_single_partitions_of_a_topic_are_sought(broker: BrokerThread) -> None:
+    def planned(*topics: str) -> list[int]:
+        options = [part for topic in topics for part in ("--topic", topic)]
+        return [each["partition"] for each in items(run(broker.bootstrap, "group", "seek", "readers", "--to", "start", *options, "--json"))]
+
+    assert planned("t:1") == [1]
+    assert planned("t:0,1") == planned("t") == planned("t:1", "t") == planned("t:0", "t:1") == [0, 1]
+    absent = run(broker.bootstrap, "group", "seek", "readers", "--to", "start", "--topic", "t:5")
+    assert "topic 't' has no partition 5: it has 2" in str(absent.exception)
+    assert run(broker.bootstrap, "group", "seek", "readers", "--to", "start", "--topic", "t:x").exit_code == 2
+    assert planned("t:0") == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("alice", "'alice' lacks its type: write User:alice"), ("User:", "'User:' lacks its name: write User:alice")],
+)
+def test_a_principal_that_lacks_a_part_is_shown_with_it(nobody: str, text: str, said: str) -> None:
+    assert said in run(nobody, "acl", "allow", text, "-o", "read", "--topic", "t").stderr
 
 
 def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: BrokerThread) -> None:

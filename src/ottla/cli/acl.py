@@ -174,7 +174,8 @@ def _resources(cluster: bool, names: dict[str, tuple[str, ...]]) -> list[tuple[R
 def _principal(text: str) -> str:
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
-        raise click.UsageError(f"{text!r} is no principal: a type and a name are expected, as in User:{text or 'alice'}")
+        lacks = "its type" if name or not colon else "its name"
+        raise click.UsageError(f"{text!r} lacks {lacks}: write User:{name or kind if kind != 'User' else 'alice'}")
     return text
 
 

@@ -42,11 +42,18 @@ Matcher = Callable[["AnyRecord"], bool]
 )
 @click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option("-e", "--regex", "regex", help="Only records that have it in the key, the value or a header; a regular expression of Python.")
-@click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only these partitions.")
+@click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this partition; may be repeated.")
 @click.option(
     "-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit; without -o, -p and --exit."
 )
 @click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the current end of each partition (same as :end).")
+@click.option(
+    "--timeout",
+    "idle_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop when no record has come for so long; also with -g.",
+)
 @click.option("--read-committed", is_flag=True, help="Only records of committed transactions.")
 @bootstrap_option
 def consume(
@@ -58,10 +65,11 @@ def consume(
     partitions: tuple[int, ...],
     group_id: str | None,
     exit_at_end: bool,
+    idle_seconds: float | None,
     read_committed: bool,
     bootstrap: str,
 ) -> None:
-    """Read records from TOPICS until -n, the end of a range, or Ctrl-C."""
+    """Read records from TOPICS until -n, the end of a range, --timeout, or Ctrl-C."""
     from ottla.cli.offsets import parse_offsets
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
@@ -82,13 +90,39 @@ def consume(
             )
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
         with Consumer(bootstrap, **settings) as consumer:
-            consumer.subscribe(topics)
-            _print_group(consumer, record_format, count, matches)
+            silence = Silence(idle_seconds)
+            silence.wait()
+            consumer.subscribe(topics, on_assigned=lambda _: silence.begin())
+            _print_group(consumer, record_format, count, matches, silence)
         return
     with Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, partitions)
         ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
-        _print_assigned(consumer, record_format, count, ends, marks, matches)
+        _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds))
+
+
+class Silence:
+    """The time in which no record came; None for no limit."""
+
+    def __init__(self, seconds_max: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds_max = seconds_max
+        self._clock = clock
+        self._since: float | None = clock()
+
+    def wait(self) -> None:
+        """Does not count yet: a group has yet to assign partitions, which may take seconds."""
+        self._since = None
+
+    def begin(self) -> None:
+        """Counts from now."""
+        self._since = self._clock()
+
+    def is_over(self, *, came: int) -> bool:
+        """Notes how many records came just now; True when none has for too long."""
+        now = self._clock()
+        if came:
+            self._since = now
+        return self._seconds_max is not None and self._since is not None and now - self._since >= self._seconds_max
 
 
 def matcher_of(regex: str | None) -> Matcher:
@@ -155,7 +189,9 @@ def _resolve(
     return {partition: last[partition] if offset < 0 else offset for partition, (offset, _, _) in found.items()}
 
 
-def _print_group(consumer: Consumer[bytes | None, bytes | None], record_format: RecordFormat, count: int | None, matches: Matcher) -> None:
+def _print_group(
+    consumer: Consumer[bytes | None, bytes | None], record_format: RecordFormat, count: int | None, matches: Matcher, silence: Silence
+) -> None:
     from ottla.cli.record_format import Marks
 
     printed = 0
@@ -165,6 +201,8 @@ def _print_group(consumer: Consumer[bytes | None, bytes | None], record_format: 
             sys.stdout.buffer.write(record_format.render(record, Marks()))
             printed += 1
         sys.stdout.buffer.flush()
+        if silence.is_over(came=len(records)):
+            return
 
 
 def _print_assigned(
@@ -174,14 +212,18 @@ def _print_assigned(
     ends: dict[TopicPartition, int] | None,
     marks: dict[TopicPartition, Marks],
     matches: Matcher,
+    silence: Silence,
 ) -> None:
     printed = 0
     while count is None or printed < count:
         if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
             return
-        for record in consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed)):
+        records = consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed))
+        for record in records:
             key = TopicPartition(record.topic, record.partition)
             if (ends is None or record.offset < ends[key]) and matches(record):
                 sys.stdout.buffer.write(record_format.render(record, marks[key]))
                 printed += 1
         sys.stdout.buffer.flush()
+        if silence.is_over(came=len(records)):
+            return

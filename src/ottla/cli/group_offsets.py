@@ -6,6 +6,7 @@ The file is that of kafka-consumer-groups: ``topic,partition,offset`` a line.
 from __future__ import annotations
 
 import csv
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.client.admin import CommittedOffset
     from ottla.sync import Admin
 
+_PLACE: Final = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 PLAN = ("topic", "partition", "from", "to")
 
 
@@ -30,7 +32,14 @@ PLAN = ("topic", "partition", "from", "to")
 @click.argument("group_id", shell_complete=GROUPS)
 @click.option("--to", "target", help="start, end, an offset, or @TIME (@-1h, @2024-05-01).")
 @click.option("--by", "shift", type=int, help="So many records on from what is committed; back when it is negative.")
-@click.option("--topic", "topics", multiple=True, shell_complete=TOPICS, help="Only these topics; else every one with committed offsets.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,P...]",
+    shell_complete=TOPICS,
+    help="Only this topic, or these of its partitions; may be repeated. Else all with committed offsets.",
+)
 @yes_option
 @bootstrap_option
 @format_option
@@ -40,16 +49,39 @@ def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str
 
     if (target is None) == (shift is None):
         raise click.UsageError("give --to or --by")
+    places = _places(topics)
     with Admin(bootstrap, **client_settings()) as admin:
         committed = admin.committed_offsets(group_id)
-        keys = [key for key in committed if not topics or key.topic in topics]
-        for topic in topics if target is not None else ():
-            found = admin.describe_topic(topic)
-            keys += [key for index in found.partitions if (key := TopicPartition(topic, index)) not in keys]
+        keys = [key for key in committed if not places or _is_among(key, places)]
+        for topic in places if target is not None else ():
+            there = admin.describe_topic(topic).partitions
+            strange = sorted(places[topic] - there.keys())
+            if strange:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {strange[0]}: it has {len(there)}"
+                )
+            keys += [key for index in places[topic] or there if (key := TopicPartition(topic, index)) not in keys]
         if not keys:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing; name topics with --topic and --to")
         plan = _shifted(admin, committed, keys, shift) if target is None else _placed(admin, sorted(keys), target)
         _apply(admin, group_id, committed, plan, yes=yes, output=output, command="group seek")
+
+
+def _places(topics: Sequence[str]) -> dict[str, set[int]]:
+    """Returns the named partitions of each topic, from ``topic`` or ``topic:0,1``; an empty set means all of them."""
+    named: dict[str, set[int]] = {}
+    for text in topics:
+        found = _PLACE.fullmatch(text)
+        if found is None:
+            raise click.UsageError(f"--topic {text}: expected TOPIC or TOPIC:PARTITION,..., as in orders:0,1")
+        indexes = {int(index) for index in found[2].split(",")} if found[2] else set()
+        before = named.get(found[1])
+        named[found[1]] = indexes if before is None else before | indexes if before and indexes else set()
+    return named
+
+
+def _is_among(key: TopicPartition, places: Mapping[str, set[int]]) -> bool:
+    return key.topic in places and (not places[key.topic] or key.partition in places[key.topic])
 
 
 def _apply(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.sync import Admin
 
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
 _MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
@@ -75,11 +78,8 @@ def reassign(wanted: tuple[str, ...], yes: bool, bootstrap: str, output: str) ->
     replicas = dict(_move(text) for text in wanted)
     with Admin(bootstrap, **client_settings()) as admin:
         if not yes:
-            described = {topic: admin.describe_topic(topic) for topic in sorted({key.topic for key in replicas})}
-            rows = []
-            for key, ids in sorted(replicas.items()):
-                found = described[key.topic].partitions.get(key.partition)
-                rows.append((key.topic, key.partition, None if found is None else found.replicas, ids))
+            current = _current(admin, replicas)
+            rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
         results = admin.alter_partition_reassignments(replicas)
@@ -101,6 +101,22 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
     _report(output, "partition cancel", results, "taken back")
+
+
+def _current(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Sequence[int]]:
+    """Returns the replicas of these partitions. KafkaError when a partition or a broker of the plan does not exist."""
+    topics = {topic: admin.describe_topic(topic).partitions for topic in sorted({key.topic for key in wanted})}
+    for key in sorted(wanted):
+        if key.partition not in topics[key.topic]:
+            there = f"{len(topics[key.topic])} partition{'s'[: len(topics[key.topic]) != 1]}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} has {there}, and no partition {key.partition}")
+    brokers = {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}
+    for key, ids in sorted(wanted.items()):
+        for broker_id in ids:
+            if broker_id not in brokers:
+                text = f"{key.topic}:{key.partition}: there is no broker {broker_id}; `ottla broker list` shows the brokers"
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return {key: topics[key.topic][key.partition].replicas for key in wanted}
 
 
 def _partition(text: str) -> TopicPartition:
