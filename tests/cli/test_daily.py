@@ -18,7 +18,7 @@ from tests.cli.test_yes import commands
 
 from ottla.cli import record_format
 from ottla.cli.consume import Silence
-from ottla.cli.main import cli
+from ottla.cli.main import COMMANDS, cli
 from ottla.cli.output import way_out
 from ottla.cli.record_parser import RecordParser
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -161,6 +161,13 @@ def test_single_partitions_of_a_topic_are_sought(broker: BrokerThread) -> None:
 )
 def test_a_principal_that_lacks_a_part_is_shown_with_it(nobody: str, text: str, said: str) -> None:
     assert said in run(nobody, "acl", "allow", text, "-o", "read", "--topic", "t").stderr
+
+
+def test_the_line_of_each_command_in_a_list_of_commands_fits() -> None:
+    groups = [cli.get_command(click.Context(cli), name) for name in COMMANDS]
+    lists = [CliRunner().invoke(group, ["--help"], terminal_width=80).stdout for group in groups if isinstance(group, click.Group)]
+    assert len(lists) > 10
+    assert not [line for text in lists for line in text.partition("Commands:")[2].splitlines() if line.endswith("...")]
 
 
 def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: BrokerThread) -> None:

@@ -98,7 +98,7 @@ def allow(producer: bool, consumer: bool, **asked: Any) -> None:
 @acl.command()
 @_changing(Permission.DENY)
 def deny(**asked: Any) -> None:
-    """Deny PRINCIPALS operations on resources, whatever allows them besides."""
+    """Deny PRINCIPALS operations, whatever allows them besides."""
     _create(Permission.DENY, [], **asked)
 
 
@@ -149,7 +149,7 @@ def _create(
 def delete(
     principals: tuple[str, ...], yes: bool, bootstrap: str, output: str, prefix: bool, cluster: bool, **names: tuple[str, ...]
 ) -> None:
-    """Delete all ACLs of PRINCIPALS, or those on the resources that are named."""
+    """Delete the ACLs of PRINCIPALS: all, or those on named resources."""
     from ottla.client.admin.acls import AclFilter
     from ottla.sync import Admin
 

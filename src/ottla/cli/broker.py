@@ -87,7 +87,10 @@ def list_brokers(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
-    """Describe brokers: address, state, what they lead and hold, directories, and what differs from the defaults."""
+    """Describe brokers: address, state, replicas, directories.
+
+    Also shown is the configuration that differs from the defaults.
+    """
     from ottla.cli.broker_description import print_description
     from ottla.sync import Admin
 

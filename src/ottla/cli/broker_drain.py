@@ -40,7 +40,9 @@ LOOK_S: Final = 0.2
 @bootstrap_option
 @format_option
 def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bootstrap: str, output: str) -> None:
-    """Let other brokers lead what broker ID leads, so that no client waits when it is stopped.
+    """Let other brokers lead what broker ID leads.
+
+    No client waits then when it is stopped.
 
     The broker is put last in the replicas of each partition where it is first, and replicas in sync are elected. It still follows, and
     does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere.

@@ -40,7 +40,10 @@ def certs() -> None:
 @click.option("--days", type=click.IntRange(1, DAYS_MAX), default=3650, show_default=True, help="How long it is good.")
 @format_option
 def authority(directory: Path, name: str, days: int, output: str) -> None:
-    """Make an authority in DIRECTORY: authority.pem, which all trust, and authority.key."""
+    """Make an authority in DIRECTORY.
+
+    Its files are authority.pem, which all trust, and authority.key.
+    """
     check_extra("ottla certs")
     _show(output, "certs authority", [(directory / AUTHORITY, new_authority(directory, name=name, days=days), ())])
 
@@ -76,7 +79,10 @@ def new_authority(directory: Path, *, name: str, days: int) -> Certificate:
 @click.option("--replace", is_flag=True, help="Replace the file, whose broker then reads it again when its key is set again.")
 @format_option
 def issue(directory: Path, names: tuple[str, ...], hosts: tuple[str, ...], days: int, replace: bool, output: str) -> None:
-    """Issue a key and a certificate to each of NAMES, by the authority in DIRECTORY: a file NAME.pem, for ssl.keystore.location."""
+    """Issue a key and a certificate to each of NAMES.
+
+    The authority in DIRECTORY signs it. The file NAME.pem is for ssl.keystore.location.
+    """
     check_extra("ottla certs")
     made = new_certificates(directory, names, hosts=hosts, days=days, replaces=replace)
     _show(output, "certs issue", [(path, certificate, hosts) for path, certificate in made])

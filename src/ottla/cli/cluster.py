@@ -68,7 +68,9 @@ def start(
     is_detached: bool,
     data: str | None,
 ) -> None:
-    """Start a cluster and serve until SIGTERM, Ctrl-C or `ottla cluster stop`.
+    """Start a cluster and serve until it is stopped.
+
+    SIGTERM, Ctrl-C or `ottla cluster stop` stop it.
 
     Topics of a new cluster have three replicas and min.insync.replicas=2, as far as there are nodes: any one may be down. -X sets others.
 
@@ -243,7 +245,7 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
 @click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
 @format_option
 def status(data: str | None, bootstrap: str | None, output: str) -> None:
-    """Show the nodes: the processes as their supervisor sees them, brokers and controllers as the cluster does.
+    """Show the nodes, as their supervisor and the cluster see them.
 
     Exit code 1 when the cluster does not run. A cluster that is asked by -B says itself who serves, and how far each node lags behind in
     the metadata. A controller is silent that does not fetch the metadata: it is down, or the active controller cannot be reached from it.
@@ -352,7 +354,7 @@ def kill(node: int, data: str | None) -> None:
 @click.argument("node", type=int)
 @data_option
 def restart(node: int, data: str | None) -> None:
-    """Start NODE again: after a kill, or after it was stopped in order if it still runs."""
+    """Start NODE again; one that runs is stopped in order first."""
     order(place_of(data), "restart", node)
     click.echo(f"node {node} serves", err=True)
 

@@ -63,7 +63,7 @@ def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str
 @bootstrap_option
 @format_option
 def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **resource: Any) -> None:
-    """Print the values of KEYS, or all that are set, and the source of each."""
+    """Print the values of KEYS, or all that are set, and their sources."""
     from ottla.sync import ConfigSource
 
     entries = [
@@ -144,7 +144,9 @@ def diff(bootstrap: str, output: str, **resource: Any) -> None:
 @click.argument("key")
 @format_option
 def explain(key: str, output: str) -> None:
-    """Explain KEY: meaning, type, default, bounds, how it is changed, and whether it has an effect.
+    """Explain KEY: meaning, type, default, bounds, effect.
+
+    "changed" says how it is changed.
 
     The default is the value in force where nothing is set, also where another key has it.
     """
@@ -184,7 +186,10 @@ def in_force(key: ConfigKey, defaults: BrokerConfig) -> str | None:
 @click.option("--resource", type=click.Choice(["broker", "topic", "group", "client metrics"]), help="Only keys of these.")
 @format_option
 def list_keys(word: str, resource: str | None, output: str) -> None:
-    """List the keys that there are: those with WORD in the name or in what it means; `ottla config explain KEY` says more."""
+    """List the keys with WORD in the name or the meaning.
+
+    `ottla config explain KEY` says more.
+    """
     from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig
 
     defaults = BrokerConfig()
@@ -204,9 +209,10 @@ def list_keys(word: str, resource: str | None, output: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @format_option
 def lint(file: str, output: str) -> None:
-    """Report what is wrong in a server.properties FILE; exit code 1 for unknown keys and invalid values.
+    """Report what is wrong in a server.properties FILE.
 
-    Also reported are keys without effect, and values with which a broker starts and will not do well.
+    Exit code 1 for unknown keys and invalid values. Also reported are keys without effect, and values with which a broker starts and
+    will not do well.
     """
     from ottla.config import read_properties
     from ottla.config.lint import Severity

@@ -25,7 +25,9 @@ def debug() -> None:
 @click.option("--log", "logs", multiple=True, type=click.Path(exists=True, dir_okay=False), help="A broker's log; its end is taken.")
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="The file.  [default: ottla-debug-TIME.tar.gz]")
 def bundle(bootstrap: str | None, data: str | None, configs: tuple[str, ...], logs: tuple[str, ...], path: str | None) -> None:
-    """Write one file: versions, status, health, topics, groups, configuration, metrics, and the end of the logs.
+    """Write what a bug report needs into one file.
+
+    It has versions, status, health, topics, groups, configuration, metrics, and the end of the logs.
 
     A cluster of this machine (`ottla cluster start`) brings its configuration and logs itself. Secrets are left out: keys that hold one
     are [hidden], and so is their text wherever it is in a log. What cannot be had is a line that says why.

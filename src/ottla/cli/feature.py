@@ -18,7 +18,7 @@ def feature() -> None:
 @bootstrap_option
 @format_option
 def list_features(bootstrap: str, output: str) -> None:
-    """List the level of each feature, and the levels that the broker supports."""
+    """List the level of each feature, and the supported levels."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:

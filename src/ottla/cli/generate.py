@@ -25,7 +25,10 @@ def grafana_dashboard(name: str) -> None:
 
 @generate.command("alert-rules")
 def alert_rules() -> None:
-    """Alert rules for Prometheus, as JSON: a form of YAML that Prometheus reads."""
+    """Alert rules for Prometheus, as JSON.
+
+    JSON is a form of YAML that Prometheus reads.
+    """
     from ottla.cli.templates import prometheus
 
     _print_yaml(prometheus.alert_rules())
@@ -34,7 +37,10 @@ def alert_rules() -> None:
 @generate.command("prometheus-config")
 @click.argument("targets", nargs=-1, required=True, metavar="HOST:PORT...")
 def prometheus_config(targets: tuple[str, ...]) -> None:
-    """Scrape jobs for Prometheus, as JSON: a form of YAML that Prometheus reads. HOST:PORT are the brokers' ottla.admin.listener."""
+    """Scrape jobs for Prometheus, as JSON.
+
+    JSON is a form of YAML that Prometheus reads. HOST:PORT are the brokers' ottla.admin.listener.
+    """
     from ottla.cli.templates import prometheus
 
     _print_yaml(prometheus.scrape_config(list(targets)))
@@ -45,7 +51,7 @@ def prometheus_config(targets: tuple[str, ...]) -> None:
 @click.option("--user", default="ottla", show_default=True, help="The account that the broker runs under.")
 @click.option("--cores", metavar="N|auto", help="As many brokers, as `ottla broker start --cores` runs them.")
 def systemd(properties: str, user: str, cores: str | None) -> None:
-    """A systemd unit for a broker, or for several on one machine."""
+    """A systemd unit for one broker or several."""
     from ottla.cli.templates.systemd import unit
 
     if cores is not None:
@@ -61,7 +67,10 @@ def systemd(properties: str, user: str, cores: str | None) -> None:
 @click.option("--cluster-id", help="The cluster's id; a new one when it is left out.")
 @click.option("--image", default="ottla", show_default=True, help="The image of the nodes.")
 def compose(nodes: int, cluster_id: str | None, image: str) -> None:
-    """A compose file (JSON, which is YAML) for a cluster of containers on one machine."""
+    """A compose file for a cluster of containers.
+
+    They run on one machine. The file is JSON, which is YAML.
+    """
     from ottla.broker.formatting import random_uuid
     from ottla.cli.templates.compose import compose as file
     from ottla.runtime.world import real_world

@@ -51,7 +51,10 @@ def list_groups(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, only_members: bool, bootstrap: str, output: str) -> None:
-    """Describe groups: members, committed offsets and lag; "pending" where an open transaction has newer offsets."""
+    """Describe groups: members, committed offsets and lag.
+
+    "pending" says where an open transaction has newer offsets.
+    """
     from ottla.sync import Admin
 
     if everything == bool(group_ids):

@@ -139,7 +139,10 @@ def _placed(admin: Admin, keys: Sequence[TopicPartition], target: str) -> dict[T
 @bootstrap_option
 @format_option
 def delete_offsets(group_id: str, topics: tuple[str, ...], partitions: tuple[int, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Delete what a group has committed for topics that none of its members subscribes to."""
+    """Delete what a group has committed for topics.
+
+    None of its members may subscribe to them.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -165,7 +168,10 @@ def _rows(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[str, 
 @click.argument("group_id", shell_complete=GROUPS)
 @bootstrap_option
 def export(group_id: str, bootstrap: str) -> None:
-    """Print a group's committed offsets, topic,partition,offset a line, for `ottla group import` and kafka-consumer-groups."""
+    """Print a group's committed offsets.
+
+    A line is topic,partition,offset, for `ottla group import` and kafka-consumer-groups.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -182,7 +188,10 @@ def export(group_id: str, bootstrap: str) -> None:
 @bootstrap_option
 @format_option
 def import_offsets(group_id: str, file: TextIO, yes: bool, bootstrap: str, output: str) -> None:
-    """Set an empty group's offsets from FILE, as `ottla group export` prints them. Prints the plan; --yes applies it."""
+    """Set an empty group's offsets from FILE.
+
+    `ottla group export` prints such a file. Prints the plan; --yes applies it.
+    """
     from ottla.sync import Admin
 
     plan: dict[TopicPartition, int] = {}

@@ -52,7 +52,7 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
 @bootstrap_option
 @format_option
 def moves(bootstrap: str, output: str) -> None:
-    """List partitions whose replicas are on their way to other brokers."""
+    """List partitions whose replicas are being moved."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -67,7 +67,9 @@ def moves(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def reassign(wanted: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Move the replicas of partitions to these brokers; the first of them is preferred as leader.
+    """Move the replicas of partitions to these brokers.
+
+    The first of them is preferred as leader.
 
     \b
     ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes

@@ -44,7 +44,9 @@ def run(
     data: Path | None,
     bootstrap: str,
 ) -> None:
-    """Run the functions of FILE that have @pipeline, and start their queries again when they fail.
+    """Run the functions of FILE that have @pipeline.
+
+    Their queries are started again when they fail.
 
     A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 1. Ctrl-C stops
     all of them between two steps; the next run goes on from there, also on another machine: a checkpoint that is not there is written
@@ -74,7 +76,10 @@ def run(
 @bootstrap_option
 @format_option
 def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None, bootstrap: str, output: str) -> None:
-    """Show what the queries of FILE read, keep and write, without a broker, and without starting them."""
+    """Show what the queries of FILE read, keep and write.
+
+    It needs no broker, and starts none of them.
+    """
     name = app or file.stem
     with needs_pyspark():
         from ottla.runtime.java import JavaMissingError
@@ -101,7 +106,10 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
 @bootstrap_option
 @format_option
 def list_queries(bootstrap: str, output: str) -> None:
-    """List the queries that commit their offsets to this cluster, wherever they run; whether their checkpoints are in topics, too."""
+    """List the queries that commit their offsets to this cluster.
+
+    They may run anywhere. It also shows whether their checkpoints are in topics.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -115,7 +123,10 @@ def list_queries(bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def status(app: str, bootstrap: str, output: str) -> None:
-    """Show what the queries of APP have written last, and how far their topics go on."""
+    """Show what the queries of APP have written last.
+
+    Also shown is how far their topics go on.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -130,9 +141,9 @@ def status(app: str, bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def state(app: str, store: str, key: str | None, bootstrap: str, output: str) -> None:
-    """Show the state STORE that a processor of APP keeps in a topic (changelogged), as of the last batch; of one KEY, or of all.
+    """Show the state STORE that a processor of APP keeps.
 
-    Exit code 1 where KEY has none.
+    It is the state of one KEY, or of all, as of the last batch, from its topic (changelogged). Exit code 1 where KEY has none.
     """
     from ottla.spark.pipelines import is_query_of
     from ottla.sync import Admin
@@ -177,9 +188,9 @@ def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
 @data_option
 @bootstrap_option
 def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
-    """Delete the offsets and the checkpoints of APP, also those in topics, so that its next run begins again; its results are kept.
+    """Delete the offsets and the checkpoints of APP.
 
-    Refused while it runs on this machine, or has a transaction open.
+    Those in topics, too: its next run begins again. Its results are kept. Refused while it runs on this machine, or has a transaction open.
     """
     from ottla.sync import Admin
 
@@ -213,7 +224,9 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
 @data_option
 @bootstrap_option
 def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
-    """Write the checkpoints of APP back from their topics, in place of those that are there, such as ones from a backup.
+    """Write the checkpoints of APP back from their topics.
+
+    They replace those that are there, such as ones from a backup.
 
     'ottla pipeline run' does it by itself for a checkpoint that is missing. Refused while APP runs on this machine; one that runs elsewhere
     is stopped.

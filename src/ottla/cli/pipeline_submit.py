@@ -55,7 +55,9 @@ def submit(
     data: Path | None,
     bootstrap: str,
 ) -> None:
-    """Run the functions of FILE that have @pipeline with the executors of a cluster; the driver is this process.
+    """Run FILE with the executors of a cluster.
+
+    The functions that have @pipeline are run; the driver is this process.
 
     Executors need Java, Spark, and a Python of this one's minor version. They get the packages that are installed here, without PySpark,
     as one archive. Queries are started again when they fail, as by 'ottla pipeline run'; a task that is lost with its executor is run

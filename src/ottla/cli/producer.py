@@ -28,7 +28,10 @@ def producer() -> None:
 @bootstrap_option
 @format_option
 def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstrap: str, output: str) -> None:
-    """List the producers of each partition, and where a transaction of theirs that is open begins."""
+    """List the producers of each partition.
+
+    Also shown is the first offset of their open transaction.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:

@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _quoted(data: bytes) -> str:
-    """Returns the beginning of a text in quotes, as JSON has it."""
+    """Returns a text in quotes, or the first part of a long one, as JSON has it."""
     text = data[:TEXT_SHOWN_MAX].decode("utf-8", "replace")
     return msgspec.json.encode(text).decode() + ("..." if len(data) > TEXT_SHOWN_MAX else "")
 

@@ -113,7 +113,7 @@ def random_uuid_() -> None:
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @format_option
 def verify(directory: str, output: str) -> None:
-    """Read every file of a log directory and report what is damaged.
+    """Read a log directory and report what is damaged.
 
     Changes nothing. Exit code 0: intact, or with damage that a start repairs; 1: damaged, or in use by a broker.
     """
@@ -145,7 +145,7 @@ def verify(directory: str, output: str) -> None:
 @click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses the directory.")
 @format_option
 def strays(directory: str, is_deleting: bool, output: str) -> None:
-    """List the partition directories of DIR that belong to no topic of the cluster.
+    """List partition directories that belong to no topic.
 
     When a broker starts, it renames them to TOPIC-PARTITION.ID-stray and keeps them.
     """

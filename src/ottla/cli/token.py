@@ -46,7 +46,10 @@ def create(owner: str | None, renewers: tuple[str, ...], max_hours: float | None
 @bootstrap_option
 @format_option
 def list_tokens(owners: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """List the tokens that you may see, or only the tokens of OWNERS, without their HMACs."""
+    """List the tokens that you may see, or only OWNERS' tokens.
+
+    HMACs are not shown.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:

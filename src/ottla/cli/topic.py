@@ -175,7 +175,9 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
 @bootstrap_option
 @format_option
 def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """Describe topics: their own configuration, and of each partition leader, replicas, in-sync replicas, offsets.
+    """Describe topics: configuration, and each partition.
+
+    Of a partition: leader, replicas, in-sync replicas, offsets.
 
     With a filter, list the partitions that it describes: of these topics, or of all when NAME is absent.
     """
@@ -229,7 +231,10 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
 @bootstrap_option
 @format_option
 def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """Show where the partitions of a topic begin and end, and what their offsets were at a time."""
+    """Show where partitions begin and end.
+
+    With --at also what their offsets were at a time.
+    """
     from ottla.sync import Admin
 
     now_ms = int(time.time() * 1000)

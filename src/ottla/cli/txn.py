@@ -42,7 +42,7 @@ def list_transactions(
     bootstrap: str,
     output: str,
 ) -> None:
-    """List transactional ids, with the states of their transactions."""
+    """List transactional ids, with their transactions' states."""
     from ottla.sync import Admin
 
     longer_than_ms = None if minutes is None else int(minutes * MINUTE_MS)
@@ -58,7 +58,7 @@ def list_transactions(
 @bootstrap_option
 @format_option
 def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """Describe transactional ids: producer, state, timeout, and the partitions of an open transaction."""
+    """Describe transactional ids: producer, state, partitions."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
@@ -80,7 +80,10 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) ->
 @bootstrap_option
 @format_option
 def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Fence the producers of transactional ids: what they left open is aborted, and they can no longer write."""
+    """Fence the producers of transactional ids.
+
+    What they left open is aborted, and they can no longer write.
+    """
     from ottla.sync import Admin
 
     if not yes:
@@ -102,7 +105,9 @@ def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output:
 @bootstrap_option
 @format_option
 def find_hanging(topics: tuple[str, ...], indexes: tuple[int, ...], minutes: float, yes: bool, bootstrap: str, output: str) -> None:
-    """Find transactions that are open in a partition and at no coordinator.
+    """Find transactions that no coordinator has open.
+
+    They are open in a partition.
 
     "outcome" is what the coordinator has decided: --yes writes its marker again, a commit as a commit. Of those with outcome "unknown"
     the operator decides: `ottla txn abort`.

@@ -30,7 +30,7 @@ def user() -> None:
 @bootstrap_option
 @format_option
 def list_users(names: tuple[str, ...], bootstrap: str, output: str) -> None:
-    """List all users, or NAMES, with the mechanisms that they have credentials for."""
+    """List all users, or NAMES, with their mechanisms."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
