@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,6 +26,7 @@ SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_broker")
 """Where a topic is, and a history is read: the first of these that the test uses."""
 LINES_MAX: Final = 200
 _position = pytest.StashKey[int]()
+_shared: Final[list[ThreadNodes]] = []
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +40,7 @@ def ottla_broker(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
     """Provides one broker in a thread for all tests; its ``bootstrap`` is for clients."""
     from ottla.testing import broker
 
-    with broker(**ottla_properties) as served:
+    with broker(**ottla_properties) as served, _shared_by_tests(served):
         yield served
 
 
@@ -47,7 +49,7 @@ def ottla_thread_cluster(ottla_properties: dict[str, str]) -> Iterator[ThreadNod
     """Provides three nodes in one thread, for all tests; nodes are stopped and started again by their ids, 1 to 3."""
     from ottla.testing import thread_cluster
 
-    with thread_cluster(3, **ottla_properties) as served:
+    with thread_cluster(3, **ottla_properties) as served, _shared_by_tests(served):
         yield served
 
 
@@ -85,11 +87,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    """Clears the faults before fixtures are torn down, so that neither they nor the next test meet them."""
+    """Clears the faults before fixtures are torn down, and starts the shared nodes that the test stopped: the next test has them all."""
     threads = sys.modules.get("ottla.testing.thread_nodes")
     if threads is not None:
         for nodes in list(threads.running):
             nodes.faults.clear()
+    for nodes in _shared:
+        nodes.start_stopped()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,6 +114,15 @@ def _logs(position: int) -> Iterator[tuple[str, str]]:
     if processes is not None:
         for nodes in list(processes.running):
             yield "ottla nodes", nodes.log
+
+
+@contextmanager
+def _shared_by_tests(nodes: ThreadNodes) -> Iterator[None]:
+    _shared.append(nodes)
+    try:
+        yield
+    finally:
+        _shared.remove(nodes)
 
 
 def _served(request: pytest.FixtureRequest) -> Served:

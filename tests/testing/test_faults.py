@@ -116,6 +116,16 @@ def test_a_fault_that_does_not_happen_is_reported(served: ThreadNodes) -> None:
         served.faults.lost("EndTxn").wait(seconds=0)
 
 
+def test_a_fault_that_does_not_happen_says_what_clients_have_sent_instead(served: ThreadNodes, topic: str) -> None:
+    fault = served.faults.error("EndTxn", "NOT_COORDINATOR")
+    with pytest.raises(AssertionError, match="happened 0 times, not 1, in 0 s; clients have sent since it was asked for: nothing"):
+        fault.wait(seconds=0)
+    with Producer(served.bootstrap, enable_idempotence=False) as producer:
+        producer.send_and_wait(topic, b"x")
+    with pytest.raises(AssertionError, match=r"since it was asked for: .*Produce 1"):
+        fault.wait(seconds=0)
+
+
 def test_faults_are_of_one_node_and_never_between_nodes() -> None:
     with thread_cluster(3) as served:
         between = served.faults.error("Fetch", "KAFKA_STORAGE_ERROR", times=None)

@@ -42,6 +42,41 @@ def test_a_broker_in_a_thread_serves_its_block_and_leaves_nothing() -> None:
     assert not any(thread.name == "ottla-nodes" for thread in threading.enumerate())
 
 
+def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_errors_with_a_way_out() -> None:
+    with broker() as served:
+        with pytest.raises(AttributeError, match=r"ThreadNodes has no 'kill': nodes in a thread are stopped and started; .*ottla_cluster"):
+            served.kill(1)  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"ThreadNodes has no 'nosuch'$"):
+            served.nosuch  # type: ignore[attr-defined]  # noqa: B018
+        for call in (served.stop, served.start, served.restart, served.bootstrap_of, served.is_running):
+            with pytest.raises(ValueError, match="there is no node 9; there is 1"):
+                call(9)
+        with pytest.raises(ValueError, match=r"node 1 runs; restart\(1\)"):
+            served.start(1)
+        served.stop(1)
+        with pytest.raises(ValueError, match=r"node 1 does not run; start\(1\) starts it"):
+            served.stop(1)
+        assert not served.is_running(1)
+
+
+def test_nodes_in_processes_that_are_not_there_are_errors_with_a_way_out() -> None:
+    nodes = cluster(3)
+    with pytest.raises(AttributeError, match="ProcessNodes has no 'faults': requests are disturbed at nodes in threads"):
+        nodes.faults  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no 'start': restart\(node_id\)"):
+        nodes.start(1)  # type: ignore[attr-defined]
+    for call in (nodes.kill, nodes.pause, nodes.resume, nodes.stop, nodes.restart, nodes.is_running, nodes.bootstrap_of, nodes.log_file):
+        with pytest.raises(ValueError, match="there is no node 9; there are 1, 2, 3"):
+            call(9)
+
+
+def test_a_key_that_is_not_one_is_refused_before_a_node_starts() -> None:
+    with pytest.raises(ValueError, match=r"num.partition is not a broker key; did you mean num.partitions, as a keyword num_partitions\?"):
+        broker(num_partition=3).__enter__()
+    with pytest.raises(ValueError, match=r"zzz is not a broker key; `ottla config keys` lists the keys"):
+        cluster(3, zzz=3).__enter__()
+
+
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     with broker() as served:
         send(served, served.topic(), b"x")

@@ -39,6 +39,21 @@ def test_two(ottla_broker, ottla_topic):
     with Producer(ottla_broker.bootstrap) as producer:
         producer.send_and_wait(ottla_topic, b"x")
 """
+STOPS_NODES = """
+from ottla.sync import Producer
+
+def test_one(ottla_broker, ottla_thread_cluster):
+    ottla_broker.stop(1)
+    ottla_thread_cluster.stop(1)
+    ottla_thread_cluster.stop(3)
+    assert not ottla_broker.is_running(1)
+
+def test_two(ottla_broker, ottla_thread_cluster):
+    for nodes in (ottla_broker, ottla_thread_cluster):
+        assert all(nodes.is_running(node_id) for node_id in nodes.node_ids)
+        with Producer(nodes.bootstrap) as producer:
+            producer.send_and_wait(nodes.topic(), b"x")
+"""
 FAILS = """
 from ottla.sync import Producer
 
@@ -95,6 +110,12 @@ def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_nodes_that_a_test_stopped_serve_the_next_one(tmp_path: Path) -> None:
+    code, output = run(tmp_path, STOPS_NODES)
+    assert code == 0, output
+
+
+@pytest.mark.slow
 def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: Path) -> None:
     code, output = run(tmp_path, FAILS)
     assert code == 1
@@ -115,6 +136,15 @@ def test_the_test_of_the_documentation_passes(tmp_path: Path) -> None:
     source = next(text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "ottla_cluster.kill" in text)
     assert len(source.strip().splitlines()) <= 25
     code, output = run(tmp_path, source)
+    assert code == 0, output
+
+
+@pytest.mark.slow
+def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    chosen = [text for text in blocks if "asyncio.run" in text or "message_max_bytes" in text]
+    assert len(chosen) == 2
+    code, output = run(tmp_path, "\n".join(chosen))
     assert code == 0, output
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import TracebackType
@@ -61,6 +62,7 @@ class Fault:
         self._client_id = client_id
         self._node_id = node_id
         self._owner = owner
+        self._seen_before = owner.seen.copy()
 
     def fits(self, api_key: int, client_id: str | None, node_id: int) -> bool:
         """True when the fault may happen to such a request."""
@@ -73,7 +75,13 @@ class Fault:
         changed = self._owner.changed
         with changed:
             if not changed.wait_for(lambda: self.happened >= times, seconds):
-                raise AssertionError(f"{self} {self.happened} times, not {times}")
+                raise AssertionError(f"{self} {self.happened} times, not {times}, in {seconds:g} s; {self._seen()}")
+
+    def _seen(self) -> str:
+        seen = self._owner.seen - self._seen_before
+        names = {api.key: api.name for api in API_BY_NAME.values()}
+        sent = ", ".join(f"{names[key]} {count}" for key, count in seen.most_common())
+        return f"clients have sent since it was asked for: {sent or 'nothing'}"
 
     def withdraw(self) -> None:
         """Withdraws the fault."""
@@ -95,6 +103,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.seen: Counter[int] = Counter()  # requests of clients by their API, while a fault waits
         self._waiting: list[Fault] = []
 
     def lost(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
@@ -137,6 +146,7 @@ class Faults:
         if not self._waiting:
             return None
         with self.changed:
+            self.seen[api_key] += 1
             found = next((fault for fault in self._waiting if fault.fits(api_key, client_id, node_id)), None)
             if found is not None:
                 found._claimed += 1

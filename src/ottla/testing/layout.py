@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ottla.config import BrokerConfig
+from ottla.config import BROKER_KEYS, BrokerConfig, find_broker_key, nearest
 from ottla.errors import ErrorCode, KafkaError
 
 HOST: Final = "127.0.0.1"
@@ -43,9 +43,14 @@ class Layout:
 
     @classmethod
     def of(cls, count: int, directory: Path, properties: Mapping[str, str]) -> Layout:
-        """Makes a layout. ValueError for a key that each node has a value of its own for."""
+        """Makes a layout. ValueError for an unknown key, and for one that each node has a value of its own for."""
         for key in sorted(OWN_KEYS & properties.keys()):
             raise ValueError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
+        for key in properties:
+            if find_broker_key(key) is None:
+                near = nearest(key, BROKER_KEYS)
+                hint = f"did you mean {near}, as a keyword {near.replace('.', '_')}?" if near else "`ottla config keys` lists the keys"
+                raise ValueError(f"{key} is not a broker key; {hint}")
         found = free_ports(2 * count)
         ports = {node_id: (found[node_id - 1], found[count + node_id - 1]) for node_id in range(1, count + 1)}
         replicated = _replicated(count) if count > 1 else {}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from weakref import WeakSet
 
 from ottla.broker.formatting import format_log_dirs
@@ -38,6 +38,11 @@ running: Final[WeakSet[ProcessNodes]] = WeakSet()
 class ProcessNodes(Served):
     """A context manager: the nodes serve in its block; after it they are killed, and their data are deleted."""
 
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "faults": "requests are disturbed at nodes in threads, of the fixtures ottla_broker and ottla_thread_cluster",
+        "start": "restart(node_id) starts a node that was stopped or killed",
+    }
+
     def __init__(self, count: int, properties: Mapping[str, str]) -> None:
         self._count = count
         self._properties = properties
@@ -49,8 +54,13 @@ class ProcessNodes(Served):
     def bootstrap(self) -> str:
         return ",".join(map(self.bootstrap_of, self._nodes))
 
+    @property
+    def node_ids(self) -> list[int]:
+        return list(range(1, self._count + 1))
+
     def bootstrap_of(self, node_id: int) -> str:
         """Returns ``host:port`` of that node."""
+        self.check(node_id)
         return f"{HOST}:{self._layout.ports[node_id][0]}"
 
     @property
@@ -64,15 +74,17 @@ class ProcessNodes(Served):
 
     def log_file(self, node_id: int) -> Path:
         """Returns the path of the node's log."""
+        self.check(node_id)
         return self._layout.directory / f"node-{node_id}.log"
 
     def is_running(self, node_id: int) -> bool:
-        return self._nodes[node_id].state is NodeState.SERVING and node_id not in self._paused
+        return self._node(node_id).state is NodeState.SERVING and node_id not in self._paused
 
     def kill(self, node_id: int) -> None:
         """Kills the node by SIGKILL; nothing of it is ended in order before."""
+        node = self._node(node_id)
         self._paused.discard(node_id)
-        self._thread.run(self._nodes[node_id].kill())
+        self._thread.run(node.kill())
 
     def pause(self, node_id: int) -> None:
         """Pauses the node (SIGSTOP): its connections are open, and it does not answer."""
@@ -86,15 +98,17 @@ class ProcessNodes(Served):
 
     def stop(self, node_id: int) -> None:
         """Stops the node in order (SIGTERM); it is resumed for that, if it is paused."""
+        node = self._node(node_id)
         if node_id in self._paused:
             self.resume(node_id)
-        self._thread.run(self._nodes[node_id].stop(seconds_max=STOP_SECONDS_MAX))
+        self._thread.run(node.stop(seconds_max=STOP_SECONDS_MAX))
 
     def restart(self, node_id: int) -> None:
         """Starts the node again with its data: after a kill or a stop; a running node is stopped in order before."""
-        if self._nodes[node_id].is_running:
+        node = self._node(node_id)
+        if node.is_running:
             self.stop(node_id)
-        self._thread.run(self._nodes[node_id].start())
+        self._thread.run(node.start())
 
     def __enter__(self) -> Self:
         with ExitStack() as owned:
@@ -118,10 +132,13 @@ class ProcessNodes(Served):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._owned.close()
 
+    def _node(self, node_id: int) -> NodeProcess:
+        return self._nodes[self.check(node_id)]
+
     def _signal(self, node_id: int, number: signal.Signals) -> None:
-        pid = self._nodes[node_id].pid
+        pid = self._node(node_id).pid
         if pid is None:
-            raise ValueError(f"node {node_id} does not run")
+            raise ValueError(f"node {node_id} does not run; restart({node_id}) starts it")
         os.kill(pid, number)
 
     # On the loop

@@ -6,7 +6,8 @@ import itertools
 import re
 import time
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, NewTopic
@@ -21,6 +22,15 @@ _numbers = itertools.count(1)
 
 class Served(ABC):
     """A broker or a cluster that clients reach at ``bootstrap``."""
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {}  # what only other kinds of nodes have, and what there is instead
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Raises AttributeError, with the way out for what another kind of nodes has."""
+            way_out = self._elsewhere.get(name)
+            raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {way_out}" if way_out else ""))
 
     @property
     @abstractmethod
@@ -57,6 +67,18 @@ class Served(ABC):
                 if time.monotonic() > deadline:
                     raise problem
                 time.sleep(LOOK_SECONDS)
+
+    @property
+    @abstractmethod
+    def node_ids(self) -> list[int]:
+        """The ids of all nodes, of those as well that do not run."""
+
+    def check(self, node_id: int) -> int:
+        """Returns the id; ValueError when no node has it."""
+        if node_id not in self.node_ids:
+            there = "there is" if len(self.node_ids) == 1 else "there are"
+            raise ValueError(f"there is no node {node_id!r}; {there} {', '.join(map(str, self.node_ids))}")
+        return node_id
 
     @abstractmethod
     def is_running(self, node_id: int) -> bool:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from weakref import WeakSet
 
 from ottla.broker.formatting import format_log_dirs
@@ -40,6 +40,11 @@ running: Final[WeakSet[ThreadNodes]] = WeakSet()
 class ThreadNodes(Served):
     """A context manager: the nodes serve in its block, and their data are deleted after it."""
 
+    _elsewhere: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("kill", "pause", "resume"),
+        "nodes in a thread are stopped and started; those of the fixture ottla_cluster and of cluster() are processes, which have it",
+    )
+
     def __init__(self, count: int, properties: Mapping[str, str]) -> None:
         self._count = count
         self._properties = properties
@@ -53,29 +58,42 @@ class ThreadNodes(Served):
     def bootstrap(self) -> str:
         return ",".join(self._addresses.values())
 
+    @property
+    def node_ids(self) -> list[int]:
+        return list(range(1, self._count + 1))
+
     def bootstrap_of(self, node_id: int) -> str:
         """Returns ``host:port`` of that node."""
-        return self._addresses[node_id]
+        return self._addresses[self.check(node_id)]
 
     @property
     def log(self) -> str:
         return JOURNAL.since(self._begun_at)
 
     def is_running(self, node_id: int) -> bool:
-        return node_id in self._nodes
+        return self.check(node_id) in self._nodes
 
     def stop(self, node_id: int) -> None:
         """Stops the node in order; others lead what it led, if they can."""
+        if self.check(node_id) not in self._nodes:
+            raise ValueError(f"node {node_id} does not run; start({node_id}) starts it")
         self._thread.run(self._stop(self._nodes.pop(node_id)))
 
     def start(self, node_id: int) -> None:
         """Starts a node that was stopped again, with its data."""
-        assert node_id not in self._nodes, f"node {node_id} runs"
+        if self.check(node_id) in self._nodes:
+            raise ValueError(f"node {node_id} runs; restart({node_id}) stops it and starts it again")
         self._thread.run(self._start(node_id))
+
+    def start_stopped(self) -> None:
+        """Starts all nodes that were stopped; nothing changes where all run."""
+        stopped = [node_id for node_id in self.node_ids if node_id not in self._nodes]
+        if stopped:
+            self._thread.run(self._start(*stopped))
 
     def restart(self, node_id: int) -> None:
         """Stops the node in order, if it runs, and starts it again."""
-        if node_id in self._nodes:
+        if self.check(node_id) in self._nodes:
             self.stop(node_id)
         self.start(node_id)
 
