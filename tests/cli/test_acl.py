@@ -84,13 +84,13 @@ def test_acls_are_listed_by_what_they_cover_and_deleted_by_principal(bootstrap: 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["allow", "alice", "-o", "read", "--topic", "t"], "as in User:alice"),
+        (["allow", "alice", "-o", "read", "--topic", "t"], "write User:alice"),
         (["allow", "User:a", "-o", "read"], "no resource"),
         (["allow", "User:a", "--topic", "t"], "--producer or --consumer"),
         (["deny", "User:a", "--topic", "t"], "no operation: give --operation"),
         (["allow", "User:a", "-o", "idempotent-write", "--topic", "t"], "is no operation on a topic; all, read"),
         (["allow", "User:a", "-o", "any", "--topic", "t"], "is no operation on a topic"),
-        (["delete", "nobody"], "as in User:nobody"),
+        (["delete", "nobody"], "write User:nobody"),
     ],
 )
 def test_a_wrong_call_says_why(bootstrap: str, arguments: list[str], text: str) -> None:

@@ -157,7 +157,11 @@ def test_single_partitions_of_a_topic_are_sought(broker: BrokerThread) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("alice", "'alice' lacks its type: write User:alice"), ("User:", "'User:' lacks its name: write User:alice")],
+    [
+        ("alice", "'alice' lacks its type: write User:alice"),
+        (":alice", "':alice' lacks its type: write User:alice"),
+        ("User:", "'User:' lacks its name: write User:alice"),
+    ],
 )
 def test_a_principal_that_lacks_a_part_is_shown_with_it(nobody: str, text: str, said: str) -> None:
     assert said in run(nobody, "acl", "allow", text, "-o", "read", "--topic", "t").stderr

@@ -173,9 +173,10 @@ def _resources(cluster: bool, names: dict[str, tuple[str, ...]]) -> list[tuple[R
 
 def _principal(text: str) -> str:
     kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
-        lacks = "its type" if name or not colon else "its name"
-        raise click.UsageError(f"{text!r} lacks {lacks}: write User:{name or kind if kind != 'User' else 'alice'}")
+    if not (kind and colon):
+        raise click.UsageError(f"{text!r} lacks its type: write User:{name or kind or 'alice'}")
+    if not name:
+        raise click.UsageError(f"{text!r} lacks its name: write {kind}:alice")
     return text
 
 

@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "`ottla --help` lists the commands"
+            hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"there is no command {name!r}; {hint}")
         module, _, attribute = COMMANDS[name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
