@@ -108,6 +108,7 @@ def test_consume_ends_when_no_record_has_come_for_so_long(broker: BrokerThread) 
     assert (alone.exit_code, "v0\nv1\nv2\nv3\nv4\n" in alone.stdout) == (0, True)
     member = run(broker.bootstrap, "consume", "t", "-g", "silent", "--timeout", "0.1")
     assert (member.exit_code, "v0\nv1\nv2\nv3\nv4\n" in member.stdout) == (0, True), "what is before the group's assignment does not count"
+    assert run(broker.bootstrap, "group", "delete", "silent", "--yes").exit_code == 0
 
 
 def test_silence_is_counted_from_the_last_record() -> None:
