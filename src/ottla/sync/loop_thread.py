@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from ottla import aio
+from ottla.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,17 +36,26 @@ async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
     return await done
 
 
+END_SECONDS_MAX: Final = 5
+"""What was cancelled has ended by then, unless it refuses to."""
+
+
 class LoopThread:
     """A daemon: a program that ends without closing its clients does not wait for them."""
 
     def __init__(self, name: str = "ottla-client") -> None:
         self.loop = asyncio.new_event_loop()
+        self._starting = threading.Lock()  # of a call, or of the end: no call is left without an outcome
+        self._is_stopping = False
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
+        """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises.
+
+        INVALID_REQUEST once the thread was stopped, and when another thread stops it meanwhile.
+        """
         outcomes: SimpleQueue[Any] = SimpleQueue()
         context = contextvars.copy_context()
         context.run(_caller.set, outcomes)
@@ -57,9 +67,15 @@ class LoopThread:
             task.add_done_callback(outcomes.put)
 
         try:
-            self.loop.call_soon_threadsafe(start)
+            with self._starting:
+                if self._is_stopping:
+                    coroutine.close()
+                    raise _closed()
+                self.loop.call_soon_threadsafe(start)
             while not isinstance(outcome := outcomes.get(), asyncio.Task):
                 self._answer(outcome)
+        except KafkaError:  # nothing was started
+            raise
         except BaseException:
             # The interrupt may come after the outcome was taken out of its queue, so another one says that the coroutine has ended.
             ended: SimpleQueue[object] = SimpleQueue()
@@ -75,6 +91,8 @@ class LoopThread:
             self.loop.call_soon_threadsafe(cancel)
             ended.get()
             raise
+        if outcome.cancelled() and self._is_stopping:
+            raise _closed()
         result: T = outcome.result()
         return result
 
@@ -96,10 +114,25 @@ class LoopThread:
             self.loop.call_soon_threadsafe(_set, done.set_result, done, result)
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """Stops the loop. Calls of other threads that still wait raise INVALID_REQUEST."""
+        with self._starting:
+            self._is_stopping = True
+            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._end()))
         self._thread.join()
         self.loop.close()
         _running.discard(self)
+
+    async def _end(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=END_SECONDS_MAX)
+        self.loop.stop()
+
+
+def _closed() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, "this client is closed")
 
 
 _running: set[LoopThread] = set()  # a thread runs on when its client is forgotten
