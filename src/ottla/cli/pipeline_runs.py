@@ -134,7 +134,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
         text = str(error).strip().partition("\n")[0]
-        named = text if text.startswith("[") else f"{type(error).__name__}: {text}"  # Spark's begin with the name of their class
+        named = text if text.startswith("[") else f"{type(error).__name__}: {text}"  # Spark's text starts with the name of the class
         raise click.ClickException(f"{file}:{lines[-1]}: {named}") from None
 
 

@@ -11,7 +11,7 @@ import atexit
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
@@ -46,7 +46,9 @@ class LoopThread:
     def __init__(self, name: str = "ottla-client") -> None:
         self.loop = asyncio.new_event_loop()
         self._starting = threading.Lock()  # of a call, or of the end: no call is left without an outcome
-        self._is_stopping = False
+        self._ender: int | None = None  # the thread that ends the calls of others, and may still call
+        self._is_stopped = False
+        self._calls: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
@@ -54,7 +56,7 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises.
 
-        INVALID_REQUEST once the thread was stopped, and when another thread stops it meanwhile.
+        INVALID_REQUEST once another thread has ended all calls, and when it does so meanwhile.
         """
         outcomes: SimpleQueue[Any] = SimpleQueue()
         context = contextvars.copy_context()
@@ -64,11 +66,13 @@ class LoopThread:
         def start() -> None:
             task = self.loop.create_task(coroutine, context=context)
             tasks.append(task)
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
             task.add_done_callback(outcomes.put)
 
         try:
             with self._starting:
-                if self._is_stopping:
+                if self._is_stopped or self._ender not in (None, threading.get_ident()):
                     coroutine.close()
                     raise _closed()
                 self.loop.call_soon_threadsafe(start)
@@ -91,7 +95,7 @@ class LoopThread:
             self.loop.call_soon_threadsafe(cancel)
             ended.get()
             raise
-        if outcome.cancelled() and self._is_stopping:
+        if outcome.cancelled():  # not by an interrupt of this thread
             raise _closed()
         result: T = outcome.result()
         return result
@@ -113,22 +117,34 @@ class LoopThread:
         else:
             self.loop.call_soon_threadsafe(_set, done.set_result, done, result)
 
-    def stop(self) -> None:
-        """Stops the loop. Calls of other threads that still wait raise INVALID_REQUEST."""
+    def end_calls(self) -> None:
+        """Ends the calls of other threads: those that wait raise INVALID_REQUEST, and so does each later one."""
         with self._starting:
-            self._is_stopping = True
-            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._end()))
-        self._thread.join()
-        self.loop.close()
-        _running.discard(self)
+            self._ender = threading.get_ident()
+        self.run(_end(lambda: self._calls))
 
-    async def _end(self) -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=END_SECONDS_MAX)
-        self.loop.stop()
+    def stop(self) -> None:
+        """Ends all that runs on the loop, and stops it."""
+        try:
+            with self._starting:
+                self._ender = threading.get_ident()
+            self.run(_end(asyncio.all_tasks))
+        finally:
+            with self._starting:
+                self._is_stopped = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+            _running.discard(self)
+
+
+async def _end(tasks: Callable[[], Set[asyncio.Task[Any]]]) -> None:
+    """Cancels the tasks but this one, and waits until they have ended, or for ``END_SECONDS_MAX``."""
+    left = tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=END_SECONDS_MAX)
 
 
 def _closed() -> KafkaError:
