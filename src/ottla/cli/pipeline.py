@@ -135,6 +135,8 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         rows = status_rows(admin, app)
+    if not rows:
+        raise click.ClickException(f"no query of an application {app} has committed offsets here: ottla pipeline list")
     print_rows(output, "pipeline status", StatusRow._fields, rows)
 
 
