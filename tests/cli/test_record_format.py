@@ -106,6 +106,12 @@ def test_a_field_has_a_newline_where_its_length_is_given_or_the_text_after_it_ha
     assert [(each.key, each.value) for each in parse("%k %v;", b"a\nb 1;c 2;")] == [(b"a\nb", b"1"), (b"c", b"2")]
 
 
+@pytest.mark.parametrize(("layout", "name"), [("%k%v\\n", "k"), ("%V%v", "V"), ("%t %p%v\\n", "p"), ("%K{big8}%v%k", "v")])
+def test_a_field_that_nothing_ends_before_the_next_one_is_refused(layout: str, name: str) -> None:
+    with pytest.raises(KafkaError, match=f"nothing ends %{name} before"):
+        RecordParser(layout)
+
+
 @pytest.mark.parametrize("layout", ["plain", "%z", "%o"])
 def test_a_format_that_cannot_be_read_is_refused(layout: str) -> None:
     with pytest.raises(KafkaError):

@@ -9,6 +9,7 @@ it is no part of a field that ends in a later line.
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -65,6 +66,7 @@ class RecordParser:
         self._steps = _compile(text)
         if not any(step.name for step in self._steps):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format {text!r} has no field such as %v")
+        _check_ends(self._steps)
 
     def parse(self, stream: BinaryIO) -> Iterator[ParsedRecord]:
         """Yields records until the stream ends; INVALID_REQUEST when it ends inside one."""
@@ -224,6 +226,17 @@ def _compile(text: str) -> list[_Step]:
             literal += text[position].encode()
             position += 1
     return [*steps, _Step("", literal)] if literal else steps
+
+
+def _check_ends(steps: list[_Step]) -> None:
+    """Raises INVALID_REQUEST for a field of unknown length that another one follows at once: it would take all of the input."""
+    known = set()
+    for step, after in itertools.pairwise(steps):
+        has_length = step.name.upper() in known if step.name in _TEXT_FIELDS else _NUMBER.fullmatch(step.modifier) is not None
+        if step.name and step.name != "h" and after.name and not has_length:
+            way_out = f"put a text between them, or the length of %{step.name} before it"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: nothing ends %{step.name} before %{after.name}; {way_out}")
+        known.add(step.name)
 
 
 def _take(step: _Step, following: _End, reader: _Reader, record: ParsedRecord, lengths: dict[str, int], *, may_be_missing: bool) -> None:
