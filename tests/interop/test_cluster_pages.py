@@ -40,7 +40,7 @@ def terminal(tmp_path: Path) -> Terminal:
 
 
 def status(terminal: Terminal, of: str = "") -> Any:
-    [found] = json.loads(terminal.type(f"ottla cluster status {of} --format json"))["items"]
+    [found] = json.loads(terminal.type(f"ottla cluster status {of} --format json || true"))["items"]
     return found
 
 
