@@ -99,7 +99,7 @@ class LogDirectories(Part):
         if "controller" not in (self._config["process.roles"] or ("controller",)):
             return once
         lost = "If it was formatted and is empty now, this controller has forgotten how it voted, and could help to elect a second leader"
-        return f"{once}. {lost}: restore it, or see docs/operating.md on lost controllers"
+        return f"{once}. {lost}: restore it, or format it while all others run (docs/operating.md, Replace a lost controller)"
 
     @property
     def cluster_id(self) -> str:
