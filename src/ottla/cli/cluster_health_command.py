@@ -42,7 +42,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
     """Say what is wrong with the cluster, and what to do about it.
 
     Exit code 0 when nothing is; 1 when something is, or when no broker answers. With --until-healthy it waits for 0, also where no
-    cluster runs yet; without --watch it then prints the last look alone. A look that has begun is not cut short by --timeout.
+    cluster runs yet; without --watch it then prints the last look alone. --timeout does not cut a look short.
     """
     if timeout is not None and not until_healthy:
         raise click.UsageError("--timeout limits --until-healthy")
