@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 import structlog
 
 from ottla import aio
@@ -225,6 +226,9 @@ def errors_page() -> str:
 
 # -- the client
 
+MEANINGS: Final = dict(line.split("\t") for line in (Path(__file__).parent / "client_settings.tsv").read_text().splitlines())
+"""Setting to what it does."""
+
 
 def settings_of(kind: type) -> Iterator[list[str]]:
     for found in dataclasses.fields(kind):
@@ -232,7 +236,7 @@ def settings_of(kind: type) -> Iterator[list[str]]:
             assert isinstance(found.default_factory, type), "settings in groups"
             yield from settings_of(found.default_factory)
         else:
-            yield [code(found.name), code(found.type), code(found.default)]
+            yield [code(found.name), code(found.type), code(found.default), MEANINGS[found.name]]
 
 
 def members(kind: type) -> Iterator[str]:
@@ -261,12 +265,23 @@ def library_page() -> str:
     )
     parts = [page("The client library", lead)]
     for who, kind in SETTINGS.items():
-        rows = ([name, kind_, default] for name, kind_, default in settings_of(kind))
-        parts.append(f"## Settings of {who}\n\n{table(['setting', 'type', 'default'], rows)}")
+        parts.append(f"## Settings of {who}\n\n{table(['setting', 'type', 'default', 'meaning'], settings_of(kind))}")
     for name in CLIENTS:
         found = getattr(importlib.import_module(aio.__name__), name)
         parts += [f"## {name}\n\n{inspect.getdoc(found) or ''}\n", *members(found)]
-    return "\n".join(parts)
+    return "\n".join([*parts, "## Data classes\n", *data_classes()])
+
+
+def data_classes() -> Iterator[str]:
+    """Yields what the methods take and return, with fields, but for the clients themselves and their errors."""
+    for name in aio.__all__:
+        kind = getattr(aio, name)
+        if not inspect.isclass(kind) or not (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+            continue
+        found = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else msgspec.structs.fields(kind)
+        annotations = inspect.get_annotations(kind)
+        rows = [[code(field.name), code(annotations.get(field.name, ""))] for field in found]
+        yield f"### {name}\n\n{inspect.getdoc(kind) or ''}\n\n{table(['field', 'type'], rows)}"
 
 
 PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {

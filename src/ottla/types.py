@@ -64,6 +64,12 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
+def topic_text(name: str) -> str:
+    """Returns the topic as errors name it, with what is wrong with its name, if anything is."""
+    problem = topic_name_problem(name)
+    return f"topic {name!r}" + (f": {problem}" if problem else "")
+
+
 def uuid_bytes(text: str) -> bytes:
     """Returns the inverse of ``uuid_text``. ValueError for what is no such text."""
     decoded = base64.urlsafe_b64decode(text + "==")

@@ -22,6 +22,13 @@ def properties(directory: Path, **more: str) -> dict[str, str]:
     return fixed | {"offsets.topic.num.partitions": "3"} | more
 
 
+def test_a_log_directory_may_be_named_from_where_the_broker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with BrokerThread(properties(tmp_path) | {"log.dirs": "data"}) as broker, Admin(broker.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t", 1)]) == {"t": None}
+    assert (tmp_path / "data" / "t-0").is_dir()
+
+
 def test_records_topics_and_commits_survive_an_orderly_restart(tmp_path: Path) -> None:
     with BrokerThread(properties(tmp_path)) as broker:
         with Admin(broker.bootstrap) as admin:

@@ -256,6 +256,30 @@ def test_an_interrupt_at_the_start_leaves_nothing_that_runs(monkeypatch: pytest.
     thread.stop()
 
 
+def test_a_poll_ends_when_another_thread_closes_its_consumer_and_no_later_one_waits(broker: BrokerThread, topic: str) -> None:
+    consumer = Consumer(broker.bootstrap)
+    consumer.assign([TopicPartition(topic, 0)])
+    refused: queue.SimpleQueue[KafkaError] = queue.SimpleQueue()
+    assigned = threading.Event()
+
+    def read() -> None:
+        assigned.set()
+        try:
+            while True:
+                consumer.poll(3_600_000)
+        except KafkaError as error:
+            refused.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    assert assigned.wait(WAIT_SECONDS_MAX)
+    consumer.close()
+    ended = refused.get(timeout=WAIT_SECONDS_MAX)
+    assert (ended.code, ended.message) == (ErrorCode.INVALID_REQUEST, "this client is closed")
+    with pytest.raises(KafkaError, match="this client is closed"):
+        consumer.poll(0)
+    consumer.close()
+
+
 def test_connectivity_is_reported_as_it_changes(tmp_path: Path) -> None:
     changes: list[KafkaError | None] = []
     changed = threading.Condition()

@@ -8,6 +8,8 @@ writes them as the table of docs/planted-bugs.md.
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import functools
 import os
 import re
@@ -93,8 +95,15 @@ def row(name: str, found: str, seconds: float) -> str:
 
 
 def main() -> int:
-    failed, is_table = 0, "--table" in sys.argv
-    for name in [given for given in sys.argv[1:] if given != "--table"] or names():
+    parser = argparse.ArgumentParser(description="Plants bugs in copies of the source, and says which test finds each.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a file of tests/mutants, without .patch; all of them by default")
+    parser.add_argument("--table", action="store_true", help="print rows for docs/planted-bugs.md")
+    given, known = parser.parse_args(), names()
+    for name in given.names:
+        if name not in known:
+            parser.error(f"there is no {name}; near it are: {', '.join(difflib.get_close_matches(name, known)) or 'none'}")
+    failed, is_table = 0, given.table
+    for name in given.names or known:
         try:
             check_sound(tests_of(name))
             began = time.monotonic()

@@ -81,7 +81,14 @@ class Clock:
 
 
 def runner(
-    tmp_path: Path, pipelines: Any, clock: Clock, said: list[str], *, until_caught_up: bool = False, bootstrap: str = "broker:1"
+    tmp_path: Path,
+    pipelines: Any,
+    clock: Clock,
+    said: list[str],
+    *,
+    until_caught_up: bool = False,
+    restarts_max: int | None = None,
+    bootstrap: str = "broker:1",
 ) -> Runner:
     return Runner(
         "session",
@@ -91,6 +98,7 @@ def runner(
         bootstrap=bootstrap,
         checkpoint="topic",
         until_caught_up=until_caught_up,
+        restarts_max=restarts_max,
         say=said.append,
         now_s=lambda: clock.now_s,
         pause=clock.pause,
@@ -150,6 +158,16 @@ def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path
     assert len(stopped.queries) == 1
     assert len(other.queries) == 2
     assert any(line.startswith("app-one  stopped, and is not started again: ") for line in said)
+
+
+def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_path: Path):
+    said: list[str] = []
+    writer, clock = Writer([AWAY, AWAY, AWAY, None]), Clock()
+    bounded = runner(tmp_path, {"f": lambda session: writer}, clock, said, restarts_max=2)
+    assert not bounded.run()
+    assert not bounded.is_to_be_reset
+    assert len(writer.queries) == 3
+    assert said[-1] == "app-f  has failed 3 times in a row, and is not started again: KafkaError: NETWORK_EXCEPTION: away"
 
 
 def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_path: Path):

@@ -85,7 +85,7 @@ class LogDirectories(Part):
             raise StorageError(f"{path} is not formatted: {self._how_to_format(cluster_id)}")
         if not await disk.exists(path):
             await disk.make_dirs(path)
-            await disk.sync_dir(posixpath.dirname(path))
+            await disk.sync_dir(posixpath.dirname(path) or ".")
         await disk.lock(_lock_path(path))
         ids = DirectoryIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
         return await LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=ids)

@@ -12,7 +12,17 @@ import click
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
-from ottla.cli.pipeline_runs import app_option, checkpoint_option, data_option, directory_of, held, needs_pyspark, run_pipelines
+from ottla.cli.pipeline_runs import (
+    app_option,
+    checkpoint_option,
+    data_option,
+    directory_of,
+    errors_of,
+    held,
+    needs_pyspark,
+    restarts_option,
+    run_pipelines,
+)
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 from ottla.cli.pipeline_submit import submit
 
@@ -31,6 +41,7 @@ def pipeline() -> None:
 @click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
 @click.option("--master", help="The Spark master.  [default: local[*]]")
 @click.option("--small", is_flag=True, help="Take little memory: local[1], and a JVM of 512 MB; batches take longer.")
+@restarts_option
 @checkpoint_option
 @data_option
 @bootstrap_option
@@ -40,6 +51,7 @@ def run(
     until_caught_up: bool,
     master: str | None,
     small: bool,
+    restarts: int | None,
     checkpoint: str | None,
     data: Path | None,
     bootstrap: str,
@@ -63,6 +75,7 @@ def run(
         data=data,
         bootstrap=bootstrap,
         until_caught_up=until_caught_up,
+        restarts=restarts,
     )
 
 
@@ -81,14 +94,16 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
         from ottla.spark.defaults import SMALL, session, stop_session
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.plans import Explained, explained
-    pipelines = pipelines_of(file)
+    with errors_of(file):
+        pipelines = pipelines_of(file)
     with tempfile.TemporaryDirectory(prefix="ottla-explain-") as directory:
         try:
             spark = session(name, master="local[1]", config=SMALL, log_file=Path(directory) / "spark.log")
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            found = list(explained(spark, name, pipelines, bootstrap=bootstrap, checkpoint=checkpoint or "topic"))
+            with errors_of(file):
+                found = list(explained(spark, name, pipelines, bootstrap=bootstrap, checkpoint=checkpoint or "topic"))
             print_rows(output, "pipeline explain", Explained._fields, [row for row, _ in found])
             for row, frame in found if with_plan and output == "text" else ():
                 click.echo(f"\n{row.query}")
@@ -120,6 +135,8 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         rows = status_rows(admin, app)
+    if not rows:
+        raise click.ClickException(f"no query of an application {app} has committed offsets here: ottla pipeline list")
     print_rows(output, "pipeline status", StatusRow._fields, rows)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,8 +17,10 @@ import click
 
 from ottla.cli.client_settings import spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
+from ottla.errors import OttlaError
 
 LOCK: Final = ".ottla-pipeline"
+CAUGHT_UP_RESTARTS: Final = 5
 
 app_option = click.option("--app", help="The application's name.  [default: the file's name without its end]")
 
@@ -24,6 +28,13 @@ data_option = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory of the application's checkpoints.  [default: ~/.local/share/ottla/pipelines/APP]",
+)
+
+restarts_option = click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    help=f"End, with exit code 1, when a query has failed more than so many times in a row.  "
+    f"[default: {CAUGHT_UP_RESTARTS} with --until-caught-up, else without end]",
 )
 
 checkpoint_option = click.option(
@@ -52,6 +63,7 @@ def run_pipelines(
     data: Path | None,
     bootstrap: str,
     until_caught_up: bool,
+    restarts: int | None,
     checkpoints: str | None = None,
     starting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
@@ -77,7 +89,7 @@ def run_pipelines(
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            with ctrl_c_in_pauses() as pause:
+            with errors_of(file, log_file), ctrl_c_in_pauses() as pause:
                 runner = Runner(
                     spark,
                     app,
@@ -86,6 +98,7 @@ def run_pipelines(
                     bootstrap=bootstrap,
                     checkpoint=kind,
                     until_caught_up=until_caught_up,
+                    restarts_max=CAUGHT_UP_RESTARTS if restarts is None and until_caught_up else restarts,
                     client=spark_options(),
                     say=click.echo,
                     pause=pause,
@@ -93,9 +106,36 @@ def run_pipelines(
                 is_well = runner.run()
         finally:
             stop_session()
-    if not is_well:
+    if runner.is_to_be_reset:
         click.echo(f"to begin again, with repeated results: ottla pipeline reset {app} --yes", err=True)
+    if not is_well:
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
+    """Turns what the file's own code raises into one line that names its line; the traceback is added to the log.
+
+    To be entered while Spark runs: it is asked for the text of its errors.
+    """
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
+    try:
+        yield
+    except (OttlaError, click.ClickException):
+        raise
+    except Exception as error:
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError):
+            frames.append((error.filename or "", error.lineno))
+        lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
+        if not lines:
+            raise
+        if log_file is not None:
+            with log_file.open("a") as log:
+                traceback.print_exc(file=log)
+        text = str(error).strip().partition("\n")[0]
+        named = text if text.startswith("[") else f"{type(error).__name__}: {text}"  # Spark's text starts with the name of the class
+        raise click.ClickException(f"{file}:{lines[-1]}: {named}") from None
 
 
 def directory_of(app: str, data: Path | None) -> Path:

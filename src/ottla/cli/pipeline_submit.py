@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.output import bootstrap_option
-from ottla.cli.pipeline_runs import app_option, checkpoint_option, directory_of, held, needs_pyspark, run_pipelines
+from ottla.cli.pipeline_runs import app_option, checkpoint_option, directory_of, held, needs_pyspark, restarts_option, run_pipelines
 
 ARCHIVE = "environment.tar.gz"
 
@@ -34,6 +34,7 @@ ARCHIVE = "environment.tar.gz"
     help="Send this archive, made before, in place of one of the packages that are installed here.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A property of Spark, such as spark.executor.memory=2g.")
+@restarts_option
 @checkpoint_option
 @click.option(
     "--data",
@@ -51,6 +52,7 @@ def submit(
     pythons: tuple[str, ...],
     archive: Path | None,
     conf: tuple[str, ...],
+    restarts: int | None,
     checkpoint: str | None,
     data: Path | None,
     bootstrap: str,
@@ -88,6 +90,7 @@ def submit(
         data=data,
         bootstrap=bootstrap,
         until_caught_up=until_caught_up,
+        restarts=restarts,
         checkpoints=checkpoints.rstrip("/"),
         starting=lambda: beside_driver(directory),
     )

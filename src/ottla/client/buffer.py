@@ -24,9 +24,10 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class ConsumerRecord(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False):
-    """One record as handed to the application. ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime.
+    """One record as handed to the application. ``timestamp_ms`` is since 1970; ``timestamp_type`` is 0 for CreateTime, 1 for LogAppendTime.
 
-    ``key`` and ``value`` are bytes or None, or what the deserializers make of them; a type checker knows which.
+    ``key`` and ``value`` are bytes or None, or what the deserializers make of them; a type checker knows which. ``headers`` are pairs of
+    name and value, in order: a name may occur twice.
     """
 
     topic: str

@@ -19,7 +19,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from ottla.ports import World
-from ottla.types import TopicPartition
+from ottla.types import TopicPartition, topic_text
 from ottla.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -342,7 +342,7 @@ class Cluster:
             try:
                 await self.refresh([name], allow_create=allow_create)
                 code = self.topic_errors.get(name, ErrorCode.NONE)
-                problem = KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}")
+                problem = KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_text(name))
             except KafkaError as error:
                 problem = error
             if name in self.topics:

@@ -387,7 +387,7 @@ class Consumer:
 
     def _group(self) -> tuple[GroupCoordinator, GroupMembership]:
         if self._coordinator is None or self._membership is None:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id: give group_id=, or assign()")
         return self._coordinator, self._membership
 
     def _assigned(self, given: PartitionLike) -> PartitionPosition:

@@ -2,8 +2,9 @@
 
 Before the first one starts, each has a line with what it reads and writes, and where its checkpoint is. One that finds no record at its
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
-run for a minute since waits a second again. A ``StopError`` (another copy, another checkpoint) ends it for good: to go on would double or
-skip rows, or take turns with the other copy. The same holds for a batch that does not fit into the driver.
+run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
+another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
+that does not fit into the driver.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Runner:
         bootstrap: str,
         checkpoint: str,
         until_caught_up: bool,
+        restarts_max: int | None = None,
         client: Mapping[str, str] | None = None,
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
@@ -74,12 +76,15 @@ class Runner:
         self._client = client
         self._checkpoint = checkpoint
         self._until_caught_up = until_caught_up
+        self._restarts_max = restarts_max
         self._say = say
         self._now_s = now_s
         self._pause = pause
         self._streams = streams
         self._queries: list[RunningQuery] = []
         self._is_stopped = False
+        self.is_to_be_reset = False
+        """A query may not go on from its checkpoint."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -165,10 +170,15 @@ class Runner:
         name = name_of(self._app, found.function, found.index)
         if kind in FINAL:
             self._queries.remove(found)
-            self._is_stopped = True
+            self._is_stopped = self.is_to_be_reset = True
             self._say(f"{name}  stopped, and is not started again: {reason}")
             return
         found.failures = 1 if self._now_s() - found.started_s >= STEADY_S else found.failures + 1
+        if self._restarts_max is not None and found.failures > self._restarts_max:
+            self._queries.remove(found)
+            self._is_stopped = True
+            self._say(f"{name}  has failed {found.failures} times in a row, and is not started again: {kind}: {reason}")
+            return
         delay_s = min(BACKOFF_S_MAX, 2 ** (found.failures - 1))
         found.query, found.due_s = None, self._now_s() + delay_s
         self._say(f"{name}  failed, and is started again in {delay_s} s: {kind}: {reason}")

@@ -56,6 +56,12 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
+    def close(self) -> None:
+        """Closes as the asynchronous ``close``; a call of another thread that waits raises INVALID_REQUEST. A second call does nothing."""
+        if not self._is_closed:
+            self._thread.end_calls()
+        super().close()
+
     def subscribe(
         self,
         topics: Sequence[str] = (),

@@ -11,12 +11,13 @@ import atexit
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from ottla import aio
+from ottla.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,17 +36,28 @@ async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
     return await done
 
 
+END_SECONDS_MAX: Final = 5
+"""What was cancelled has ended by then, unless it refuses to."""
+
+
 class LoopThread:
     """A daemon: a program that ends without closing its clients does not wait for them."""
 
     def __init__(self, name: str = "ottla-client") -> None:
         self.loop = asyncio.new_event_loop()
+        self._starting = threading.Lock()  # of a call, or of the end: no call is left without an outcome
+        self._ender: int | None = None  # the thread that ends the calls of others, and may still call
+        self._is_stopped = False
+        self._calls: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
         _running.add(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises."""
+        """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises.
+
+        INVALID_REQUEST once another thread has ended all calls, and when it does so meanwhile.
+        """
         outcomes: SimpleQueue[Any] = SimpleQueue()
         context = contextvars.copy_context()
         context.run(_caller.set, outcomes)
@@ -54,12 +66,20 @@ class LoopThread:
         def start() -> None:
             task = self.loop.create_task(coroutine, context=context)
             tasks.append(task)
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
             task.add_done_callback(outcomes.put)
 
         try:
-            self.loop.call_soon_threadsafe(start)
+            with self._starting:
+                if self._is_stopped or self._ender not in (None, threading.get_ident()):
+                    coroutine.close()
+                    raise _closed()
+                self.loop.call_soon_threadsafe(start)
             while not isinstance(outcome := outcomes.get(), asyncio.Task):
                 self._answer(outcome)
+        except KafkaError:  # nothing was started
+            raise
         except BaseException:
             # The interrupt may come after the outcome was taken out of its queue, so another one says that the coroutine has ended.
             ended: SimpleQueue[object] = SimpleQueue()
@@ -75,6 +95,8 @@ class LoopThread:
             self.loop.call_soon_threadsafe(cancel)
             ended.get()
             raise
+        if outcome.cancelled():  # not by an interrupt of this thread
+            raise _closed()
         result: T = outcome.result()
         return result
 
@@ -95,11 +117,38 @@ class LoopThread:
         else:
             self.loop.call_soon_threadsafe(_set, done.set_result, done, result)
 
+    def end_calls(self) -> None:
+        """Ends the calls of other threads: those that wait raise INVALID_REQUEST, and so does each later one."""
+        with self._starting:
+            self._ender = threading.get_ident()
+        self.run(_end(lambda: self._calls))
+
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-        _running.discard(self)
+        """Ends all that runs on the loop, and stops it."""
+        try:
+            with self._starting:
+                self._ender = threading.get_ident()
+            self.run(_end(asyncio.all_tasks))
+        finally:
+            with self._starting:
+                self._is_stopped = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+            _running.discard(self)
+
+
+async def _end(tasks: Callable[[], Set[asyncio.Task[Any]]]) -> None:
+    """Cancels the tasks but this one, and waits until they have ended, or for ``END_SECONDS_MAX``."""
+    left = tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=END_SECONDS_MAX)
+
+
+def _closed() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, "this client is closed")
 
 
 _running: set[LoopThread] = set()  # a thread runs on when its client is forgotten

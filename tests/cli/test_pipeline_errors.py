@@ -1,0 +1,48 @@
+"""What the code of a pipeline's file raises: one line for the user, the traceback for the log. Without Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import click
+import pytest
+
+from ottla.cli.pipeline_runs import errors_of
+from ottla.errors import ErrorCode, KafkaError
+
+
+def run(file: Path, code: str, log_file: Path | None = None) -> None:
+    """Runs the file as a pipeline's file is run."""
+    file.write_text(code)
+    found = importlib.util.spec_from_file_location("orders", file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    with errors_of(file, log_file):
+        found.loader.exec_module(module)
+        module.totals()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def totals():\n    raise ValueError('boom')\n", ":2: ValueError: boom"),
+        ("def totals():\n    wrong()\n\ndef wrong():\n    raise ValueError('[UNKNOWN] no such\\ncolumn')\n", ":5: [UNKNOWN] no such"),
+        ("import nosuch\n", ":1: ModuleNotFoundError: No module named 'nosuch'"),
+        ("def totals(:\n", ":1: SyntaxError: invalid syntax (orders.py, line 1)"),
+    ],
+)
+def test_an_error_of_the_files_own_code_names_its_line(tmp_path: Path, code: str, said: str) -> None:
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    with pytest.raises(click.ClickException) as found:
+        run(file, code, log_file)
+    assert found.value.message == f"{file}{said}"
+    assert "Traceback (most recent call last)" in log_file.read_text()
+
+
+def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(KafkaError, match="away"), errors_of(tmp_path / "orders.py"):
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
+    with pytest.raises(ZeroDivisionError), errors_of(tmp_path / "orders.py"):
+        print(1 / 0)
