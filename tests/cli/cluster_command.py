@@ -61,8 +61,9 @@ class ClusterCommand:
 
     def status(self) -> Any:
         result = ottla("cluster", "status", "--data", str(self.place), "--format", "json")
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)["items"][0]
+        [found] = json.loads(result.stdout)["items"]
+        assert result.returncode == (found.get("problem") is not None), result.stderr
+        return found
 
     def node(self, node_id: int) -> Any:
         [found] = [node for node in self.status()["nodes"] if node["node"] == node_id]

@@ -156,5 +156,6 @@ def test_two_brokers_serve_as_one_service_and_one_that_dies_comes_back(tmp_path:
 
 def status(data: Path) -> dict[int, Any]:
     result = ottla("cluster", "status", "--data", str(data), "--format", "json")
-    assert result.returncode == 0, result.stderr
-    return {node["node"]: node for node in json.loads(result.stdout)["items"][0]["nodes"]}
+    [found] = json.loads(result.stdout)["items"]
+    assert result.returncode == (found.get("problem") is not None), result.stderr
+    return {node["node"]: node for node in found["nodes"]}

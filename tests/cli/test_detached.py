@@ -12,7 +12,7 @@ from tests.cli.cluster_command import consecutive_ports, is_running, ottla
 from tests.waiting import eventually
 
 from ottla.cli.nodes.place import ClusterFile
-from ottla.cli.nodes.plan import replicating, replication_of
+from ottla.cli.nodes.plan import replicating, replication_of, voters_among
 from ottla.sync import Admin, Producer
 
 
@@ -64,13 +64,19 @@ def test_a_cluster_that_does_not_start_says_why_and_its_exit_code_says_that_it_d
     ("count", "factor", "min_isr", "says"),
     [
         (1, "1", "1", "replication factor 1, min.insync.replicas 1: no node may be down without an outage"),
-        (2, "2", "1", "replication factor 2, min.insync.replicas 1: 1 of 2 nodes may be down without an outage"),
+        (
+            2,
+            "2",
+            "1",
+            "replication factor 2, min.insync.replicas 1: no node may be down without an outage (2 controllers must run)",
+        ),
         (3, "3", "2", "replication factor 3, min.insync.replicas 2: 1 of 3 nodes may be down without an outage"),
+        (4, "3", "2", "replication factor 3, min.insync.replicas 2: 1 of 4 nodes may be down without an outage"),
         (5, "3", "2", "replication factor 3, min.insync.replicas 2: 1 of 5 nodes may be down without an outage"),
     ],
 )
 def test_a_new_cluster_has_as_many_replicas_as_it_has_nodes_for(count: int, factor: str, min_isr: str, says: str) -> None:
-    properties = replicating(count)
+    nodes, properties = list(range(count)), replicating(count)
     assert (properties["default.replication.factor"], properties["min.insync.replicas"]) == (factor, min_isr)
     assert {value for name, value in properties.items() if name.endswith("replication.factor")} == {factor}
-    assert replication_of(ClusterFile("cluster", "id", list(range(count)), [], properties=properties)) == says
+    assert replication_of(ClusterFile("cluster", "id", nodes, voters_among(nodes), properties=properties)) == says

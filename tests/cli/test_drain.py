@@ -90,6 +90,49 @@ def test_the_way_back_is_that_of_partitions_that_are_as_they_were_left() -> None
     assert back == [(0, 1, [1, 2, 3], True), (2, 2, [1, 2, 3], False)], "1 is not in sync of the last one, and cannot lead it yet"
 
 
+def test_a_broker_that_is_needed_in_sync_must_not_be_stopped() -> None:
+    found = partitions(
+        (2, [2, 1, 3], [1, 2]),  # led by it: another one leads all the same
+        (1, [1, 2, 3], [1, 2]),
+        (1, [1, 2, 3], [1, 2, 4]),  # 4 is in sync, and does not serve
+        (1, [1, 2], [1, 2]),  # no more replicas than min.insync.replicas
+        (1, [1, 2, 3], [1, 2, 3]),
+        (1, [1, 2, 3], [1, 3]),  # it is not in sync: nothing is lost
+        (-1, [2, 3], [2]),
+    )
+    plan = DrainPlan(2, found, {1: None, 3: None}, min_isrs={"t": 2})
+    assert planned(plan) == [
+        (0, 1, [1, 3, 2], "stopping it leaves 1 in sync, of min.insync.replicas=2"),
+        (1, 1, [1, 2, 3], "stopping it leaves 1 in sync, of min.insync.replicas=2"),
+        (2, 1, [1, 2, 3], "stopping it leaves 1 in sync, of min.insync.replicas=2"),
+        (3, 1, [1, 2], "stopping it leaves 1 in sync, of min.insync.replicas=2"),
+        (6, None, [2, 3], NONE_IN_SYNC),
+    ]
+    assert [step.is_needed for step in plan.leaders()] == [True] * 4 + [False]
+    items = [dict(zip(COLUMNS, step.row, strict=True)) for step in plan.leaders()]
+    after = partitions((1, [1, 3, 2], [1, 2]), (1, [1, 2, 3], [1, 2]))
+    assert [(step.key.partition, list(step.replicas_afterwards)) for step in undone(items, after)] == [(0, [2, 1, 3])], "what was changed"
+    unknown = DrainPlan(2, found, {1: None, 3: None})
+    assert [step.key.partition for step in unknown.leaders()] == [0, 6], "min.insync.replicas may be hidden from the user"
+
+
+@pytest.mark.slow
+def test_a_broker_is_not_to_be_stopped_while_another_one_is_down() -> None:
+    with thread_cluster(3) as three:
+        with Admin(three.bootstrap) as admin:
+            topic = NewTopic("t", assignments={0: [1, 2, 3]}, configs={"min.insync.replicas": "2"})
+            assert admin.create_topics([topic]) == {"t": None}
+        eventually(lambda: ottla(three.bootstrap, "broker", "drain", "2").returncode, lambda code: code == 0)
+        three.stop(3)
+        expected = ("stopping it leaves 1 in sync, of min.insync.replicas=2", "stopping it leaves 1 of 3, of which 2 must run")
+
+        def seen() -> tuple[int, list[bool]]:
+            plan = ottla(three.bootstrap, "broker", "drain", "2", "--yes")
+            return plan.returncode, [text in plan.stdout + plan.stderr for text in (*expected, "can be stopped")]
+
+        eventually(seen, lambda found: found == (1, [True, True, False]))  # a controller is silent after some seconds
+
+
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[ThreadNodes]:
     """Four brokers; of t, three partitions, the first two led by 4."""

@@ -22,6 +22,8 @@ from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
 
 OF_PROMETHEUS_ITSELF = {"up"}
+OF_CERTIFICATES = {"ottla_certificate_expiry_seconds"}
+"""What only a broker with TLS reports: ``tests/admin_http/test_guarded.py``."""
 
 
 def generate(*arguments: str) -> Any:
@@ -79,10 +81,11 @@ def test_a_dashboard_asks_for_what_brokers_tell(served: dict[str, set[str]], nam
 def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> None:
     [group] = generate("alert-rules")["groups"]
     names = {rule["alert"] for rule in group["rules"]}
+    assert names >= {"CertificateExpires", "CertificateExpiresSoon"}
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     for rule in group["rules"]:
         [metric] = names_in(rule["expr"])
-        assert metric in served.keys() | OF_PROMETHEUS_ITSELF, rule
+        assert metric in served.keys() | OF_PROMETHEUS_ITSELF | OF_CERTIFICATES, rule
 
 
 def test_scrape_jobs_name_the_brokers() -> None:

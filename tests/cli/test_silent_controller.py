@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
     with thread_cluster(3) as nodes:
 
         def status() -> Any:
-            [found] = shown(nodes.bootstrap, "cluster", "status", "-B", nodes.bootstrap)
+            result = ottla(nodes.bootstrap, "cluster", "status", "-B", nodes.bootstrap, "--format", "json")
+            [found] = json.loads(result.stdout)["items"]
+            assert (result.returncode, result.stderr == "") == ((0, True) if found["problem"] is None else (1, False))
             return found
 
         def controllers() -> dict[int, str]:
@@ -45,6 +48,12 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
         eventually(controllers, lambda found: found == {first: "active", dead: "follower", other: "follower"})
         nodes.stop(first)
         eventually(controllers, lambda found: (found[first], sorted(found.values())) == ("silent", ["active", "follower", "silent"]))
+
+        nodes.stop(other)  # no majority is left
+        eventually(lambda: status()["problem"], lambda problem: problem is not None and problem.startswith("no controller is active"))
+        ill = ottla(nodes.bootstrap, "cluster", "health", "-B", nodes.bootstrap, "--until-healthy", "--timeout", "0")
+        assert (ill.returncode, "PROBLEM  no controller is active" in ill.stdout) == (1, True), ill.stderr
+        assert "the cluster is not healthy after 0 s" in ill.stderr
 
 
 def test_silence_is_measured_by_the_leaders_clock() -> None:

@@ -14,7 +14,7 @@ from tests.broker.sasl import authenticate_by_scram
 from tests.foreign_clients.wire import RawClient
 
 from ottla.cli.scram_argument import credential_of
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, StorageError
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.runtime.serve import BrokerThread
 from ottla.security.scram import ScramMechanism
@@ -158,8 +158,29 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
     code, text = format_(tmp_path, "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")
     assert (code, "belongs to cluster MkU3OEVBNTcwNTJENDM2Qg" in text) == (1, True)
     assert not (tmp_path / "b").exists(), "nothing is made where something is wrong"
-    assert format_(tmp_path, "--ignore-formatted") == (0, f"formatted {tmp_path}/a, {tmp_path}/b for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
+    code, text = format_(tmp_path, "--ignore-formatted")
+    assert (code, text) == (0, f"left as it is: {tmp_path}/a; formatted: {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
+    assert format_(tmp_path, "-g") == (0, f"left as it is: {tmp_path}/a, {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     assert storage("info", "-X", f"log.dirs={tmp_path}/a,{tmp_path}/b")[0] == 0
+
+
+@pytest.mark.parametrize("roles", ["broker,controller", "broker"])
+@pytest.mark.parametrize("missing", ["a", "b", "ab"])
+def test_a_node_of_several_names_the_command_that_formats_what_is_missing(tmp_path: Path, roles: str, missing: str) -> None:
+    voters = "1@127.0.0.1:1,2@127.0.0.1:2" if "controller" in roles else "2@127.0.0.1:2,3@127.0.0.1:3"
+    listeners = "PLAINTEXT://127.0.0.1:0" + (",CONTROLLER://127.0.0.1:0" if "controller" in roles else "")
+    properties = {"process.roles": roles, "controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER"}
+    assert format_(tmp_path, "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")[0] == 0
+    (tmp_path / "b" / "t-0").mkdir()
+    for name in missing:
+        shutil.rmtree(tmp_path / name)
+    with pytest.raises(StorageError) as refused:
+        BrokerThread(properties | {"listeners": listeners, "log.dirs": f"{tmp_path}/a,{tmp_path}/b"}).start()
+    text = str(refused.value)
+    command = "`ottla storage format FILE --cluster-id MkU3OEVBNTcwNTJENDM2Qg --ignore-formatted`"
+    assert (command in text) == (missing == "b"), text
+    assert ("has forgotten how it voted" in text) == (missing == "ab" and "controller" in roles), text
+    assert ("the metadata log is missing" in text) == (missing == "a"), text
 
 
 def test_a_directory_is_formatted_with_users(tmp_path: Path) -> None:

@@ -147,6 +147,29 @@ class ClusterProcesses(NodeProcesses):
         assert isinstance(found, PartitionQuorum)
         return found
 
+    @property
+    def ends(self) -> dict[int, int]:
+        """How much of the metadata log each voter has."""
+        return {voter.replica_id: voter.log_end_offset for voter in self.quorum(1).current_voters}
+
+    def replace_voter(self, old: int, new: int) -> None:
+        """All nodes are stopped, and started with another list: a new node is in it in place of an old one, which has gone."""
+        running = list(self.nodes.values())
+        [port] = lasting_ports(1)  # while the others have theirs
+        for node in running:
+            node.stop()
+        address = next(voter for voter in self.voters.split(",") if voter.startswith(f"{old}@")).partition("@")[2]
+        self.voters = self.voters.replace(f"{old}@", f"{new}@")
+        self._properties["controller_quorum_voters"] = self.voters
+        for node in running:
+            node.properties["controller.quorum.voters"] = self.voters
+        listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://{address}"
+        self.nodes[new] = self._node(new, port, listeners=listeners, process_roles="broker,controller")
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+
     async def _controller_in(self, servers: str) -> PartitionQuorum:
         session = await ZooKeeper().connect(servers, session_timeout_ms=int(ZOOKEEPER_SESSION_MS))
         try:

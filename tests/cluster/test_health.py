@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.named_commands import fault_of
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
@@ -21,6 +22,7 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
+from ottla.cli.main import cli
 from ottla.client.admin import PartitionDescription
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
@@ -136,6 +138,42 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def test_a_way_out_is_one_that_can_be_gone() -> None:
+    """Replicas move only to a broker that has none of the partition, and only while a controller is active."""
+
+    def remedies(serving: set[int], **found: Any) -> list[str]:
+        states = PartitionStates()
+        states.add(TopicPartition("t", 0), partition(1, [1, 2, 3], [1, 2]), min_isr=1, adding=[], serving=serving)
+        return [finding.remedy for finding in findings(replace(WELL, partitions=states, **found)) if "broker 3" in finding.problem]
+
+    [spare] = remedies({1, 2, 4}, fenced=[3])
+    assert ", or move its replicas to others (`ottla broker drain 3 --replicas`) and forget it" in spare
+    [none] = remedies({1, 2}, fenced=[3])
+    assert "add a broker first" in none
+    [absent] = remedies({1, 2}, brokers=[1, 2])
+    assert "add a broker first" in absent
+    [undecided] = remedies({1, 2, 4}, fenced=[3], controller=None)
+    assert "drain" not in undecided
+
+
+def test_without_a_controller_what_brokers_show_may_be_old() -> None:
+    ill = replace(WELL, controller=None, controller_problem="why", silent=[3])
+    first, second = problems(ill)
+    assert first.endswith("no leader elected, and what brokers and partitions show may be old (why)")
+    assert second == "broker 3 served when a controller last was active, and does not answer"
+    assert "controller   none is active: what follows, and who is fenced, is as brokers last knew it" in list(summary(ill, []))
+
+
+def test_waiting_for_health_has_a_limit() -> None:
+    """What the last look of a cluster says that answers is in ``tests/cli/test_silent_controller.py``."""
+    runner = CliRunner()
+    bootstrap = f"127.0.0.1:{lasting_port()}"
+    nothing = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--until-healthy", "--timeout", "0"])
+    assert (nothing.exit_code, "not healthy after 0 s" in nothing.stderr) == (1, True)
+    wrong = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--timeout", "1"])
+    assert (wrong.exit_code, "--timeout limits --until-healthy" in wrong.stderr) == (2, True)
 
 
 def test_waiting_for_health_ends_when_the_cluster_is_well(tmp_path: Path) -> None:

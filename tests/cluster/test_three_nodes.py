@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import ClusterProcesses, format_, quorum_only
+from tests.cluster.processes import CLUSTER_ID, ClusterProcesses, format_, quorum_only
 from tests.foreign_clients.broker_process import lasting_ports
 from tests.waiting import eventually
 
@@ -157,6 +157,43 @@ def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong:
             format_(node, "AAAAAAAAAAAAAAAAAAAAAA")
         with pytest.raises(RuntimeError, match="is not formatted" if wrong == "emptied" else "INCONSISTENT_CLUSTER_ID"):
             node.start()
+
+
+@quorum_only
+@pytest.mark.slow
+def test_a_controller_that_lost_its_disk_is_formatted_again_while_the_others_agree(tmp_path: Path) -> None:
+    """As docs/operating.md has it. It gets all that was decided, and its vote counts: one of the others stops afterwards."""
+    with ClusterProcesses(tmp_path) as cluster:
+        node = cluster.nodes[3]
+        node.kill()
+        with Admin(cluster.nodes[1].bootstrap) as admin:
+            assert admin.create_topics([NewTopic("meanwhile", 1, 2)]) == {"meanwhile": None}
+        shutil.rmtree(node.data)
+        eventually(lambda: len({cluster.ends[voter] for voter in (1, 2)}), lambda ends: ends == 1)
+        format_(node, CLUSTER_ID)
+        node.start()
+        eventually(lambda: len(set(cluster.ends.values())), lambda ends: ends == 1)
+        cluster.nodes[2].kill()
+        with Admin(node.bootstrap) as admin:
+            eventually(admin.list_topics, lambda topics: "meanwhile" in topics)
+            assert admin.create_topics([NewTopic("afterwards", 1, 1)]) == {"afterwards": None}
+
+
+@quorum_only
+@pytest.mark.slow
+def test_a_controller_is_replaced_by_another_one_while_all_are_stopped(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        lost = cluster.nodes.pop(3)
+        lost.kill()
+        with Admin(cluster.nodes[1].bootstrap) as admin:
+            assert admin.create_topics([NewTopic("before", 1, 2)]) == {"before": None}
+        eventually(lambda: len({cluster.ends[voter] for voter in (1, 2)}), lambda ends: ends == 1)
+        cluster.replace_voter(3, 4)
+        eventually(lambda: cluster.ends, lambda ends: set(ends) == {1, 2, 4} and len(set(ends.values())) == 1)
+        cluster.nodes[2].kill()
+        with Admin(cluster.nodes[4].bootstrap) as admin:
+            eventually(admin.list_topics, lambda topics: "before" in topics)
+            assert admin.create_topics([NewTopic("afterwards", 1, 1)]) == {"afterwards": None}
 
 
 def test_a_node_that_waits_for_a_majority_is_stopped_by_sigterm(tmp_path: Path) -> None:

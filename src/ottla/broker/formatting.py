@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
@@ -38,6 +39,14 @@ class DirectoryState:
     problem: str | None
 
 
+class Formatted(NamedTuple):
+    """The cluster's id, the directories that were formatted, and those that stay as they were."""
+
+    cluster_id: str
+    made: list[str]
+    left: list[str]
+
+
 async def format_log_dirs(
     world: World,
     config: BrokerConfig,
@@ -46,8 +55,8 @@ async def format_log_dirs(
     features: Mapping[str, int],
     passes_over: bool = False,
     credentials: Sequence[UserScramCredentialRecord] = (),
-) -> str:
-    """Formats each directory of log.dirs for this node; the cluster starts with these levels. Returns its id.
+) -> Formatted:
+    """Formats each directory of log.dirs for this node; the cluster starts with these levels. Returns what was done.
 
     Users with ``credentials`` are there from the start (KIP-900).
     With ``passes_over``, directories of the same cluster and node that are formatted already stay as they are. StorageError, and nothing
@@ -74,7 +83,8 @@ async def format_log_dirs(
     if not await has_metadata(world.disk, first):
         records = [*(FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if level), *credentials]
         await format_metadata(world.disk, first, records)
-    return chosen
+    made = [state.path for state in found if state.identity is None]
+    return Formatted(chosen, made, [state.path for state in formatted])
 
 
 async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[DirectoryState]:
@@ -116,7 +126,8 @@ async def check_first_directory(disk: Disk, log_dirs: Sequence[str], *, has_meta
     if used and not await is_used(disk, first):
         raise StorageError(
             f"{first}, {what}, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
-            f"of {first}, or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
+            f"of {first}; or, for a broker that is no controller, run `ottla storage format FILE --cluster-id ID --ignore-formatted`; "
+            f"or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
         )
 
 

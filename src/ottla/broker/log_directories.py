@@ -82,16 +82,24 @@ class LogDirectories(Part):
     async def _open(self, path: str, cluster_id: str | None) -> LogDirectory:
         disk, node_id = self._world.disk, self._config.node_id
         if not self._formats_itself and await read_identity(disk, path) is None:
-            raise StorageError(
-                f"{path} is not formatted: run `ottla storage format --cluster-id ID` once, with the id that the whole cluster has. "
-                "If it was formatted and is empty now, its node has forgotten how it voted; restore it, or give the node another id"
-            )
+            raise StorageError(f"{path} is not formatted: {self._how_to_format(cluster_id)}")
         if not await disk.exists(path):
             await disk.make_dirs(path)
             await disk.sync_dir(posixpath.dirname(path) or ".")
         await disk.lock(_lock_path(path))
         ids = DirectoryIdentity(cluster_id or random_uuid(self._world), node_id, random_uuid(self._world))
         return await LogDirectory.open(disk, path, node_id=node_id, cluster_id=cluster_id, new_ids=ids)
+
+    def _how_to_format(self, cluster_id: str | None) -> str:
+        """Returns the way out for the next directory. After the first one only copies are missing; that has the votes of a controller."""
+        if self.opened:
+            command = f"`ottla storage format FILE --cluster-id {cluster_id} --ignore-formatted`"
+            return f"run {command}, where FILE is the node's configuration; its replicas are then fetched from their leaders"
+        once = "run `ottla storage format FILE --cluster-id ID` once, with the id that the whole cluster has"
+        if "controller" not in (self._config["process.roles"] or ("controller",)):
+            return once
+        lost = "If it was formatted and is empty now, this controller has forgotten how it voted, and could help to elect a second leader"
+        return f"{once}. {lost}: restore it, or format it while all others run (docs/operating.md, Replace a lost controller)"
 
     @property
     def cluster_id(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -15,6 +15,8 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.drain_plan import COLUMNS, DrainPlan, Step, undone
 from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.partition_states import min_isr_of
+from ottla.cli.quorum_states import is_silent
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -45,7 +47,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
     No client waits then when it is stopped.
 
     The broker is put last in the replicas of each partition where it is first, and replicas in sync are elected. It still follows, and
-    does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere.
+    does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere, and where the broker must
+    not be stopped: too few replicas in sync would be left (min.insync.replicas), or no majority of the controllers.
 
     \b
     ottla broker drain 2 --yes --format json > drained.json
@@ -56,7 +59,7 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
     if undo is not None and moves_replicas:
         raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
     with Admin(bootstrap, **client_settings()) as admin:
-        partitions = _partitions(admin)
+        partitions, majority = _partitions(admin), None if undo is not None else _majority_problem(admin, broker_id)
         if undo is not None:
             steps, nothing = undone(_items(undo), partitions), "nothing is as that drain left it"
         else:
@@ -66,16 +69,21 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
         if not steps:
             print_rows(output, "broker drain", COLUMNS, [])
             complain(nothing)
+            _end_if(majority)
             return
         if not yes:
             print_rows(output, "broker drain plan", COLUMNS, [step.row for step in steps])
+            if majority is not None:
+                complain(majority)
             end_of_plan("nothing was changed")
         done = _carry_out(admin, steps)
         print_rows(output, "broker drain", COLUMNS, [step.row for step in done])
-        problems = sum(step.problem is not None for step in done)
+        needed = sum(step.is_needed for step in done)
+        problems = sum(step.problem is not None for step in done) - needed
         left = 0 if undo is not None else _led_at_the_end(admin, broker_id, [step.key for step in done if step.elects])
-    if problems or left:
-        _fail(broker_id, problems, left)
+    if problems or left or needed:
+        _fail(broker_id, problems, left, needed, majority)
+    _end_if(majority)
     if moves_replicas:
         complain(
             f"`ottla partition moves` shows what is on its way; then stop broker {broker_id} and `ottla broker unregister {broker_id}`"
@@ -97,7 +105,35 @@ def _plan(admin: Admin, broker_id: int, partitions: dict[TopicPartition, Partiti
         known = ", ".join(map(str, racks))
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered; brokers {known} are")
     serving = {node: rack for node, rack in racks.items() if node not in cluster.fenced and node != broker_id}
-    return DrainPlan(broker_id, partitions, serving, admin.list_partition_reassignments())
+    return DrainPlan(broker_id, partitions, serving, admin.list_partition_reassignments(), _min_isrs(admin, partitions))
+
+
+def _min_isrs(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str, int]:
+    """Returns ``min.insync.replicas`` of the topics; nothing where the user may not see it, which standard error says."""
+    try:
+        return min_isr_of(admin, {key.topic for key in partitions})
+    except KafkaError as error:
+        complain(f"min.insync.replicas was not checked: {error}")
+        return {}
+
+
+def _majority_problem(admin: Admin, broker_id: int) -> str | None:
+    """Returns what becomes of the controllers when the node is stopped, in words; None where a majority is left, or not concerned."""
+    try:
+        quorum = admin.describe_quorum()
+    except KafkaError as error:
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:  # of a cluster in ZooKeeper mode
+            complain(f"whether a majority of the controllers is left was not checked: {error}")
+        return None
+    voters = [voter.node_id for voter in quorum.voters]
+    left = sum(voter.node_id != broker_id and not is_silent(quorum, voter) for voter in quorum.voters)
+    needed = len(voters) // 2 + 1
+    if broker_id not in voters or left >= needed:
+        return None
+    return (
+        f"do not stop node {broker_id} yet: it is a controller; stopping it leaves {left} of {len(voters)}, of which {needed} must run; "
+        "nothing could be changed, and no leader elected"
+    )
 
 
 def _items(path: Path) -> Sequence[dict[str, Any]]:
@@ -132,9 +168,20 @@ def _led_at_the_end(admin: Admin, broker_id: int, keys: Sequence[TopicPartition]
         time.sleep(LOOK_S)
 
 
-def _fail(broker_id: int, problems: int, left: int) -> NoReturn:
+def _end_if(problem: str | None) -> None:
+    if problem is not None:
+        complain(problem)
+        sys.exit(1)
+
+
+def _fail(broker_id: int, problems: int, left: int, needed: int, majority: str | None) -> NoReturn:
     if problems:
         complain(f"{problems} partition{'s'[: problems != 1]} of broker {broker_id} cannot go elsewhere: see the column PROBLEM")
     if left:
         complain(f"broker {broker_id} still leads {left} partition{'s'[: left != 1]}; `ottla topic describe` shows who could lead them")
+    if needed:
+        would = f"{needed} partition{'s'[: needed != 1]} would have too few replicas in sync, and refuse acks=all"
+        complain(f"do not stop broker {broker_id} yet: {would}; `ottla cluster health` says which brokers to start")
+    if majority is not None:
+        complain(majority)
     sys.exit(1)

@@ -72,7 +72,8 @@ def start(
 
     SIGTERM, Ctrl-C or `ottla cluster stop` stop it.
 
-    Topics of a new cluster have three replicas and min.insync.replicas=2, as far as there are nodes: any one may be down. -X sets others.
+    Topics of a new cluster have three replicas and min.insync.replicas=2, as far as there are nodes: any one of three or more may be
+    down. -X sets others.
 
     A directory that has a cluster already is resumed, with all its nodes, on the ports that they had. The first three nodes are
     brokers and controllers, the others are brokers; with --zookeeper all are brokers, and any may be the controller. A node that dies is
@@ -247,8 +248,9 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
 def status(data: str | None, bootstrap: str | None, output: str) -> None:
     """Show the nodes, as their supervisor and the cluster see them.
 
-    Exit code 1 when the cluster does not run. A cluster that is asked by -B says itself who serves, and how far each node lags behind in
-    the metadata. A controller is silent that does not fetch the metadata: it is down, or the active controller cannot be reached from it.
+    Exit code 1 when the cluster does not run, or no controller is active. A cluster that is asked by -B says itself who serves, and how
+    far each node lags behind in the metadata. A controller is silent that does not fetch the metadata: it is down, or the active
+    controller cannot be reached from it.
     """
     if bootstrap is not None:
         status_from_outside(bootstrap, output)
@@ -276,12 +278,11 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
         document = {"cluster_id": state.cluster_id, "bootstrap": state.bootstrap, "supervisor_pid": state.supervisor_pid}
         document["home"] = state.home
         print_json("cluster status", [document | {"active_controller": seen.active_controller, "problem": seen.problem, "nodes": nodes}])
-        return
-    click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}  home {state.home}")
-    table = [(*row[:-1], controller_text(row[-1], ago)) for row, ago in zip(rows, ago_ms, strict=True)]
-    print_rows(output, "cluster status", columns, table)
-    if seen.problem is not None:
-        complain(seen.problem)
+    else:
+        click.echo(f"cluster {state.cluster_id}  supervisor {state.supervisor_pid}  bootstrap {state.bootstrap}  home {state.home}")
+        table = [(*row[:-1], controller_text(row[-1], ago)) for row, ago in zip(rows, ago_ms, strict=True)]
+        print_rows(output, "cluster status", columns, table)
+    end_with(seen.problem)
 
 
 def status_from_outside(bootstrap: str, output: str) -> None:
@@ -296,12 +297,18 @@ def status_from_outside(bootstrap: str, output: str) -> None:
         nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]
         document = {"cluster_id": seen.cluster_id, "active_controller": seen.active_controller, "problem": seen.problem}
         print_json("cluster status", [document | {"nodes": nodes}])
-        return
-    click.echo(f"cluster {seen.cluster_id}")
-    table = [(*row, controller_text(controller, ago_ms), lag) for *row, controller, lag, ago_ms in seen.rows]
-    print_rows(output, "cluster status", SEEN_COLUMNS[:-1], table)
-    if seen.problem is not None:
-        complain(seen.problem)
+    else:
+        click.echo(f"cluster {seen.cluster_id}")
+        table = [(*row, controller_text(controller, ago_ms), lag) for *row, controller, lag, ago_ms in seen.rows]
+        print_rows(output, "cluster status", SEEN_COLUMNS[:-1], table)
+    end_with(seen.problem)
+
+
+def end_with(problem: str | None) -> None:
+    """Ends with exit code 1 where there is a problem, which standard error shows: in JSON it is a field, too."""
+    if problem is not None:
+        complain(problem)
+        sys.exit(1)
 
 
 def report_stopped(place: Place, output: str) -> None:

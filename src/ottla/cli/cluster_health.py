@@ -50,6 +50,7 @@ class PartitionStates:
     eligible_in_use: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
+    immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
 
     def add(
@@ -69,6 +70,8 @@ class PartitionStates:
         self.count += 1
         for node in absent:
             self.missing[node] = self.missing.get(node, 0) + 1
+        for node in replicas if set(serving) <= set(replicas) else ():
+            self.immovable[node] = self.immovable.get(node, 0) + 1
         if is_offline:
             self.could_lead |= {*in_sync, *eligible} - set(serving)
         for states, is_so in (
@@ -194,7 +197,8 @@ def findings(health: Health) -> Iterator[Finding]:
         voters = f"start the voters of controller.quorum.voters that are down, of which a majority must run ({HOW_TO_START.format('NODE')})"
         zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
         yield Finding(
-            f"no controller is active: nothing can be created or changed, and no leader elected ({health.controller_problem})",
+            f"no controller is active: nothing can be created or changed, no leader elected, and what brokers and partitions show "
+            f"may be old ({health.controller_problem})",
             zookeeper if health.is_in_zookeeper else voters,
         )
     if states.offline:
@@ -217,13 +221,14 @@ def findings(health: Health) -> Iterator[Finding]:
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
-        forget = f"{_move_away(broker)} and forget it (`ottla broker unregister {broker}`)"
-        yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}, or {forget}")
+        forget = f" and forget it (`ottla broker unregister {broker}`)"
+        yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}{_or_move_away(broker, health, forget)}")
     for broker in absent:
-        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}, or {_move_away(broker)}")
+        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}{_or_move_away(broker, health)}")
     for broker in health.silent:
+        serves = "serves" if health.controller is not None else "served when a controller last was active"
         yield Finding(
-            f"broker {broker} serves, and does not answer",
+            f"broker {broker} {serves}, and does not answer",
             "see whether it is overloaded, stopped (SIGSTOP) or cut off from here: `ottla cluster status` says what others see",
         )
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
@@ -252,8 +257,14 @@ def _start(brokers: list[int]) -> str:
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
 
 
-def _move_away(broker: int) -> str:
-    return f"move its replicas to others (`ottla broker drain {broker} --replicas`)"
+def _or_move_away(broker: int, health: Health, then: str = "") -> str:
+    """Returns the second way out, of a broker that will not return: nothing where no controller is active to move replicas."""
+    if health.controller is None:
+        return ""
+    way = f"move its replicas to others (`ottla broker drain {broker} --replicas`){then}"
+    if broker in health.partitions.immovable:
+        return f"; if it will not return, add a broker first, for every other one that serves has its replicas already, then {way}"
+    return f", or {way}"
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:
@@ -264,7 +275,7 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     fenced = f"{len(health.fenced)} fenced" + (f" ({', '.join(map(str, health.fenced))})" if health.fenced else "")
     yield f"brokers      {len(health.brokers)} registered, {fenced}"
     if health.controller is None:
-        yield "controller   none is active"
+        yield "controller   none is active: what follows, and who is fenced, is as brokers last knew it"
     else:
         where = "in ZooKeeper mode"
         lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)

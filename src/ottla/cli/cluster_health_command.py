@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any, Final
@@ -30,18 +31,28 @@ WATCH_SECONDS: Final = 2.0
 )
 @click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
 @click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --until-healthy: print what is wrong by then, and end with 1.  [default: no limit]",
+)
 @format_option
-def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: bool, output: str) -> None:
+def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: bool, timeout: float | None, output: str) -> None:
     """Say what is wrong with the cluster, and what to do about it.
 
     Exit code 0 when nothing is; 1 when something is, or when no broker answers. With --until-healthy it waits for 0, also where no
-    cluster runs yet; without --watch it then prints the last look alone.
+    cluster runs yet; without --watch it then prints the last look alone. --timeout does not cut a look short.
     """
+    if timeout is not None and not until_healthy:
+        raise click.UsageError("--timeout limits --until-healthy")
     is_repeated = watch or until_healthy
+    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
     last_problem = ""
     while True:
+        is_last = time.monotonic() >= deadline
         try:
-            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy)
+            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy or is_last)
         except OttlaError as error:
             if not is_repeated:
                 raise
@@ -49,10 +60,12 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
             if str(error) != last_problem:
                 last_problem = str(error)
                 complain(last_problem)
-        if not is_repeated or (until_healthy and is_well):
+        if not is_repeated or is_last or (until_healthy and is_well):
             break
-        time.sleep(WATCH_SECONDS)
+        time.sleep(min(WATCH_SECONDS, max(0.0, deadline - time.monotonic())))
     if not is_well:
+        if timeout is not None:
+            complain(f"the cluster is not healthy after {timeout:g} s")
         sys.exit(1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.types import TopicPartition
@@ -22,6 +23,7 @@ NONE_IN_SYNC: Final = "no other replica is in sync"
 NO_BROKER: Final = "every other broker that serves has a replica"
 NO_LEADER: Final = "has no leader to copy from"
 MOVING: Final = "is being moved"
+TOO_FEW: Final = "stopping it leaves {} in sync, of min.insync.replicas={}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Step:
     replicas_afterwards: Sequence[int]
     problem: str | None = None
     elects: bool = False
+    is_needed: bool = False  # the broker: without it acks=all would be refused
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -53,7 +56,11 @@ class Step:
 
 
 class DrainPlan:
-    """Plans for one broker. ``serving`` are the brokers that serve, with their racks; ``moving`` the partitions whose replicas move now."""
+    """Plans for one broker.
+
+    ``serving`` are the brokers that serve, with their racks; ``moving`` the partitions whose replicas move now; ``min_isrs`` has
+    ``min.insync.replicas`` of topics, as far as it is known.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,9 @@ class DrainPlan:
         partitions: Mapping[TopicPartition, PartitionMetadata],
         serving: Mapping[int, str | None],
         moving: Collection[TopicPartition] = (),
+        min_isrs: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        self._min_isrs = min_isrs
         self._broker = broker
         self._partitions = {key: found for key, found in sorted(partitions.items()) if broker in found.replicas}
         self._serving = serving
@@ -70,8 +79,17 @@ class DrainPlan:
         self._holds = Counter(node for found in partitions.values() for node in found.replicas)
 
     def leaders(self) -> list[Step]:
-        """Returns the partitions whose leader goes elsewhere."""
-        return [step for key, found in self._partitions.items() if not (step := self._led_elsewhere(key, found)).is_idle]
+        """Returns the partitions whose leader goes elsewhere, and those that need the broker in sync."""
+        steps = [self._kept_in_sync(self._led_elsewhere(key, found), found) for key, found in self._partitions.items()]
+        return [step for step in steps if not step.is_idle]
+
+    def _kept_in_sync(self, step: Step, found: PartitionMetadata) -> Step:
+        """Returns the step, with a problem where too few replicas in sync would be left. It is carried out all the same."""
+        least = min(self._min_isrs.get(step.key.topic, 1), len(found.replicas))
+        left = sum(node != self._broker and node in self._serving for node in found.in_sync)
+        if step.problem is not None or found.leader < 0 or self._broker not in found.in_sync or left >= least:
+            return step
+        return replace(step, problem=TOO_FEW.format(left, least), is_needed=True)
 
     def replicas(self) -> list[Step]:
         """Returns every partition of the broker's, with another broker in its place."""
@@ -128,7 +146,8 @@ def undone(items: Sequence[Mapping[str, Any]], partitions: Mapping[TopicPartitio
     for item in items:
         key = TopicPartition(item["topic"], item["partition"])
         found = partitions.get(key)
-        if found is None or item["problem"] is not None or sorted(found.replicas) != sorted(item["replicas_afterwards"]):
+        is_untouched = item["problem"] is not None and item["replicas"] == item["replicas_afterwards"]
+        if found is None or is_untouched or sorted(found.replicas) != sorted(item["replicas_afterwards"]):
             continue
         before = item["replicas"]
         leader = before[0] if before[0] in found.in_sync else None

@@ -51,7 +51,7 @@ def format_(
     Needed for each node of a cluster with several controllers, with the same --cluster-id, and for a cluster that begins at
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
     """
-    from ottla.broker.formatting import format_log_dirs
+    from ottla.broker.formatting import Formatted, format_log_dirs
     from ottla.cli.scram_argument import credential_of
     from ottla.controller.features import METADATA_VERSION
     from ottla.controller.metadata_versions import level_of
@@ -66,12 +66,17 @@ def format_(
     config = _config(file, overrides)
     credentials = [credential_of(text) for text in scram]
 
-    async def run() -> str:
+    async def run() -> Formatted:
         return await format_log_dirs(
             real_world(), config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
         )  # fmt: skip
 
-    click.echo(f"formatted {', '.join(config.log_dirs)} for cluster {asyncio.run(run())}")
+    done = asyncio.run(run())
+    if done.left:
+        made = f"; formatted: {', '.join(done.made)}" if done.made else ""
+        click.echo(f"left as it is: {', '.join(done.left)}{made}, for cluster {done.cluster_id}")
+    else:
+        click.echo(f"formatted {', '.join(done.made)} for cluster {done.cluster_id}")
 
 
 @storage.command("info")

@@ -64,9 +64,12 @@ def replication_of(cluster: ClusterFile) -> str:
 
     config = BrokerConfig(cluster.properties)
     factor, min_isr = config["default.replication.factor"], config["min.insync.replicas"]
-    spare = min(factor, len(cluster.nodes)) - min_isr
+    spare, why = min(factor, len(cluster.nodes)) - min_isr, ""
+    spare_voters = (len(cluster.voters) - 1) // 2  # a majority must run
+    if cluster.voters and spare_voters < spare:
+        spare, why = spare_voters, f" ({len(cluster.voters) - spare_voters} controllers must run)"
     meaning = f"{spare} of {len(cluster.nodes)} nodes may be down" if spare > 0 else "no node may be down"
-    return f"replication factor {factor}, min.insync.replicas {min_isr}: {meaning} without an outage"
+    return f"replication factor {factor}, min.insync.replicas {min_isr}: {meaning} without an outage{why}"
 
 
 def check_shared(properties: Mapping[str, str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 LAG_MAX: Final = 1000
+DAY_S: Final = 86_400
+SOON_DAYS: Final = 21
+VERY_SOON_DAYS: Final = 3
 
 
 class Alert(NamedTuple):
@@ -64,6 +67,20 @@ ALERTS: Final = (
         "1m",
         "warning",
         "the event loop of {{ $labels.instance }} is {{ $value }} s late: it has too much to do, or waits for the disk",
+    ),
+    Alert(
+        "CertificateExpiresSoon",
+        f"ottla_certificate_expiry_seconds < {SOON_DAYS * DAY_S}",
+        "1h",
+        "warning",
+        "the certificate of the listener {{ $labels.listener }} of {{ $labels.instance }} is valid for {{ $value | humanizeDuration }}",
+    ),
+    Alert(
+        "CertificateExpires",
+        f"ottla_certificate_expiry_seconds < {VERY_SOON_DAYS * DAY_S}",
+        "10s",
+        "critical",
+        "in {{ $value | humanizeDuration }} no client can connect to the listener {{ $labels.listener }} of {{ $labels.instance }}",
     ),
     Alert("BrokerDown", 'up{job="ottla"} == 0', "10s", "critical", "{{ $labels.instance }} cannot be scraped"),
 )
