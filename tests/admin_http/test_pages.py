@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,14 @@ def test_errors_of_a_whole_request_are_counted(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         assert client.ask(FindCoordinatorRequest("t", 2), 2).error_code != 0
     assert total(metrics(broker, "/metrics"), "kafka_network_requestmetrics_errors_total", "FindCoordinator") == before + 1
+
+
+def test_the_room_of_log_directories_is_that_of_their_volumes(broker: BrokerProcess) -> None:
+    found = metrics(broker, "/metrics")
+    directory = str(broker.data)
+    size, usable = (value(found, f"ottla_log_dir_{name}_bytes", directory=directory) for name in ("volume", "usable"))
+    assert size == shutil.disk_usage(directory).total
+    assert 0 < usable <= size
 
 
 def test_partitions_have_a_page_of_their_own(broker: BrokerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -60,7 +61,21 @@ def process_families(status: Status, *, started_at: float, certificate_ends_ms: 
     yield gauge(
         "ottla_event_loop_turn_seconds_max", "The longest turn of the event loop since the last scrape, in processor time.", longest
     )
+    yield from _room(status)
     yield _request_seconds(status)
+
+
+def _room(status: Status) -> Iterator[Family]:
+    """Yields the sizes of the volumes that log directories are on. One that has failed is not asked: its disk may never answer."""
+    volumes = []
+    for directory in status.partitions.directories:
+        with contextlib.suppress(OSError):
+            if not directory.is_failed:
+                volumes.append((("directory", directory.path), os.statvfs(directory.path)))
+    total = [Sample(volume.f_blocks * volume.f_frsize, (label,)) for label, volume in volumes]
+    yield Family("ottla_log_dir_volume_bytes", "gauge", "Size of the volume that the log directory is on.", total)
+    usable = [Sample(volume.f_bavail * volume.f_frsize, (label,)) for label, volume in volumes]
+    yield Family("ottla_log_dir_usable_bytes", "gauge", "Bytes that the broker may still write to the volume of the log directory.", usable)
 
 
 def _request_seconds(status: Status) -> Family:

@@ -82,6 +82,13 @@ ALERTS: Final = (
         "critical",
         "in {{ $value | humanizeDuration }} no client can connect to the listener {{ $labels.listener }} of {{ $labels.instance }}",
     ),
+    Alert(
+        "DiskFills",
+        "ottla_log_dir_usable_bytes / ottla_log_dir_volume_bytes < 0.1 or predict_linear(ottla_log_dir_usable_bytes[6h], 2 * 86400) < 0",
+        "10m",
+        "warning",
+        "{{ $labels.directory }} of {{ $labels.instance }} is almost full, or will be in two days: lower retention, or add room",
+    ),
     Alert("BrokerDown", 'up{job="ottla"} == 0', "10s", "critical", "{{ $labels.instance }} cannot be scraped"),
 )
 
