@@ -52,7 +52,7 @@ class Judge:
         self._offset = 0
         for _ in range(20):
             self.assert_canary_is_served()
-        self._memory_before = memory_peak(broker.pid)
+        self._memory_before = self._memory_now = memory_peak(broker.pid)
         self.turns: dict[str, float] = {}  # the longest turn of each case that took so long
         self._longest_turn()
 
@@ -60,6 +60,7 @@ class Judge:
         """The case is sent over a connection of its own, to the brokers' listener or that ``port``, and all that must hold does."""
         data = case.bytes_to_send()
         forget_memory_peak(self.broker.pid)
+        self._memory_now = memory_peak(self.broker.pid)
         began = time.monotonic()
         with contextlib.closing(socket.create_connection(("127.0.0.1", port or self.broker.port), ANSWER_SECONDS_MAX)) as raw:
             with contextlib.suppress(ConnectionError):  # the broker may end it before all is sent
@@ -100,8 +101,10 @@ class Judge:
         self._offset += 1
 
     def assert_memory_is_bounded(self) -> None:
-        grown = memory_peak(self.broker.pid) - self._memory_before
-        assert grown <= MEMORY_BYTES_MAX, f"{grown >> 20} MiB more than before"
+        grown = memory_peak(self.broker.pid) - self._memory_now
+        assert grown <= MEMORY_BYTES_MAX, f"{grown >> 20} MiB more than before the case"
+        left = self._memory_now - self._memory_before
+        assert left <= MEMORY_BYTES_MAX, f"{left >> 20} MiB are left of the cases before"
 
 
 def assert_answer_or_end(raw: socket.socket) -> None:
