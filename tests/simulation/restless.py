@@ -10,9 +10,9 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
+from tests.simulation.fleeting import change_meanwhile
 from tests.simulation.hard_nodes import HardWork
 from tests.simulation.hard_transactions import HardTransactionalWork
 from tests.simulation.quorum_nodes import NODES, STATE_PARTITIONS
@@ -31,7 +31,9 @@ MOVED: Final = [
     TopicPartition(GROUP_METADATA_TOPIC, 0),
 ]
 MOVED_WITH_TRANSACTIONS: Final = [*MOVED, *KEYS, *(TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in range(STATE_PARTITIONS))]
-BACK_SECONDS_MAX: Final = 60
+BACK_ATTEMPTS: Final = 25
+NOT_THERE: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""Of an internal topic that no client has used."""
 BUSY: Final = 3
 
 
@@ -55,27 +57,21 @@ async def _move(
     client: SimClient, rng: random.Random, is_over: asyncio.Event, states: Counter[str], partitions: Sequence[TopicPartition]
 ) -> None:
     """Moves some of the partitions at a time until the run is over, and all of them back then."""
-
     busy = rng.sample(partitions, BUSY)  # the others move now and then
 
-    async def run() -> None:
-        admin = Admin(client.cluster())
-        while not is_over.is_set():
-            await asyncio.sleep(rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 2)]))
-            moving = [*rng.sample(busy, rng.randint(1, BUSY)), *rng.sample(partitions, rng.randint(0, 1))]
-            row = rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
-            with suppress(KafkaError):
-                states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, row))
-                if row is not None and rng.random() < 0.5:  # who is away is back before its slow disk has let go of all of them, and leads
-                    await asyncio.sleep(rng.uniform(0, 2))
-                    back = [*(set(EVERYWHERE) - set(row)), *row]
-                    states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, back))
-                    await asyncio.sleep(rng.uniform(0, 1))
-                    await admin.elect_leaders(moving)
-        await _move_back(admin, partitions)
-        await admin.close()
+    async def change(admin: Admin) -> None:
+        moving = [*rng.sample(busy, rng.randint(1, BUSY)), *rng.sample(partitions, rng.randint(0, 1))]
+        row = rng.choice([None, *(rng.sample(EVERYWHERE, count) for count in (2, 2, 3))])
+        states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, row))
+        if row is not None and rng.random() < 0.5:  # who is away is back before its slow disk has let go of all of them, and leads
+            await asyncio.sleep(rng.uniform(0, 2))
+            back = [*(set(EVERYWHERE) - set(row)), *row]
+            states["replicas moved"] += await _accepted(admin, dict.fromkeys(moving, back))
+            await asyncio.sleep(rng.uniform(0, 1))
+            await admin.elect_leaders(moving)
 
-    await client.machine.run(run())
+    await change_meanwhile(client, is_over, lambda: rng.choice([rng.uniform(0, 0.1), rng.uniform(0, 2)]), change)
+    await client.machine.run(_move_back(client, partitions))
 
 
 async def _accepted(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> int:
@@ -83,15 +79,20 @@ async def _accepted(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] 
     return sum(outcome is None for outcome in (await admin.alter_partition_reassignments(wanted)).values())
 
 
-async def _move_back(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
-    """As it began: the judge looks for every replica on every node. A topic that nobody has used is not there."""
-    left = set(partitions)
-    async with asyncio.timeout(BACK_SECONDS_MAX):
-        while left:
-            with suppress(KafkaError):
-                outcomes = await admin.alter_partition_reassignments(dict.fromkeys(sorted(left), EVERYWHERE))
-                absent = {
-                    partition for partition, outcome in outcomes.items() if outcome and outcome.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                }
-                left -= absent | {partition for partition, outcome in outcomes.items() if outcome is None}
-            await asyncio.sleep(0.2)
+async def _move_back(client: SimClient, partitions: Sequence[TopicPartition]) -> None:
+    """As it began: the judge looks for every replica on every node. AssertionError names the last refusal, if there is no end of them."""
+    admin, left, refusal = Admin(client.cluster()), sorted(partitions), ""
+    for attempt in range(BACK_ATTEMPTS):
+        await asyncio.sleep(0.2 * attempt)  # of the simulated clock: nodes may still be starting, and a controller not yet be active
+        try:
+            outcomes = await admin.alter_partition_reassignments(dict.fromkeys(left, EVERYWHERE))
+        except KafkaError as error:
+            refusal = str(error)
+            continue
+        refused = {partition: error for partition, error in outcomes.items() if error is not None and error.code != NOT_THERE}
+        if not refused:
+            break
+        left, refusal = sorted(refused), str(refused)
+    else:
+        raise AssertionError(f"replicas could not be moved back: {refusal}")
+    await admin.close()
