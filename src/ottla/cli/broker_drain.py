@@ -14,7 +14,7 @@ import msgspec
 from ottla.cli.client_settings import client_settings
 from ottla.cli.drain_plan import COLUMNS, DrainPlan, Step, undone
 from ottla.cli.names import BROKERS
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, yes_option
 from ottla.cli.partition_states import min_isr_of
 from ottla.cli.quorum_states import is_silent
 from ottla.errors import ErrorCode, KafkaError
@@ -69,7 +69,7 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
         if not steps:
             print_rows(output, "broker drain", COLUMNS, [])
             complain(nothing)
-            _end_if(majority)
+            end_with(majority)
             return
         if not yes:
             print_rows(output, "broker drain plan", COLUMNS, [step.row for step in steps])
@@ -83,7 +83,7 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
         left = 0 if undo is not None else _led_at_the_end(admin, broker_id, [step.key for step in done if step.elects])
     if problems or left or needed:
         _fail(broker_id, problems, left, needed, majority)
-    _end_if(majority)
+    end_with(majority)
     if moves_replicas:
         complain(
             f"`ottla partition moves` shows what is on its way; then stop broker {broker_id} and `ottla broker unregister {broker_id}`"
@@ -168,12 +168,6 @@ def _led_at_the_end(admin: Admin, broker_id: int, keys: Sequence[TopicPartition]
         time.sleep(LOOK_S)
 
 
-def _end_if(problem: str | None) -> None:
-    if problem is not None:
-        complain(problem)
-        sys.exit(1)
-
-
 def _fail(broker_id: int, problems: int, left: int, needed: int, majority: str | None) -> NoReturn:
     if problems:
         complain(f"{problems} partition{'s'[: problems != 1]} of broker {broker_id} cannot go elsewhere: see the column PROBLEM")
@@ -182,6 +176,5 @@ def _fail(broker_id: int, problems: int, left: int, needed: int, majority: str |
     if needed:
         would = f"{needed} partition{'s'[: needed != 1]} would have too few replicas in sync, and refuse acks=all"
         complain(f"do not stop broker {broker_id} yet: {would}; `ottla cluster health` says which brokers to start")
-    if majority is not None:
-        complain(majority)
+    end_with(majority)
     sys.exit(1)

@@ -13,7 +13,7 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.cluster_health_command import health
 from ottla.cli.node_orders import data_option, order, place_of
-from ottla.cli.output import complain, format_option, print_json, print_rows, wrong_call
+from ottla.cli.output import complain, end_with, format_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
@@ -302,13 +302,6 @@ def status_from_outside(bootstrap: str, output: str) -> None:
         table = [(*row, controller_text(controller, ago_ms), lag) for *row, controller, lag, ago_ms in seen.rows]
         print_rows(output, "cluster status", SEEN_COLUMNS[:-1], table)
     end_with(seen.problem)
-
-
-def end_with(problem: str | None) -> None:
-    """Ends with exit code 1 where there is a problem, which standard error shows: in JSON it is a field, too."""
-    if problem is not None:
-        complain(problem)
-        sys.exit(1)
 
 
 def report_stopped(place: Place, output: str) -> None:

@@ -110,6 +110,13 @@ def end_of_plan(text: str) -> NoReturn:
     sys.exit(1)
 
 
+def end_with(problem: str | None) -> None:
+    """Ends with exit code 1 where there is a problem, which standard error shows, whatever else was printed."""
+    if problem is not None:
+        complain(problem)
+        sys.exit(1)
+
+
 _ALLOW: Final = "; `ottla acl list` shows what is allowed, and `ottla acl allow` allows more"
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
