@@ -34,8 +34,8 @@ COLUMNS: Final = frozenset({"PID"})
 """Those of tables whose values differ from run to run."""
 VARIABLE: Final = (
     (re.compile(r"\b20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d\+00:00)?"), "DATE"),
+    (re.compile(r"(?<![\w/])[\w+/]{86}=="), "HMAC"),  # before ids: one may have 22 such characters between two slashes
     (re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])"), "ID"),
-    (re.compile(r"(?<![\w/])[\w+/]{86}=="), "HMAC"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\bsupervisor \d+"), "supervisor N"),
     (re.compile(r"\b\d+ is active in epoch \d+"), "N is active"),

@@ -60,6 +60,12 @@ def test_the_commands_of_every_page_are_run() -> None:
         assert f'sessions("{page}")' in (ROOT / file).read_text(encoding="utf-8")
 
 
+def test_a_token_is_shown_whatever_is_between_its_slashes() -> None:
+    letters = "Iv702" * 20
+    assert is_shown(f"{letters[:86]}==  User:bob\n", f"{letters[:10]}/{letters[:22]}/{letters[:52]}==  User:bob\n")
+    assert not is_shown(f"{letters[:86]}==  User:bob\n", f"{letters[:85]}==  User:bob\n")
+
+
 def test_the_first_minute_of_the_readme(tmp_path: Path) -> None:
     (install, start), records, _ = sessions("README.md")
     assert install == ("pip install ottla", "")
