@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
 from ottla.client.commits import Commits, Committable
@@ -205,7 +206,7 @@ class Consumer:
             given_up = membership.revoked_before_join(list(self._positions))
             if given_up:
                 await self._revoke(given_up)
-            self._joining = asyncio.get_running_loop().create_task(membership.join(self._fetcher.wake))
+            self._joining = background(membership.join(self._fetcher.wake))
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         done, _ = await asyncio.wait({self._joining}, timeout=left_ms / 1000)
         if not done:

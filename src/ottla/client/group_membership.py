@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.background import background
 from ottla.client.cluster import JOIN_LANE, Cluster
 from ottla.client.consumer_protocol import (
     ASSIGNORS,
@@ -168,7 +169,7 @@ class GroupMembership:
                 continue
             self._failed_joins = 0
             if self._heartbeats is None:
-                self._heartbeats = asyncio.get_running_loop().create_task(self._beat(wake), name="ottla-heartbeat")
+                self._heartbeats = background(self._beat(wake), name="ottla-heartbeat")
             return joined
 
     async def _pause(self, attempt: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
+from ottla.client.background import background
 from ottla.client.buffer_memory import BufferMemory
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
@@ -75,7 +76,7 @@ class Sender:
         self.memory = BufferMemory(self._clock)
         self.failures = Failures()
         self.meters = ProducerMeters()
-        self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
+        self._loop_task = background(self._run(), name="ottla-sender")
 
     def on_batch(self, batch: ProducerBatch) -> None:
         """Takes notice of a batch that is new or full."""
@@ -209,7 +210,7 @@ class Sender:
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Starts the coroutine. It raises no Exception: each one fails the batches that it concerns."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = background(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
