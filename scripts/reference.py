@@ -77,7 +77,7 @@ def commands(command: click.Command, path: tuple[str, ...], parent: click.Contex
 def commands_page() -> str:
     lead = (
         "Each command prints its part of this page with `--help`. Exit codes: 0 done; 1 something failed, and an error names\n"
-        "its cause and a way out; 2 the call itself was wrong."
+        "its cause and a way out; 2 the call itself was wrong; 3 a pipeline may not continue from its checkpoint."
     )
     parts = [f"## {words}\n\n```\n{text}\n```\n" for words, text in commands(cli, ("ottla",))]
     return "\n".join([page("Commands", lead), *parts])

@@ -80,7 +80,13 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_query_without_records_says_that_it_waits(own_broker: Callable[..., Topics], tmp_path: Path):
+@pytest.mark.parametrize(
+    "stop", [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)], ids=["terminal", "systemd"]
+)
+def test_a_query_without_records_says_that_it_waits_and_is_stopped(
+    own_broker: Callable[..., Topics], tmp_path: Path, stop: Callable[[int], None]
+):
+    """A terminal sends Ctrl-C to the whole group, systemd with KillMode=mixed SIGTERM to the driver alone."""
     topics = own_broker()
     for name in ("orders", "totals", "orders-bad"):
         topics.create(name=name)
@@ -90,7 +96,7 @@ def test_a_query_without_records_says_that_it_waits(own_broker: Callable[..., To
         try:
             *_, last = (process.stdout.readline() for _ in range(3))
             assert last == "orders-totals  waits for records in orders\n", "Spark's first batches, of no records, are not said"
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+            stop(process.pid)
             assert (process.stdout.read(), process.wait()) == ("", 130), "while it waits it has no more to say"
         finally:
             if process.poll() is None:

@@ -2,7 +2,7 @@
 
 A command's module is imported when the command is asked for, so that ``ottla topic list`` does not pay for Spark. Exit codes:
 0 done, 1 something failed (an error names its cause and a way out, on stderr) or a plan was shown and not applied, 2 the call itself was
-wrong.
+wrong, 3 a pipeline may not continue (``exit_codes.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from ottla import __version__
+from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL
 from ottla.errors import OttlaError
 
 SECTIONS: Final = {
@@ -104,12 +105,12 @@ def main() -> None:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
         error.show()
-        sys.exit(2)
+        sys.exit(WRONG_CALL)
     except click.ClickException as error:
         error.show()
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)
