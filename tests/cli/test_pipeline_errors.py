@@ -50,6 +50,15 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
         print(1 / 0)
 
 
+def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    with pytest.raises(click.ClickException, match="Spark's JVM has ended") as found, errors_of(file, log_file):
+        raise ConnectionRefusedError(111, "Connection refused")
+    assert str(log_file) in found.value.message
+    with pytest.raises(click.ClickException, match=r"orders.py:2: ConnectionRefusedError: away"):
+        run(file, "def totals():\n    raise ConnectionRefusedError('away')\n", log_file)
+
+
 @pytest.mark.parametrize(("is_well", "is_to_be_reset", "code"), [(True, False, 0), (False, False, 1), (False, True, 3)])
 def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_well: bool, is_to_be_reset: bool, code: int

@@ -120,6 +120,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
 
     To be entered while Spark runs: it is asked for the text of its errors.
     """
+    from ottla.spark.defaults import is_of_a_dead_jvm
+
     logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
     try:
         yield
@@ -130,6 +132,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if isinstance(error, SyntaxError):
             frames.append((error.filename or "", error.lineno))
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
+        if not lines and log_file is not None and is_of_a_dead_jvm(error):
+            raise click.ClickException(f"Spark's JVM has ended, as when it is killed for its memory; {log_file} may say why") from None
         if not lines:
             raise
         if log_file is not None:
