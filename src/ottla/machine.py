@@ -16,6 +16,11 @@ timers     a deadline and the command that it becomes
 replies    ``(token, value)``; a token of an earlier, parked command may be answered by a later decision
 effects    what others must do (write markers at a broker), carried out after the records are committed
 =========  =====================================================================================================
+
+An answer without records leaves at once, perhaps from a broker that has been replaced and does not know it yet. Where that would do harm
+(a refusal after which the client ends, the offsets from which a transaction continues), the decision has a *confirmation*. That is a
+record that changes nothing, and that the log commits for the leader of the present alone. Where other brokers have the log, too, the
+answer waits for it.
 """
 
 from __future__ import annotations
@@ -101,6 +106,7 @@ class Decision:
     parks: tuple[Park, ...] = ()
     writer: Writer | None = None
     marker: Marker | None = None
+    confirmation: StoredRecord | None = None
 
 
 class ReplicatedMachine(Protocol):

@@ -20,7 +20,7 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks.slices import SLICE_US
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.groups.commands import DeleteTopicOffsets, DescribeGroup, JoinGroup, OffsetToCommit
+from ottla.groups.commands import DeleteTopicOffsets, DescribeGroup, FetchOffsets, FetchResult, JoinGroup, OffsetToCommit
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.offsets import commit_record
 from ottla.groups.records import decode_record, encode_record
@@ -286,6 +286,37 @@ def test_a_commit_in_flight_when_the_coordinator_leaves_is_refused_and_the_next_
             await asyncio.sleep(0.01)
         assert partition.log.log_end_offset == end_offset + 60
         assert len(await admin.committed_offsets("g")) == 60
+
+    play(act)
+
+
+def test_offsets_from_which_a_transaction_continues_are_those_of_the_coordinator_of_the_present() -> None:
+    """One that has been replaced, and does not know it, would have a pipeline do again what it has done: no replica follows it."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        def fetch(*, require_stable: bool) -> asyncio.Future[FetchResult]:
+            return asyncio.ensure_future(groups_of(broker).ask("g", lambda token: FetchOffsets(token, "g", None, require_stable)))
+
+        partition = partition_of(broker)
+        await led_by(broker, own_id(broker), GROUP_METADATA_TOPIC)
+        while await code_of(broker) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await asyncio.sleep(0.01)
+        leading = partition.leading
+        assert leading is not None
+        leading.on_follower_fetch(OTHER, broker_epoch=-1, offset=partition.log.log_end_offset, start_offset=0)
+        assert len((await fetch(require_stable=False)).offsets) == 60
+
+        followed = fetch(require_stable=True)
+        await asyncio.sleep(1)
+        assert not followed.done()
+        assert leading.on_follower_fetch(OTHER, broker_epoch=-1, offset=partition.log.log_end_offset, start_offset=0)
+        leading.committed()
+        assert len((await followed).offsets) == 60
+        replaced = fetch(require_stable=True)
+        await give(broker, OTHER, GROUP_METADATA_TOPIC)
+        with pytest.raises(KafkaError) as caught:
+            await replaced
+        assert caught.value.code == ErrorCode.NOT_COORDINATOR, "the client asks the next one"
 
     play(act)
 

@@ -118,8 +118,13 @@ def test_administration_shows_what_is_committed_and_where_a_transaction_has_more
         assert {key: found.offset for key, found in (await admin.committed_offsets("g")).items()} == {KEY: 3, OTHER: 1}
         assert await admin.pending_offsets("g") == {KEY}
         assert await admin.pending_offsets("g", [OTHER]) == set()
+        with pytest.raises(KafkaError, match="has not ended") as caught:
+            await admin.committed_offsets("g", require_stable=True)
+        assert caught.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert set(await admin.committed_offsets("g", [OTHER], require_stable=True)) == {OTHER}
         transaction.is_open = False
         assert await admin.pending_offsets("g") == set()
+        assert set(await admin.committed_offsets("g", require_stable=True)) == {KEY, OTHER}
         await admin.close()
 
     with_broker(body)

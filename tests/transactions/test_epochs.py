@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
-from tests.transactions.coordinator_runner import ID, NONE, Runner
+from msgspec.structs import replace
+from tests.transactions.coordinator_runner import ID, NONE, Runner, partitions
 
 from ottla.errors import ErrorCode
 from ottla.machine import StoredRecord
 from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from ottla.transactions.commands import EndResult, InitResult, PartitionsResult
-from ottla.transactions.records import encode_record
+from ottla.transactions.commands import EndResult, EndTransaction, InitResult, PartitionsResult, VerifyPartitions
+from ottla.transactions.records import decode_record, encode_record
 from ottla.transactions.transaction import TransactionState
 
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -65,6 +69,31 @@ def test_after_a_fence_nobody_goes_on_from_before(epoch: int, level: int, is_res
     assert runner.end(producer_id, epoch, is_commit=False, version=0) == EndResult(FENCED if epoch < 32_766 else MAPPING)
     assert runner.end(producer_id, epoch, is_commit=False) == EndResult(FENCED if epoch < 32_766 else MAPPING)
     assert runner.add(successor.producer_id, successor.producer_epoch, "t-0") == PartitionsResult((NONE,))
+
+
+def test_a_refusal_that_ends_a_producer_is_one_of_the_coordinator_of_the_present() -> None:
+    """One that has been replaced, and does not know it, would end a producer whose transaction the next coordinator has."""
+    runner, of_it = Runner(), (1000, 0)
+    assert runner.init() == InitResult(NONE, *of_it)
+    end = partial(EndTransaction, 0, ID, *of_it, transaction_version=2)
+    assert code_and_confirmation(runner, end(is_commit=True)) == (ErrorCode.INVALID_TXN_STATE, True)
+    assert code_and_confirmation(runner, replace(end(is_commit=True), producer_epoch=5)) == (FENCED, True)
+    assert code_and_confirmation(runner, replace(end(is_commit=True), transactional_id="others")) == (MAPPING, True)
+    assert code_and_confirmation(runner, VerifyPartitions(0, ID, *of_it, partitions("t-0"))) == (ErrorCode.TRANSACTION_ABORTABLE, False)
+    assert runner.add(*of_it, "t-0") == PartitionsResult((NONE,))
+    assert code_and_confirmation(runner, end(is_commit=True)) == (NONE, False), "its own records say who leads"
+    before = dict(runner.machine._transactions)
+    confirmation = runner.machine.decide(replace(end(is_commit=True), producer_epoch=5), runner.now_ms).confirmation
+    assert confirmation is not None
+    assert decode_record(*encode_record(confirmation, transaction_version=2)) == confirmation
+    runner.machine.apply(confirmation)
+    assert runner.machine._transactions == before
+
+
+def code_and_confirmation(runner: Runner, command: Any) -> tuple[int, bool]:
+    decision = runner.machine.decide(command, runner.now_ms)
+    [(_, found)] = decision.replies
+    return found.error_codes[0] if isinstance(found, PartitionsResult) else found.error_code, decision.confirmation is not None
 
 
 def test_a_zombie_that_goes_on_does_not_abort_its_successor() -> None:

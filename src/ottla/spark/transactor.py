@@ -15,7 +15,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.client.transaction_errors import ProducerFencedError
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.spark.delivery import partition_counts
 from ottla.spark.exactly_once import Ask, Seal, Step, TransactionExpiredError
 from ottla.spark.marker import Committed, committed_of
@@ -82,12 +82,8 @@ class Transactor:
         attempt = 0
         while True:
             try:
-                if not await self._admin.pending_offsets(self._app):
-                    found = await self._admin.committed_offsets(self._app)
-                    return committed_of({key: OffsetAndMetadata(place.offset, place.metadata) for key, place in found.items()})
-                problem = KafkaError(
-                    ErrorCode.UNSTABLE_OFFSET_COMMIT, f"group {self._app!r} has offsets of a transaction that has not ended"
-                )
+                found = await self._admin.committed_offsets(self._app, require_stable=True)
+                return committed_of({key: OffsetAndMetadata(place.offset, place.metadata) for key, place in found.items()})
             except KafkaError as error:
                 if not error.is_transient:
                     raise

@@ -65,6 +65,11 @@ class LookAgain:
     now_ms: int | None = None  # they were looked at then: none of them started later
 
 
+_CONFIRMATION: Final = StoredRecord(TransactionLogKey(""), None)  # no transaction has this id
+_FINAL: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""Clients end their work after these."""
+
+
 class TransactionCoordinator:
     """``machine.ReplicatedMachine`` for transactions."""
 
@@ -178,7 +183,7 @@ class TransactionCoordinator:
         known = self._transactions.get(command.transactional_id)
         cell = TABLE[row_of(command, known)][None if known is None else known.state]
         if isinstance(cell, ErrorCode):
-            return _answer(command.token, refusal(command, cell))
+            return Decision(replies=((command.token, refusal(command, cell)),), confirmation=_CONFIRMATION if cell in _FINAL else None)
         return self._doers[cell](command, known, now_ms)
 
     def _wait(self, command: Asked, known: Transaction, now_ms: int) -> Decision:

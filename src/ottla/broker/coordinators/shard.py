@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -255,6 +256,8 @@ class Shard(Generic[M]):
 
     async def _carry_out(self, decision: Decision) -> None:
         """Appends the decision's records and carries it out. KafkaError, and nothing is applied, when the log does not take them."""
+        if decision.confirmation is not None and self.partition.leading is not None:
+            decision = replace(decision, records=(*decision.records, decision.confirmation))
         if decision.records:
             if len(decision.records) > SLICE_RECORDS:
                 self._write_decided()  # others have their turn before this is encoded

@@ -130,13 +130,17 @@ class GroupAdmin(AdminBase):
         return results
 
     async def committed_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         """Returns the group's committed offsets; partitions without a commit are left out. All partitions when None.
 
-        Offsets in a transaction that is still open are not committed: ``pending_offsets`` says where there are some.
+        Offsets in a transaction that is still open are not committed: ``pending_offsets`` says where there are some. With
+        ``require_stable`` they are an error, UNSTABLE_OFFSET_COMMIT: for who continues where a transaction has ended.
         """
-        response = await self._offsets(group_id, partitions, require_stable=False)
+        response = await self._offsets(group_id, partitions, require_stable=require_stable)
+        codes = {found.error_code for topic in response.topics for found in topic.partitions}
+        if ErrorCode.UNSTABLE_OFFSET_COMMIT in codes:
+            raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"group {group_id!r} has offsets of a transaction that has not ended")
         return {
             TopicPartition(topic.name, found.partition_index): CommittedOffset(
                 found.committed_offset, found.committed_leader_epoch, found.metadata or ""
