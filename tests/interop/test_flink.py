@@ -1,6 +1,7 @@
 """Apache Flink 2.2 and its Kafka connector, exactly once: a job that sums numbers by key, while everything that it runs on is killed.
 
-The job fails three times by itself and its JVM is killed twice; each begins again with its last checkpoint. Each broker is killed once.
+The job fails three times by itself. Its JVM is killed, dies when a checkpoint is complete and its transactions are not committed, and dies
+right after they are. Each time the job begins again with its last checkpoint. A broker is killed three times; of three brokers each, once.
 Both ways in which the sink names its transactions are tried: INCREMENTING takes a new transactional id for each transaction, and finds what
 an earlier run left open by probing; POOLING uses few ids again and again, and finds what was left open with ListTransactions.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +37,7 @@ STATES_WITHOUT_AN_END = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 
 @pytest.fixture(scope="module")
 def java_flink() -> list[str]:
-    """The command that runs the job."""
+    """Returns the command that runs the job."""
     maven("compile", cwd=HERE / "java_flink")
     class_path = f"{TARGET}/java_flink/classes:{TARGET}/java_flink/lib/*"
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-Xmx500m", "-cp", class_path, "interop.Sums"]
@@ -74,7 +75,7 @@ class Flow:
 
     @contextmanager
     def job(self) -> Iterator[JavaProcess]:
-        """It runs, from the last checkpoint that there is; killed at the end, if it has not ended."""
+        """Starts the job from the last checkpoint that there is, and kills it at the end, if it has not ended."""
         checkpoints = sorted(self._directory.glob("checkpoints/*/chk-*/_metadata"), key=lambda file: file.stat().st_mtime_ns)
         assert bool(checkpoints) == bool(self._starts), "it goes on where it was"
         last = [str(checkpoints[-1].parent)] if checkpoints else []
@@ -83,7 +84,7 @@ class Flow:
             yield job
 
     def go_on(self, job: JavaProcess, until: int) -> None:
-        """So many sums have been read, and more numbers are on their way."""
+        """Writes numbers and reads sums until so many have been read; more numbers are on their way then."""
         deadline = time.monotonic() + STEP_SECONDS_MAX
         while self.read.total() < until:
             self._write()
@@ -92,14 +93,21 @@ class Flow:
             self._take(0.05)
         self._write()
 
+    def die(self, job: JavaProcess, when: str) -> None:
+        """Lets the JVM die when its next checkpoint is complete; ``when`` is a file that it looks for."""
+        (self._directory / when).touch()
+        job.wait_until_ended(STEP_SECONDS_MAX)
+        assert not (self._directory / when).exists(), "it died there, and not elsewhere"
+
     def stop(self, job: JavaProcess) -> None:
-        """The job ends in order: with a savepoint, and what it has written is committed."""
+        """Ends the job in order: with a savepoint, and with all that it has written committed."""
         (self._directory / "stop").touch()
         assert "the job has ended" in job.wait_until_ended(STEP_SECONDS_MAX)
 
-    def read_to_the_end(self) -> None:
-        """All that is in the topic has been read; an open transaction would hold readers back before the end."""
+    def check(self) -> None:
+        """Checks that each number counts once, and that no transaction is open: it would hold readers back before the end."""
         with Admin(self._bootstrap) as admin:
+            assert admin.list_transactions(states=STATES_WITHOUT_AN_END) == []
             found = admin.offsets_for_times({TopicPartition("sums", place.partition): OffsetSpec.LATEST for place in self._places})
         ends = {place.partition: offset.offset for place, offset in found.items()}
 
@@ -108,6 +116,9 @@ class Flow:
             return {place.partition: place.offset for place in self._reader.position(self._places)}
 
         eventually(positions, lambda found: found == ends)
+        assert self.read == sums()
+        failed_at = {file.name for file in self._directory.glob("failed-at-*")}
+        assert failed_at == {f"failed-at-{number}" for number in FAILS_AT}
 
     def _write(self) -> None:
         while self._written_count < min(NUMBER_COUNT, self.read.total() + AHEAD_COUNT):
@@ -122,7 +133,7 @@ class Flow:
 
 
 def sums() -> Counter[str]:
-    """What the job writes, if each number counts once."""
+    """Returns what the job writes, if each number counts once."""
     by_key = [0] * KEY_COUNT
     found: Counter[str] = Counter()
     for number in range(NUMBER_COUNT):
@@ -131,65 +142,57 @@ def sums() -> Counter[str]:
     return found
 
 
-def check(flow: Flow, bootstrap: str, directory: Path) -> None:
-    """Each number counted once, and no transaction is open."""
-    with Admin(bootstrap) as admin:
-        assert admin.list_transactions(states=STATES_WITHOUT_AN_END) == []
-    flow.read_to_the_end()
-    assert flow.read == sums()
-    assert sorted(file.name for file in directory.glob("failed-at-*")) == sorted(f"failed-at-{number}" for number in FAILS_AT)
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("naming", ["INCREMENTING", "POOLING"])
 def test_flink_sums_exactly_once_over_kills_of_one_broker(java_flink: list[str], naming: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, port=lasting_port()) as broker:
-        new = [NewTopic("numbers", PARTITION_COUNT, 1), NewTopic("sums", SUM_PARTITION_COUNT, 1)]
-        with Admin(broker.bootstrap) as admin:
-            assert admin.create_topics(new) == {"numbers": None, "sums": None}
-
-        def bounce() -> None:
-            broker.kill()
-            broker.start()
-
-        run(java_flink, broker.bootstrap, naming, tmp_path, [bounce, bounce, bounce])
+        make_topics(broker.bootstrap, replication_factor=1)
+        run(java_flink, broker.bootstrap, naming, tmp_path, [broker] * 3)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("naming", ["INCREMENTING", "POOLING"])
 def test_flink_sums_exactly_once_over_kills_of_three_brokers(java_flink: list[str], naming: str, tmp_path: Path) -> None:
-    """One after the other."""
     with ClusterProcesses(tmp_path) as cluster:
-        replicated = {"min.insync.replicas": "2"}
-        new = [NewTopic("numbers", PARTITION_COUNT, 3, configs=replicated), NewTopic("sums", SUM_PARTITION_COUNT, 3, configs=replicated)]
-        with Admin(cluster.bootstrap) as admin:
-            assert admin.create_topics(new) == {"numbers": None, "sums": None}
-
-        def bounce_of(node: BrokerProcess) -> Callable[[], None]:
-            def bounce() -> None:
-                node.kill()
-                node.start()
-
-            return bounce
-
-        run(java_flink, cluster.bootstrap, naming, tmp_path, [bounce_of(node) for node in cluster.nodes.values()])
+        make_topics(cluster.bootstrap, replication_factor=3, **{"min.insync.replicas": "2"})
+        run(java_flink, cluster.bootstrap, naming, tmp_path, [*cluster.nodes.values()])
 
 
-def run(command: list[str], bootstrap: str, naming: str, directory: Path, bounces: list[Callable[[], None]]) -> None:
-    """The job, with two kills of its JVM, and a broker that goes and comes back before, between and after them."""
-    first, second, third = bounces
+def make_topics(bootstrap: str, *, replication_factor: int, **configs: str) -> None:
+    """Makes the two topics."""
+    new = [
+        NewTopic("numbers", PARTITION_COUNT, replication_factor, configs=configs),
+        NewTopic("sums", SUM_PARTITION_COUNT, replication_factor, configs=configs),
+    ]
+    with Admin(bootstrap) as admin:
+        assert admin.create_topics(new) == {"numbers": None, "sums": None}
+
+
+def run(command: list[str], bootstrap: str, naming: str, directory: Path, brokers: list[BrokerProcess]) -> None:
+    """Runs the job in four JVMs, one after the other, and bounces a broker in three of them."""
+    first, second, third = brokers
     with Flow(command, bootstrap, naming, directory) as flow:
         with flow.job() as job:
             flow.go_on(job, 2_000)
-            first()
-            flow.go_on(job, 4_000)
+            bounce(first)
+            flow.go_on(job, 3_000)
         with flow.job() as job:
-            flow.go_on(job, 6_000)
-            second()
-            flow.go_on(job, 8_000)
+            flow.go_on(job, 4_000)
+            flow.die(job, "die-before-commit")
+        with flow.job() as job:
+            flow.go_on(job, 5_000)
+            bounce(second)
+            flow.go_on(job, 7_000)
+            flow.die(job, "die-after-commit")
         with flow.job() as job:
             flow.go_on(job, 10_000)
-            third()
+            bounce(third)
             flow.go_on(job, NUMBER_COUNT)
             flow.stop(job)
-        check(flow, bootstrap, directory)
+        flow.check()
+
+
+def bounce(broker: BrokerProcess) -> None:
+    """Kills it, as by kill -9, and starts it again."""
+    broker.kill()
+    broker.start()

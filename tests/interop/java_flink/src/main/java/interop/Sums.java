@@ -85,7 +85,7 @@ public final class Sums {
                 .map(new Failing(directory.toString(), failures)).returns(Types.LONG).uid("failing")
                 .keyBy(number -> number % keys, Types.LONG)
                 .process(new Sum()).returns(Types.STRING).uid("sum")
-                .sinkTo(sink).uid("sums");
+                .sinkTo(new DyingSink(sink, directory)).uid("sums");
         JobClient job = environment.executeAsync("sums");
         while (!Files.exists(directory.resolve("stop"))) {
             Thread.sleep(50);
