@@ -37,6 +37,7 @@ def java_streams() -> list[str]:
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-Xmx400m", "-cp", f"{TARGET}/java_streams/lib/*"]
 
 
+@pytest.mark.timeout(900)
 def test_the_smoke_test_of_kafka_streams_is_exact_over_kills(java_streams: list[str], tmp_path: Path) -> None:
     """Three of its clients are killed while they work, and two brokers of three, one after the other."""
     with ClusterProcesses(tmp_path) as cluster:
@@ -84,6 +85,7 @@ def test_the_smoke_test_of_kafka_streams_is_exact_over_kills(java_streams: list[
         assert said.rstrip().endswith("SUCCESS"), said[-6000:]
 
 
+@pytest.mark.timeout(600)
 def test_mirror_maker_copies_everything_once_over_kills(java_streams: list[str], tmp_path: Path) -> None:
     """From one broker to another with ``exactly.once.source.support``: MirrorMaker is killed twice, the broker that it writes to once."""
     (tmp_path / "from").mkdir()
