@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import dataclasses
 import importlib
 import inspect
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,8 +37,11 @@ from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.errors import RETRIABLE, ErrorCode
 from ottla.runtime.world import real_world
 from ottla.spark import options as spark_options
+from ottla.storage.config import LogConfig
 
-PAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGES: Final = ROOT / "docs" / "reference"
+SOURCE: Final = ROOT / "src" / "ottla"
 WIDTH: Final = 100
 SETTINGS: Final = {"all clients": ClusterSettings, "producers": ProducerSettings, "consumers": ConsumerSettings}
 CLIENTS: Final = ("Producer", "Consumer", "Admin")
@@ -77,7 +82,7 @@ def commands(command: click.Command, path: tuple[str, ...], parent: click.Contex
 def commands_page() -> str:
     lead = (
         "Each command prints its part of this page with `--help`. Exit codes: 0 done; 1 something failed, and an error names\n"
-        "its cause and a way out; 2 the call itself was wrong."
+        "its cause and a way out; 2 the call itself was wrong; 3 a pipeline may not continue from its checkpoint."
     )
     parts = [f"## {words}\n\n```\n{text}\n```\n" for words, text in commands(cli, ("ottla",))]
     return "\n".join([page("Commands", lead), *parts])
@@ -284,6 +289,56 @@ def data_classes() -> Iterator[str]:
         yield f"### {name}\n\n{inspect.getdoc(kind) or ''}\n\n{table(['field', 'type'], rows)}"
 
 
+# -- the code itself
+
+
+def files_page() -> str:
+    lead = (
+        "To find a file by what it is about: the first sentence of each file of `src/ottla`, directory by directory, and at the end\n"
+        "the files that read each configuration key. [ARCHITECTURE.md](../../ARCHITECTURE.md) says how they work together."
+    )
+    parts = [page("The files", lead)]
+    for directory in sorted({path.parent for path in SOURCE.rglob("*.py")}):
+        files = sorted(path for path in directory.glob("*.py") if path.name != "__init__.py")
+        name = directory.relative_to(SOURCE.parent).as_posix()
+        parts.append(f"## {name}\n\n{subject(directory / '__init__.py')}\n")
+        if files:
+            parts.append(table(["file", "what it has"], ([code(path.name), subject(path)] for path in files)))
+    parts.append("## Configuration keys, and the files that read them\n")
+    parts.append("Paths are below `src/ottla/`; type, default and bounds of each key are in `config/keys/`.\n")
+    return "\n".join(
+        [*parts, f"## Configuration keys, and the files that read them\n\n{lead}\n", table(["key", "files"], readers_of_keys())]
+    )
+
+
+def readers_of_keys() -> Iterator[list[str]]:
+    names: dict[str, list[str]] = {key.name: [] for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values(), *GROUP_KEYS.values())}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith("config/keys/"):
+            for key in {found for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if (found := key_read(node)) in names}:
+                names[key].append(code(name))
+    for key, files in sorted(names.items()):
+        if files:
+            yield [code(key), ", ".join(files)]
+
+
+def key_read(node: ast.AST) -> str:
+    """Returns the key that the expression is perhaps the name of, or the value of, in a log's configuration."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.Attribute(value=ast.Name(id="config") | ast.Attribute(attr="config" | "_config"), attr=field):
+            return field.replace("_", ".") if field in LogConfig.__dataclass_fields__ else ""
+    return ""
+
+
+def subject(path: Path) -> str:
+    """Returns the first paragraph of the module's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return re.sub(r"``([^`]+)``", r"`\1`", " ".join(text.split("\n\n")[0].split()))
+
+
 PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page,
     "formats.md": formats_page,
@@ -292,6 +347,7 @@ PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "metrics.md": metrics_page,
     "errors.md": errors_page,
     "library.md": library_page,
+    "files.md": files_page,
 }
 
 

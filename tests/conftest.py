@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ ONLY_WHEN_NAMED = frozenset({"interop", "kernel", "torture"})
 TESTS = Path(__file__).parent
 SHARED = re.compile(r'scope="module"|^@(functools\.)?cache$', re.MULTILINE)
 OWN_JVMS = frozenset(f"tests/spark/test_{name}.py" for name in ("declarative", "demo", "kills", "pipeline_command"))
+
+# Most of a test's JVM is its start and its first batches: without the second compiler it needs two thirds of the processor.
+for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A test run decides nothing by luck or by the clock; the long runs (--hypothesis-profile=torture) are where new examples are sought.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)

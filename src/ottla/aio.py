@@ -66,7 +66,8 @@ from ottla.client.admin import (
     UserChange,
 )
 from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, K, V
-from ottla.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
+from ottla.client.cluster import Cluster
+from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
@@ -84,6 +85,7 @@ from ottla.client.transaction_errors import (
     TransactionAbortableError,
     TransactionFatalError,
 )
+from ottla.client.unclosed import Unclosed
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
@@ -158,6 +160,7 @@ __all__ = [
 ]
 
 ITERATION_POLL_MS = 1000
+CLOSE = "make it with `async with`, or call `await client.close()`"
 
 
 def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) -> Cluster:
@@ -191,6 +194,7 @@ class Producer(producer.Producer):
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
         of_cluster, of_producer = divided((ClusterSettings, ProducerSettings), settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), of_producer)
+        self._unclosed = Unclosed("ottla.aio.Producer", CLOSE, self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -248,6 +252,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
         of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
+        self._unclosed = Unclosed("ottla.aio.Consumer", CLOSE, self._cluster)
 
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
@@ -280,6 +285,7 @@ class Admin(admin.Admin):
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
         [of_cluster] = divided((ClusterSettings,), settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster))
+        self._unclosed = Unclosed("ottla.aio.Admin", CLOSE, self._cluster)
 
     async def __aenter__(self) -> Self:
         return self

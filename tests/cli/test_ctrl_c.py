@@ -1,4 +1,4 @@
-"""A Ctrl-C between calls to a JVM."""
+"""A Ctrl-C or a SIGTERM between calls to a JVM."""
 
 from __future__ import annotations
 
@@ -63,3 +63,11 @@ def test_the_handler_that_was_there_is_there_again() -> None:
     with ctrl_c_in_pauses():
         assert signal.getsignal(signal.SIGINT) is not earlier
     assert signal.getsignal(signal.SIGINT) is earlier
+
+
+def test_a_service_manager_stops_it_as_a_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with ctrl_c_in_pauses() as pause:
+        assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert is_broken_off(lambda: pause(1))
+    assert signal.getsignal(signal.SIGTERM) is before

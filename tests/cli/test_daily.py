@@ -18,7 +18,7 @@ from tests.cli.test_yes import commands
 
 from ottla.cli import record_format
 from ottla.cli.consume import Silence
-from ottla.cli.main import COMMANDS, cli
+from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out
 from ottla.cli.record_parser import RecordParser
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -173,6 +173,16 @@ def test_the_line_of_each_command_in_a_list_of_commands_fits() -> None:
     lists = [CliRunner().invoke(group, ["--help"], terminal_width=80).stdout for group in groups if isinstance(group, click.Group)]
     assert len(lists) > 10
     assert not [line for text in lists for line in text.partition("Commands:")[2].splitlines() if line.endswith("...")]
+
+
+def test_the_help_lists_every_command_once_under_a_heading_on_a_line_that_fits() -> None:
+    shown = CliRunner().invoke(cli, ["--help"], terminal_width=80).stdout
+    assert shown.index("\nFirst steps:\n") < shown.index("\nTopics and records:\n") < shown.index("\nMonitoring and files:\n")
+    sections = shown.partition("\nFirst steps:\n")[2].partition("\n\n  `ottla help")[0].splitlines()
+    lines = [line for line in sections if line and not line.endswith(":")]
+    texts = {name: text for section in SECTIONS.values() for name, (_, text) in section.items()}
+    assert [tuple(line.split(None, 1)) for line in lines] == list(texts.items())
+    assert len({len(line) - len(line.lstrip()) for line in lines}) == 1 == len({line.index(texts[line.split()[0]]) for line in lines})
 
 
 def test_what_was_consumed_as_json_is_produced_again_byte_for_byte(broker: BrokerThread) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.processes import ZookeeperProcesses
 from tests.waiting import eventually
 
 from ottla.cli.drain_plan import COLUMNS, MOVING, NO_BROKER, NO_LEADER, NONE_IN_SYNC, ONLY_REPLICA, DrainPlan, undone
-from ottla.client.cluster import PartitionMetadata
+from ottla.client.cluster_metadata import PartitionMetadata
 from ottla.sync import Admin, NewTopic, Producer
 from ottla.testing import ThreadNodes, thread_cluster
 from ottla.types import TopicPartition

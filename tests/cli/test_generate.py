@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from tests.admin_http.test_pages import get
+from tests.cli.named_commands import fault_of
 from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient
 
 from ottla import sync
+from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED
 from ottla.cli.main import cli
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
@@ -56,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def names_in(query: str) -> set[str]:
     without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)", "", query)
-    return set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels)) - {"sum", "rate", "max", "or"}
+    return set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels)) - {"sum", "rate", "max", "or", "and", "delta"}
 
 
 def labels_in(query: str, legend: str = "") -> set[str]:
@@ -82,6 +87,7 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     [group] = generate("alert-rules")["groups"]
     names = {rule["alert"] for rule in group["rules"]}
     assert names >= {"CertificateExpires", "CertificateExpiresSoon"}
+    assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])
@@ -112,6 +118,39 @@ def test_the_unit_of_several_brokers_leaves_their_stop_to_their_supervisor() -> 
     assert seconds > STOP_SECONDS_MAX, "the supervisor kills what does not stop before systemd kills the supervisor"
     assert "KillMode=mixed" not in CliRunner().invoke(cli, ["generate", "systemd"]).output
     assert CliRunner().invoke(cli, ["generate", "systemd", "--cores", "many"]).exit_code == 2
+
+
+def test_the_unit_of_pipelines_runs_a_command_that_there_is_and_starts_it_again_where_that_may_help(tmp_path: Path) -> None:
+    given = [
+        "/etc/ottla/orders.py",
+        "--app",
+        "sales",
+        "-B",
+        "b1:9092,b2:9092",
+        "--command-config",
+        "/etc/ottla/c.properties",
+        "--memory",
+        "2G",
+    ]
+    result = CliRunner().invoke(cli, ["generate", "pipeline-unit", *given])
+    unit = configparser.ConfigParser(strict=True, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(result.output)
+    service = dict(unit["Service"])
+    program, _, command = service["ExecStart"].partition(" pipeline run ")
+    assert os.path.isabs(program.split()[0])
+    assert command == (
+        "/etc/ottla/orders.py --app sales --data %S/ottla-pipelines/sales/data -B b1:9092,b2:9092 --command-config /etc/ottla/c.properties"
+    )
+    assert fault_of(f"ottla pipeline run {command}") is None
+    assert (service["StateDirectory"], service["WorkingDirectory"]) == ("ottla-pipelines/sales", "%S/ottla-pipelines/sales")
+    assert (service["Restart"], service["RestartPreventExitStatus"].split()) == ("on-failure", ["2", str(CANNOT_CONTINUE)])
+    assert (service["KillMode"], service["KillSignal"], service["SuccessExitStatus"]) == ("mixed", "SIGTERM", str(INTERRUPTED))
+    assert service["MemoryMax"] == "2G"
+    assert "MemoryMax" not in CliRunner().invoke(cli, ["generate", "pipeline-unit", "orders.py"]).output
+    if shutil.which("systemd-analyze"):
+        (tmp_path / "ottla-pipeline-sales.service").write_text(result.output)
+        subprocess.run(["systemd-analyze", "verify", str(tmp_path / "ottla-pipeline-sales.service")], check=True, capture_output=True)
 
 
 def test_a_service_manager_is_notified_when_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ TESTS: Final = {
     "failover.md": "tests/examples/test_examples.py",
     "history.md": "tests/cli/test_pages.py",
     "pipelines.md": "tests/interop/test_pipelines_page.py",
+    "production.md": "tests/interop/test_production_page.py",
     "security.md": "tests/cli/test_pages.py",
     "tutorial.md": "tests/cli/test_pages.py",  # and tests/spark/test_tutorial.py
     "zookeeper.md": "tests/interop/test_cluster_pages.py",

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from ottla.cli.main import cli
 from ottla.cli.pipeline_runs import errors_of
 from ottla.errors import ErrorCode, KafkaError
 
@@ -46,3 +48,34 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
     with pytest.raises(ZeroDivisionError), errors_of(tmp_path / "orders.py"):
         print(1 / 0)
+
+
+def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    with pytest.raises(click.ClickException, match="Spark's JVM has ended") as found, errors_of(file, log_file):
+        raise ConnectionRefusedError(111, "Connection refused")
+    assert str(log_file) in found.value.message
+    with pytest.raises(click.ClickException, match=r"orders.py:2: ConnectionRefusedError: away"):
+        run(file, "def totals():\n    raise ConnectionRefusedError('away')\n", log_file)
+
+
+@pytest.mark.parametrize(("is_well", "is_to_be_reset", "code"), [(True, False, 0), (False, False, 1), (False, True, 3)])
+def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_well: bool, is_to_be_reset: bool, code: int
+) -> None:
+    """A service manager starts the others again."""
+
+    class Ended:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            self.is_to_be_reset = is_to_be_reset
+
+        def run(self) -> bool:
+            return is_well
+
+    monkeypatch.setattr("ottla.spark.runner.Runner", Ended)
+    monkeypatch.setattr("ottla.spark.defaults.session", lambda *arguments, **options: None)
+    monkeypatch.setattr("ottla.spark.defaults.stop_session", lambda: None)
+    (tmp_path / "orders.py").write_text("from ottla.spark import pipeline\n\n\n@pipeline\ndef totals(spark): ...\n")
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), "--data", str(tmp_path / "data")])
+    assert result.exit_code == code, result.output
+    assert ("to begin again, with repeated results: ottla pipeline reset orders --yes" in result.output) == is_to_be_reset

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, PartitionQueue
 from ottla.client.outgoing import Outgoing
-from ottla.client.producer import SentRecord
+from ottla.client.sent_record import SentRecord
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.iteration import iterate_records
 from ottla.sim.loop import run

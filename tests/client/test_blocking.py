@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 from ottla import aio
 from ottla.errors import ErrorCode, KafkaError
@@ -158,6 +159,21 @@ def test_callbacks_of_a_consumer_run_in_the_thread_that_polls_and_may_use_it(bro
         assert len(consumer.paused()) == 2
         consumer.unsubscribe()
     assert calls == [("assigned", threading.main_thread()), ("revoked", threading.main_thread())]
+
+
+def test_lost_partitions_are_reported_in_the_thread_that_polls(broker: BrokerThread, topic: str) -> None:
+    calls: list[tuple[str, threading.Thread]] = []
+
+    def noting(word: str) -> Callable[[list[TopicPartition]], None]:
+        return lambda partitions: calls.append((word, threading.current_thread()))
+
+    with Consumer(broker.bootstrap, group_id=topic, max_poll_interval_ms=300, heartbeat_interval_ms=50) as consumer:
+        consumer.subscribe([topic], on_revoked=noting("revoked"), on_lost=noting("lost"))
+        while not consumer.assignment():
+            consumer.poll(100)
+        eventually(lambda: consumer.generation_id, lambda generation: generation == -1)  # nothing polls, and the client leaves the group
+        consumer.unsubscribe()
+    assert set(calls) == {("lost", threading.main_thread())}  # more than once on a machine that was busy for so long
 
 
 def test_what_a_callback_raises_comes_out_of_poll(broker: BrokerThread, topic: str) -> None:

@@ -349,3 +349,31 @@ def test_what_was_acknowledged_takes_no_room_and_leaves_none_behind() -> None:
         assert accepted[0] == accepted[1] > 10
 
     with_broker(body)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_acknowledged(transactional_id: str | None) -> None:
+    """As ``asyncio.wait_for(producer.close(), 1)`` does. No second close would end what is left."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, transactional_id=transactional_id))
+        before = asyncio.all_tasks()
+        if transactional_id is not None:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+        network.alter = lambda request, response: Held(600_000) if isinstance(request, ProduceRequest) else None
+        sent = [await producer.send("t", b"%d" % number, partition=0) for number in range(3)]
+        while not network.of(ProduceRequest):
+            await asyncio.sleep(0.01)  # simulated
+        sent.append(await producer.send("t", b"3", partition=0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 1)
+        unsent = ErrorCode.REQUEST_TIMED_OUT if transactional_id is None else ErrorCode.OPERATION_NOT_ATTEMPTED  # with its transaction
+        assert [error_of(future).code for future in sent] == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, unsent]
+        assert cluster.is_closed
+        assert asyncio.all_tasks() <= before
+
+    with_broker(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -383,5 +384,151 @@ def test_a_transaction_gets_the_members_place_in_its_group_or_none() -> None:
         with pytest.raises(KafkaError, match="INVALID_GROUP_ID"):
             alone.group_metadata()
         await alone.close()
+
+    with_broker(body)
+
+
+class Called:
+    """The callbacks of a consumer, in order: which, with how many partitions, and what a commit in it comes to."""
+
+    def __init__(self, consumer: Consumer, *, has_lost: bool = True) -> None:
+        self._consumer = consumer
+        self.seen: list[tuple[str, int]] = []
+        self.commits: list[ErrorCode | None] = []
+        lost = self._noting("lost") if has_lost else None
+        consumer.subscribe(["t"], on_assigned=self._noting("assigned"), on_revoked=self._noting("revoked"), on_lost=lost)
+
+    def _noting(self, word: str) -> Callable[[list[TopicPartition]], Awaitable[None]]:
+        async def note(partitions: list[TopicPartition]) -> None:
+            self.seen.append((word, len(partitions)))
+            if word == "assigned":
+                return
+            try:
+                await self._consumer.commit(dict.fromkeys(partitions, 0))
+                self.commits.append(None)
+            except KafkaError as error:
+                self.commits.append(ErrorCode(error.code))
+
+        return note
+
+
+@pytest.mark.parametrize("strategy", [("range",), COOPERATIVE])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS], ids=lambda code: code.name
+)
+def test_partitions_of_a_member_that_was_removed_are_lost_and_of_one_that_joins_again_revoked(
+    code: ErrorCode, strategy: tuple[str, ...]
+) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(
+            cluster, group_id="g", heartbeat_interval_ms=500, session_timeout_ms=6000, partition_assignment_strategy=strategy
+        )
+        called = Called(consumer)
+        await poll_for(consumer, 0.5)
+        due = [code]
+
+        def alter(request: object, response: object) -> HeartbeatResponse | None:
+            if not due or not isinstance(response, HeartbeatResponse):
+                return None
+            response.error_code = due.pop()
+            return response
+
+        network.alter = alter
+        await poll_for(consumer, 15)  # a member that is not known any more is waited for until its session ends
+        await consumer.close()
+        if code != ErrorCode.REBALANCE_IN_PROGRESS:
+            assert called.seen == [("assigned", 2), ("lost", 2), ("assigned", 2), ("revoked", 2)]
+            assert called.commits == [ErrorCode.ILLEGAL_GENERATION, None]
+        elif strategy == COOPERATIVE:  # it keeps what it has
+            assert called.seen == [("assigned", 2), ("assigned", 0), ("revoked", 2)]
+            assert called.commits == [None]
+        else:
+            assert called.seen == [("assigned", 2), ("revoked", 2), ("assigned", 2), ("revoked", 2)]
+            assert called.commits == [None, None]
+
+    with_broker(body)
+
+
+def test_without_on_lost_lost_partitions_are_reported_to_on_revoked() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", max_poll_interval_ms=2000, heartbeat_interval_ms=500)
+        called = Called(consumer, has_lost=False)
+        await poll_for(consumer, 0.5)
+        await asyncio.sleep(5)  # simulated: the application does not poll, and the client leaves the group
+        await poll_for(consumer, 1)
+        assert called.seen == [("assigned", 1), ("revoked", 1), ("assigned", 1)]
+        assert called.commits == [ErrorCode.ILLEGAL_GENERATION]
+        await consumer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize("how", ["close", "unsubscribe"])
+def test_a_consumer_that_is_no_member_any_more_loses_its_partitions_when_it_ends(how: str) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", max_poll_interval_ms=2000, heartbeat_interval_ms=500)
+        called = Called(consumer)
+        await poll_for(consumer, 0.5)
+        await asyncio.sleep(5)  # simulated: it does not poll
+        await getattr(consumer, how)()
+        assert called.seen == [("assigned", 1), ("lost", 1)]
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_partitions_of_a_membership_that_ends_while_its_member_joins_are_lost_and_start_at_the_commit() -> None:
+    """Another member may have read on meanwhile: the position that this one had is not the group's any more."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 10)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        settings: dict[str, Any] = {"enable_auto_commit": False, "partition_assignment_strategy": COOPERATIVE}
+        consumer = consumer_of(cluster, group_id="g", session_timeout_ms=6000, **settings)
+        called = Called(consumer)
+        assert len(await take(consumer, 4, max_records=4)) == 4
+        due = [ErrorCode.UNKNOWN_MEMBER_ID]
+
+        def alter(request: object, response: object) -> JoinGroupResponse | None:
+            if not due or not isinstance(response, JoinGroupResponse):
+                return None
+            response.error_code = due.pop()
+            return response
+
+        network.alter = alter
+        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        again = await take(consumer, 10)
+        assert [record.offset for record in again] == list(range(10))
+        assert called.seen == [("assigned", 1), ("lost", 1), ("assigned", 1)]
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_static_member_whose_instance_id_another_process_uses_loses_its_partitions_and_its_poll_raises() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        settings: dict[str, Any] = {"group_id": "g", "group_instance_id": "i", "heartbeat_interval_ms": 500}
+        first, second = (consumer_of(broker.client(name), **settings) for name in ("first", "second"))
+        called = Called(first)
+        await poll_for(first, 0.5)
+        second.subscribe(["t"])
+        await poll_for(second, 1)
+        for _ in range(2):
+            with pytest.raises(KafkaError) as refused:
+                await poll_for(first, 5)
+            assert refused.value.code == ErrorCode.FENCED_INSTANCE_ID
+        assert (first.assignment(), called.seen) == ([], [("assigned", 1), ("lost", 1)])
+        await poll_for(second, 1)
+        assert second.assignment() == [KEY]
+        await first.close()
+        await second.close()
 
     with_broker(body)

@@ -10,7 +10,8 @@ import pytest
 from tests.broker.leaders import NOBODY, add_other, give, own_id
 from tests.client.simulated import KEY, consumer_of, create, fill, produce_answer, take, with_broker
 
-from ottla.client.cluster import Cluster, PartitionMetadata
+from ottla.client.cluster import Cluster
+from ottla.client.cluster_metadata import PartitionMetadata
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import (

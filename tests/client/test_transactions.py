@@ -11,7 +11,8 @@ from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
-from ottla.client.producer import Producer, ProducerSettings, SentRecord
+from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.sent_record import SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
     ProducerFencedError,

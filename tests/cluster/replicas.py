@@ -12,7 +12,7 @@ from tests.foreign_clients.stored import HEADER, stored_batches
 from tests.foreign_clients.wire import RawClient, batch_of, end_offsets, produce_request
 from tests.waiting import eventually
 
-from ottla.client.cluster import PartitionMetadata
+from ottla.client.cluster_metadata import PartitionMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.produce import PartitionProduceResponse

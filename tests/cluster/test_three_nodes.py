@@ -146,16 +146,24 @@ def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
 
 
 @quorum_only
-@pytest.mark.parametrize("wrong", ["emptied", "foreign"])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("emptied", "is not formatted"),
+        ("foreign", "INCONSISTENT_CLUSTER_ID"),
+        ("without its metadata log", "its quorum-state is missing: it may have voted before"),
+    ],
+)
 @pytest.mark.slow
-def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong: str) -> None:
+def test_a_directory_that_is_not_the_nodes_own_is_refused(tmp_path: Path, wrong: str, said: str) -> None:
+    """A voter that started there would vote as if it had promised nothing."""
     with ClusterProcesses(tmp_path) as cluster:
         node = cluster.nodes[3]
         node.kill()
-        shutil.rmtree(node.data)
+        shutil.rmtree(node.data if wrong != "without its metadata log" else node.data / "__cluster_metadata-0")
         if wrong == "foreign":
             format_(node, "AAAAAAAAAAAAAAAAAAAAAA")
-        with pytest.raises(RuntimeError, match="is not formatted" if wrong == "emptied" else "INCONSISTENT_CLUSTER_ID"):
+        with pytest.raises(RuntimeError, match=said):
             node.start()
 
 

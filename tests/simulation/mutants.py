@@ -88,9 +88,10 @@ def run(directory: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def row(name: str, found: str, seconds: float) -> str:
-    """Of the table: what is planted, which test has found it, what that said, and how long it took."""
+    """Of the table: what is planted, the file of the test that has found it, what that said, and how long it took."""
     test, _, said = found.removeprefix("FAILED ").partition(" - ")
-    cells = (name, test.replace("tests/", "", 1), said.removeprefix("AssertionError: ")[:SAID_MAX])
+    planted = " ".join((MUTANTS / f"{name}.patch").read_text().partition("Found by:")[0].split())
+    cells = (name, planted, f"`{test.partition('::')[0]}`", said.removeprefix("AssertionError: ")[:SAID_MAX])
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} | {seconds:.0f} |\n"
 
 

@@ -118,12 +118,9 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     if given["doom"] is not None:
         Doom(*given["doom"]).plant()
-    from ottla.spark.defaults import session, settings_for, stop_session
+    from ottla.spark.defaults import session, stop_session
 
-    # Most of a short life is the JVM's start: its second compiler and its parallel collector would not pay.
-    java = settings_for(MASTER)["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    config = {"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": java}
-    spark = session("doomed", master=MASTER, config=config | given["config"])
+    spark = session("doomed", master=MASTER, config={"spark.sql.shuffle.partitions": "1"} | given["config"])
     queries = start(spark, given["bootstrap"], Path(given["directory"]), given["queries"], given["rows_per_batch"], given["checkpoint"])
     print("queries run", flush=True)
     for query in queries:

@@ -1,7 +1,9 @@
 """The exactly-once machine: its rules one by one, and courses of crashes in which nothing may be doubled, nothing skipped, or it stops."""
 
 import os
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,15 @@ from ottla.types import TopicPartition
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 AT_5 = {A: 5, B: 5}
+STOPPING = ("exactly_once.py", "checkpoint_topic.py", "restoring.py", "driver_sink.py", "stream_writer.py")
+SITES = 12
+"""Places there that stop a query for good."""
+OTHER_REASONS = (
+    "another producer has its transactional id, or the transaction was open for too long",
+    "the group was deleted, or batches were written without checkpoint=topic",
+    *("does not have all of", "which is of no checkpoint"),
+    *("is larger than spark.driver.maxResultSize", "rows for the driver"),
+)
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "20")) * 10
 
 
@@ -244,3 +255,18 @@ def test_no_course_of_crashes_doubles_or_skips_a_row():
     ):
         if SEEDS >= 1000 or name not in ("STOP: other offsets", "STOP: a gap"):
             assert met[name], f"it came to no {name}"
+
+
+def test_the_page_on_production_has_each_reason_for_which_a_query_stops():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "production.md").read_text()
+    listed = "\n".join(line.split(" | ")[0] for line in page.partition("## A query that stopped")[2].splitlines() if line.startswith("|"))
+    texts = "".join((root / "src" / "ottla" / "spark" / name).read_text() for name in STOPPING)
+    assert len(re.findall(r"\b(?:StopError|BatchTooLargeError)\(f?[\"\n_]", texts)) == SITES, (
+        "a new one belongs on the page, and into SITES"
+    )
+    reasons = re.findall(r'_why\(app, batch, committed, "([^"]+)"\)', texts)
+    assert len(reasons) == 6
+    for reason in [*reasons, *OTHER_REASONS]:
+        assert f"`{reason}`" in listed, reason
+        assert reason in re.sub(r'"\s*\n\s*f?"', "", texts), reason

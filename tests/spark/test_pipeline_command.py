@@ -80,7 +80,13 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_query_without_records_says_that_it_waits(own_broker: Callable[..., Topics], tmp_path: Path):
+@pytest.mark.parametrize(
+    "stop", [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)], ids=["terminal", "systemd"]
+)
+def test_a_query_without_records_says_that_it_waits_and_is_stopped(
+    own_broker: Callable[..., Topics], tmp_path: Path, stop: Callable[[int], None]
+):
+    """A terminal sends Ctrl-C to the whole group, systemd with KillMode=mixed SIGTERM to the driver alone."""
     topics = own_broker()
     for name in ("orders", "totals", "orders-bad"):
         topics.create(name=name)
@@ -90,11 +96,48 @@ def test_a_query_without_records_says_that_it_waits(own_broker: Callable[..., To
         try:
             *_, last = (process.stdout.readline() for _ in range(3))
             assert last == "orders-totals  waits for records in orders\n", "Spark's first batches, of no records, are not said"
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+            stop(process.pid)
             assert (process.stdout.read(), process.wait()) == ("", 130), "while it waits it has no more to say"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_change_of_the_state_is_refused_and_the_file_as_it_was_goes_on(own_broker: Callable[..., Topics], tmp_path: Path):
+    """As docs/production.md has it. The command ends with 1 also where the JVM dies, so that a service manager starts it again."""
+    topics = own_broker()
+    for name in ("orders", "totals", "orders-bad"):
+        topics.create(name=name)
+    changed = tmp_path / "changed.py"
+    changed.write_text(
+        FILE.read_text().replace('F.sum("amount").alias("total")', 'F.sum("amount").alias("total"), F.count("*").alias("n")')
+    )
+    assert changed.read_text() != FILE.read_text()
+    how = ["--app", "orders", "--master", "local[1]", "--data", str(tmp_path / "data"), "-B", topics.bootstrap]
+    topics.produce("orders", [(None, b'{"customer":"ada","amount":5}')])
+    ottla("pipeline", "run", str(FILE), "--until-caught-up", *how)
+    topics.produce("orders", [(None, b'{"customer":"ada","amount":2}')])
+    said = ottla("pipeline", "run", str(changed), "--until-caught-up", "--restarts", "0", *how, expected=1)
+    assert "is not started again: error: [STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]" in said
+    command = [sys.executable, "-m", "ottla", "pipeline", "run", str(FILE), *how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert any("orders-totals  #1  in " in line for line in process.stdout)
+            [jvm] = [child for child in children_of(process.pid) if "java" in Path(f"/proc/{child}/comm").read_text()]
+            os.kill(jvm, signal.SIGKILL)
+            assert "Spark's JVM has ended" in process.stdout.read()
+            assert process.wait() == 1
+        finally:
+            process.kill()
+    assert values_of(topics, "totals") == [b'{"customer":"ada","total":5.0}', b'{"customer":"ada","total":7.0}']
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that it has started."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
 def test_a_directory_of_something_else_is_neither_used_nor_deleted(topics: Topics, tmp_path: Path):

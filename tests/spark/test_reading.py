@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.conftest import Topics
 
-from ottla.client.cluster import Node
+from ottla.client.cluster_metadata import Node
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import AbortedTransaction, PartitionData
 from ottla.records.builder import BatchBuilder

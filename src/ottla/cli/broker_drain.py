@@ -21,7 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import PartitionMetadata
+    from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.sync import Admin
 
 SECONDS_MAX: Final = 30

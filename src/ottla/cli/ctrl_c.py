@@ -1,4 +1,4 @@
-"""A Ctrl-C that finds Python between calls to a JVM, and never inside of one.
+"""A Ctrl-C or a SIGTERM that finds Python between calls to a JVM, and never inside of one.
 
 py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks.
 """
@@ -9,11 +9,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
-    """Yields a pause, of so many seconds, in which alone a Ctrl-C is a KeyboardInterrupt; a second one is one everywhere.
+    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a second one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
@@ -35,8 +38,9 @@ def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
         finally:
             is_pausing = False
 
-    earlier = signal.signal(signal.SIGINT, on_ctrl_c)
+    earlier = {number: signal.signal(number, on_ctrl_c) for number in STOPS}
     try:
         yield pause
     finally:
-        signal.signal(signal.SIGINT, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import PartitionMetadata
+    from ottla.client.cluster_metadata import PartitionMetadata
 
 COLUMNS: Final = ("topic", "partition", "leader", "leader_afterwards", "replicas", "replicas_afterwards", "problem")
 ONLY_REPLICA: Final = "the only replica"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -60,6 +61,33 @@ def systemd(properties: str, user: str, cores: str | None) -> None:
         core_count(cores)  # what is wrong is refused here, and not when the unit starts
     command = shutil.which("ottla") or f"{sys.executable} -m ottla"
     click.echo(unit(command=command, properties=properties, user=user, cores=cores), nl=False)
+
+
+@generate.command("pipeline-unit")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--app", help="The application's name.  [default: the file's name without its end]")
+@click.option("--user", default="ottla", show_default=True, help="The account that the pipelines run under.")
+@click.option("-B", "--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port, comma-separated.")
+@click.option("--command-config", metavar="FILE", help="A properties file of the client.")
+@click.option("--memory", metavar="SIZE", help="What driver, JVM and Python workers may take together, as 2G.")
+def pipeline_unit(file: Path, app: str | None, user: str, bootstrap: str, command_config: str | None, memory: str | None) -> None:
+    """A systemd unit for the pipelines of FILE.
+
+    Save it as ottla-pipeline-APP.service. Checkpoints are below /var/lib/ottla-pipelines/APP.
+    """
+    from ottla.cli.templates.systemd import pipeline_unit as unit
+
+    command = shutil.which("ottla") or f"{sys.executable} -m ottla"
+    text = unit(
+        command=command,
+        file=str(file.absolute()),
+        app=app or file.stem,
+        user=user,
+        bootstrap=bootstrap,
+        command_config=command_config,
+        memory=memory,
+    )
+    click.echo(text, nl=False)
 
 
 @generate.command("compose")

@@ -1,8 +1,8 @@
-"""``ottla``: the table of commands.
+"""``ottla``: the table of commands, in sections.
 
 A command's module is imported when the command is asked for, so that ``ottla topic list`` does not pay for Spark. Exit codes:
 0 done, 1 something failed (an error names its cause and a way out, on stderr) or a plan was shown and not applied, 2 the call itself was
-wrong.
+wrong, 3 a pipeline may not continue (``exit_codes.py``).
 """
 
 from __future__ import annotations
@@ -15,39 +15,59 @@ from typing import Final
 import click
 
 from ottla import __version__
+from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL
 from ottla.errors import OttlaError
 
-COMMANDS: Final = {
-    "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
-    "broker": ("ottla.cli.broker:broker", "Start a broker from a properties file; list, describe and drain a cluster's brokers."),
-    "certs": ("ottla.cli.certs:certs", "Make a private authority, and certificates for nodes and clients."),
-    "check-history": ("ottla.cli.check_history:check_history", "Say which anomalies a history of client operations has."),
-    "cluster": ("ottla.cli.cluster:cluster", "Run several nodes on this machine; status and health of any cluster."),
-    "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
-    "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
-    "console": ("ottla.cli.console:console", "Serve a page to look at a cluster."),
-    "consume": ("ottla.cli.consume:consume", "Read records from topics."),
-    "debug": ("ottla.cli.debug:debug", "Gather what a bug report needs."),
-    "demo": ("ottla.cli.demo:demo", "Run the demonstration: a year of real flights through three brokers and PySpark."),
-    "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
-    "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
-    "feature": ("ottla.cli.feature:feature", "List features and set their levels."),
-    "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
-    "group": ("ottla.cli.group:group", "List, describe, seek, export and delete consumer groups."),
-    "help": ("ottla.cli.help:help_command", "Print the help of a command, or of the record formats."),
-    "partition": ("ottla.cli.partition:partition", "Elect leaders of partitions, and move their replicas."),
-    "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
-    "producer": ("ottla.cli.producer:producer", "List the producers that partitions remember."),
-    "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
-    "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
-    "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
-    "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
-    "storage": ("ottla.cli.storage:storage", "Format, verify and maintain log directories."),
-    "token": ("ottla.cli.token:token", "Create, list, renew and expire delegation tokens."),
-    "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
-    "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
-    "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find those that hang."),
+SECTIONS: Final = {
+    "First steps": {
+        "demo": ("ottla.cli.demo:demo", "Run the demonstration: real flights, three brokers, PySpark."),
+        "dev": ("ottla.cli.dev:dev", "Start a temporary broker for development."),
+        "help": ("ottla.cli.help:help_command", "Print the help of a command, or of the record formats."),
+        "completion": ("ottla.cli.completion:completion", "Print a script that completes commands in a shell."),
+    },
+    "Topics and records": {
+        "topic": ("ottla.cli.topic:topic", "List, create, describe, change and delete topics."),
+        "produce": ("ottla.cli.produce:produce", "Write records to a topic."),
+        "consume": ("ottla.cli.consume:consume", "Read records from topics."),
+    },
+    "Groups and transactions": {
+        "group": ("ottla.cli.group:group", "List, describe, seek, export and delete consumer groups."),
+        "producer": ("ottla.cli.producer:producer", "List the producers that partitions remember."),
+        "txn": ("ottla.cli.txn:txn", "List, describe, fence and abort transactions; find hung ones."),
+    },
+    "Pipelines and SQL": {
+        "pipeline": ("ottla.cli.pipeline:pipeline", "Run pipelines on Spark, exactly once; show and reset them."),
+        "sql": ("ottla.cli.sql:sql", "Run a SQL query whose tables are topics, on Spark."),
+    },
+    "Cluster and nodes": {
+        "cluster": ("ottla.cli.cluster:cluster", "Run nodes on this machine; status and health of any cluster."),
+        "broker": ("ottla.cli.broker:broker", "Start a broker; list, describe and drain a cluster's brokers."),
+        "console": ("ottla.cli.console:console", "Serve a page to look at a cluster."),
+        "config": ("ottla.cli.config:config", "Show, change, explain and check configuration."),
+        "quota": ("ottla.cli.quota:quota", "List and set quotas of users, client ids and addresses."),
+        "partition": ("ottla.cli.partition:partition", "Elect leaders of partitions, and move their replicas."),
+        "quorum": ("ottla.cli.quorum:quorum", "Show who holds the metadata log, and how far."),
+        "feature": ("ottla.cli.feature:feature", "List features and set their levels."),
+        "storage": ("ottla.cli.storage:storage", "Format, verify and maintain log directories."),
+    },
+    "Security": {
+        "acl": ("ottla.cli.acl:acl", "List and change who may do what."),
+        "certs": ("ottla.cli.certs:certs", "Make a private authority, and certificates signed by it."),
+        "token": ("ottla.cli.token:token", "Create, list, renew and expire delegation tokens."),
+        "user": ("ottla.cli.user:user", "List, add and delete SCRAM users."),
+    },
+    "Monitoring and files": {
+        "generate": ("ottla.cli.generate:generate", "Print dashboards, alert rules and units."),
+        "debug": ("ottla.cli.debug:debug", "Gather what a bug report needs."),
+        "dump-log": ("ottla.cli.dump_log:dump_log", "Show what is in a segment file."),
+        "check-history": ("ottla.cli.check_history:check_history", "Check a history of client operations for anomalies."),
+    },
 }
+"""Sections of `ottla --help`, in the order in which it prints them."""
+
+EPILOG: Final = "`ottla help COMMAND` describes a command and its options. `-B host:port` or OTTLA_BOOTSTRAP names the brokers."
+
+COMMANDS: Final = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -67,11 +87,13 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_line) for name, (_, help_line) in sorted(COMMANDS.items())])
+        width = max(map(len, COMMANDS))  # one column of names for all sections
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), help_line) for name, (_, help_line) in section.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="ottla")
 def cli() -> None:
     """Event streaming that speaks Apache Kafka's wire protocol, with pipelines on Apache Spark."""
@@ -83,12 +105,12 @@ def main() -> None:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
         error.show()
-        sys.exit(2)
+        sys.exit(WRONG_CALL)
     except click.ClickException as error:
         error.show()
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import PartitionMetadata, TopicMetadata
+    from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
     from ottla.sync import Admin
 
 COLUMNS: Final = ("topic", "partition", "leader", "epoch", "replicas", "in_sync")

@@ -17,6 +17,7 @@ import click
 
 from ottla.cli.client_settings import spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
+from ottla.cli.exit_codes import CANNOT_CONTINUE
 from ottla.errors import OttlaError
 
 LOCK: Final = ".ottla-pipeline"
@@ -67,7 +68,7 @@ def run_pipelines(
     checkpoints: str | None = None,
     starting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
-    """Runs the queries of the file until they have ended; exit code 1 where one was stopped.
+    """Runs the queries of the file until they have ended; exit code 3 where one may not continue, 1 where one has failed too often.
 
     ``checkpoints`` is where their checkpoints are, where that is not the application's directory; Spark's processes are started in
     ``starting``.
@@ -108,6 +109,7 @@ def run_pipelines(
             stop_session()
     if runner.is_to_be_reset:
         click.echo(f"to begin again, with repeated results: ottla pipeline reset {app} --yes", err=True)
+        sys.exit(CANNOT_CONTINUE)
     if not is_well:
         sys.exit(1)
 
@@ -118,6 +120,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
 
     To be entered while Spark runs: it is asked for the text of its errors.
     """
+    from ottla.spark.defaults import is_of_a_dead_jvm
+
     logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
     try:
         yield
@@ -128,6 +132,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if isinstance(error, SyntaxError):
             frames.append((error.filename or "", error.lineno))
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
+        if not lines and log_file is not None and is_of_a_dead_jvm(error):
+            raise click.ClickException(f"Spark's JVM has ended, as when it is killed for its memory; {log_file} may say why") from None
         if not lines:
             raise
         if log_file is not None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+from ottla.client.background import background
 from ottla.client.backoff import Backoff
+from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
 from ottla.client.security import ClientSecurity
 from ottla.client.watch import OnConnectivity, Outage, watch
@@ -32,37 +33,6 @@ MAIN_LANE: Final = ""
 FETCH_LANE: Final = "fetch"
 JOIN_LANE: Final = "join"
 TRANSACTION_LANE: Final = "transaction"
-
-
-@dataclass(slots=True)
-class PartitionMetadata:
-    leader: int
-    leader_epoch: int
-    replicas: list[int]
-    in_sync: list[int]
-
-
-@dataclass(slots=True)
-class TopicMetadata:
-    name: str
-    topic_id: bytes
-    is_internal: bool
-    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
-
-    def keep_newer(self, before: TopicMetadata) -> None:
-        """Lets no partition go back to an older leader epoch: a broker that lags answers with what was true before."""
-        for index, old in before.partitions.items():
-            found = self.partitions.get(index)
-            if found is not None and found.leader_epoch < old.leader_epoch:
-                self.partitions[index] = old
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
 
 
 class NodeEndpoint(Protocol):
@@ -122,6 +92,7 @@ class Cluster:
         self._refreshing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self.cluster_id: str | None = None
+        self.is_closed = False
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicMetadata] = {}
@@ -135,10 +106,11 @@ class Cluster:
     def watch(self, on_connectivity: OnConnectivity) -> None:
         """Calls this when the last broker is out of reach, and when one can be reached again."""
         self._outage.is_watched = True
-        self._watching = asyncio.get_running_loop().create_task(watch(self.any_connection, on_connectivity))
+        self._watching = background(watch(self.any_connection, on_connectivity))
 
     async def close(self) -> None:
         """Closes the connections; nothing runs from now on."""
+        self.is_closed = True
         running = [task for task in (self._refreshing, self._watching, *self._connecting.values()) if task is not None]
         for task in running:
             task.cancel()
@@ -165,7 +137,7 @@ class Cluster:
             node = self.nodes.get(node_id)
             if node is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the metadata")
-            task = self._connecting[node_id, lane] = asyncio.get_running_loop().create_task(self._connect(node))
+            task = self._connecting[node_id, lane] = background(self._connect(node))
             task.add_done_callback(lambda done: self._connected((node_id, lane), done))
         return await asyncio.shield(task)
 
@@ -235,7 +207,7 @@ class Cluster:
             await self._refresh(sorted(named), allow_create=True)
             return
         if self._refreshing is None or fresh:
-            task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(sorted(self._wanted)))
+            task = self._refreshing = background(self._refresh(sorted(self._wanted)))
             task.add_done_callback(self._refreshed)
         await asyncio.shield(self._refreshing)
 

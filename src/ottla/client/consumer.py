@@ -12,18 +12,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
 from ottla.client.commits import Commits, Committable
-from ottla.client.consumer_settings import ConsumerSettings, Rebalanced, call_rebalanced
+from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.fetcher import RESET_TIMESTAMPS, Fetcher
+from ottla.client.fetcher import Fetcher
 from ottla.client.group_membership import GroupMembership
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
 from ottla.client.meters import ConsumerMetrics
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, partition_of
+from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
+from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -46,9 +49,9 @@ class Consumer:
         if settings.group_id is not None:
             self._coordinator = GroupCoordinator(cluster, settings.group_id)
             self._membership = GroupMembership(cluster, self._coordinator, settings.group_id, settings.membership, self._positions)
+        self._starting_points = StartingPoints(cluster, self._positions, self._coordinator, settings.fetch.auto_offset_reset)
         self._subscription: Subscription | None = None
-        self._on_assigned: Rebalanced | None = None
-        self._on_revoked: Rebalanced | None = None
+        self._listener = RebalanceListener()
         self._handout = Handout()
         meters, handout = self._fetcher.meters, self._handout
         self._commits = Commits(self._clock, settings, self._positions, handout, meters, self._coordinator, self._membership)
@@ -66,11 +69,13 @@ class Consumer:
         pattern: str | None = None,
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
     ) -> None:
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
-        ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
+        Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
+        ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """
         _, membership = self._group()
         if self._positions and self._subscription is None:
@@ -80,7 +85,7 @@ class Consumer:
         if self._subscription is not None:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
-        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._listener = RebalanceListener(on_assigned, on_revoked, on_lost)
 
     async def unsubscribe(self) -> None:
         """Leaves the group and reads nothing more."""
@@ -192,7 +197,7 @@ class Consumer:
                     return
             if self._commits.is_due:
                 await self._commits.commit_if_automatic()
-        await self._find_positions()
+        await self._starting_points.find()
 
     async def _rebalance(self, membership: GroupMembership, deadline_ms: int) -> bool:
         """Runs one round: gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
@@ -201,10 +206,12 @@ class Consumer:
             given_up = membership.revoked_before_join(list(self._positions))
             if given_up:
                 await self._revoke(given_up)
-            self._joining = asyncio.get_running_loop().create_task(membership.join(self._fetcher.wake))
+            self._joining = background(membership.join(self._fetcher.wake))
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         done, _ = await asyncio.wait({self._joining}, timeout=left_ms / 1000)
         if not done:
+            if membership.is_lost:  # since the last rebalance: no record of its partitions is handed out from here on
+                await self._revoke(list(self._positions))
             return False
         task, self._joining = self._joining, None
         try:
@@ -212,23 +219,23 @@ class Consumer:
         except Exception:
             membership.needs_rejoin = True  # the error is raised to the application, and the next poll tries again
             raise
-        owned = list(self._positions)
-        lost = [partition for partition in owned if partition not in joined]
-        gained = [partition for partition in joined if partition not in owned]
+        owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
+        given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
+        gained = [partition for partition in joined if is_lost or partition not in owned]
         self._fetcher.meters.rebalances += 1
         try:
-            await self._revoke(lost)
+            await self._revoke(given_up)
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
-            membership.assigned(had_to_revoke=bool(lost))
-        await call_rebalanced(self._on_assigned, gained)
+            membership.assigned(had_to_revoke=bool(given_up) and not is_lost)
+        await self._listener.assigned(gained)
         return True
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return
         try:
-            await call_rebalanced(self._on_revoked, partitions)
+            await self._listener.given_up(partitions, is_lost=self._group()[1].is_lost)
         finally:
             gone = set(partitions)
             self._assign(partition for partition in self._positions if partition not in gone)
@@ -238,34 +245,6 @@ class Consumer:
         self._positions.assign(partitions)
         self._commits.forget(partition for partition in before if partition not in self._positions)
         self._buffer.forget()
-
-    async def _find_positions(self) -> None:
-        """Sets missing positions to the group's commits, else to where the reset policy says.
-
-        A partition whose offsets are part of an open transaction has no position until that transaction has ended.
-        """
-        unknown = self._positions.unknown(self._clock.monotonic_ms())
-        if not unknown:
-            return
-        committed: dict[TopicPartition, tuple[int, int]] = {}
-        pending: set[TopicPartition] = set()
-        if self._coordinator is not None:
-            committed, pending = await self._coordinator.look_up(unknown)
-        for partition in unknown:
-            found = self._positions.get(partition)
-            if found is None or found.position is not None or found.seek_timestamp is not None:
-                continue
-            if partition in pending:
-                found.ask_later(self._clock.monotonic_ms(), self._cluster.backoff.delay_ms(found.failures, self._cluster.world))
-            elif partition in committed:
-                found.seek(committed[partition][0])
-            elif self._settings.fetch.auto_offset_reset == "none":
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto.offset.reset=none")
-            else:
-                found.seek_to(RESET_TIMESTAMPS[self._settings.fetch.auto_offset_reset])
-        missing = {partition.topic for partition in self._positions} - self._cluster.topics.keys()
-        if missing:
-            await self._cluster.refresh(missing)
 
     # Positions
 
@@ -297,7 +276,7 @@ class Consumer:
             return unread
         deadline_ms = self._clock.monotonic_ms() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
-            await self._find_positions()
+            await self._starting_points.find()
             position = self._assigned(partition).position
             if position is not None:
                 return position

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.client.buffer import Deserializer
 from ottla.client.fetcher import FetchSettings
 from ottla.client.group_membership import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
-from ottla.types import TopicPartition
-
-Rebalanced = Callable[[list[TopicPartition]], object]
-"""Called with the partitions that were assigned or are being given up; what it returns is awaited where it can be."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +25,3 @@ class ConsumerSettings(Settings):
     value_deserializer: Deserializer | None = function()
     fetch: FetchSettings = field(default_factory=FetchSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
-
-
-async def call_rebalanced(callback: Rebalanced | None, partitions: list[TopicPartition]) -> None:
-    """Calls the callback, and awaits what it returns."""
-    if callback is not None:
-        result = callback(partitions)
-        if inspect.isawaitable(result):
-            await result

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
+from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
@@ -122,12 +123,11 @@ class Fetcher:
                     needs_leader = True
                 elif node not in self._in_flight:
                     wanted.setdefault(node, {})[partition] = state.version
-        loop = asyncio.get_running_loop()
         for node, versions in wanted.items():
-            task = self._in_flight[node] = loop.create_task(self._fetch(node, versions))
+            task = self._in_flight[node] = background(self._fetch(node, versions))
             task.add_done_callback(functools.partial(self._fetched, node))
         if (needs_reset or needs_leader) and self._resetting is None:
-            self._resetting = loop.create_task(self._look_up(needs_leader))
+            self._resetting = background(self._look_up(needs_leader))
             self._resetting.add_done_callback(self._looked_up)
 
     def _fetched(self, node: int, task: asyncio.Task[None]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.background import background
 from ottla.client.cluster import JOIN_LANE, Cluster
 from ottla.client.consumer_protocol import (
     ASSIGNORS,
@@ -80,6 +81,7 @@ class GroupMembership:
         self.member_id = ""
         self.generation_id = -1
         self.needs_rejoin = False
+        self._was_lost = False  # a membership, since partitions were last assigned
 
     # Called by the consumer
 
@@ -113,12 +115,18 @@ class GroupMembership:
         """Returns how long a poll may sleep before it looks here again."""
         return float(self._settings.heartbeat_interval_ms)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the membership has ended that came with the present partitions: others may own them."""
+        return self._was_lost or self.generation_id < 0
+
     def revoked_before_join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
         """Returns what to give up before a round: everything for eager members, and for any whose membership was lost."""
         return owned if not self._is_cooperative or self.generation_id < 0 else []
 
     def assigned(self, *, had_to_revoke: bool) -> None:
         """Notes that the assignment was taken. A cooperative member that gave something up asks for another round, which hands it on."""
+        self._was_lost = False
         if had_to_revoke and self._is_cooperative:
             self.needs_rejoin = True
 
@@ -126,11 +134,12 @@ class GroupMembership:
         """Takes what an error of the present generation says about the membership."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.needs_rejoin = True
-        elif code in _START_OVER:
-            self._start_over(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+        elif code in _START_OVER or code == ErrorCode.FENCED_INSTANCE_ID:  # fenced, by its own id: the next join raises that
+            self._start_over(keep_id=code != ErrorCode.UNKNOWN_MEMBER_ID)
         self._coordinator.on_error(code)
 
     def _start_over(self, *, keep_id: bool) -> None:
+        self._was_lost = self._was_lost or self.generation_id >= 0
         self.generation_id = -1
         self.needs_rejoin = True
         if not keep_id:
@@ -160,7 +169,7 @@ class GroupMembership:
                 continue
             self._failed_joins = 0
             if self._heartbeats is None:
-                self._heartbeats = asyncio.get_running_loop().create_task(self._beat(wake), name="ottla-heartbeat")
+                self._heartbeats = background(self._beat(wake), name="ottla-heartbeat")
             return joined
 
     async def _pause(self, attempt: int) -> None:
@@ -294,7 +303,7 @@ class GroupMembership:
         if self.member_id and self._settings.group_instance_id is None:
             await self._send_leave()
         self._start_over(keep_id=False)
-        self.needs_rejoin = False
+        self.needs_rejoin = self._was_lost = False
         self._topics = []
         self._counts = {}
 

@@ -15,6 +15,8 @@ _METRICS: Final = "metrics() returns the client's metrics"
 _MECHANISMS: Final = "the mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER"
 _PROVIDERS: Final = "TLS is that of Python's ssl module"
 _LEVELS: Final = _NOT_YET + "a codec has its library's own level"
+_COMMITS: Final = "commit raises what failed; after an automatic one that failed the next one commits, or the next owner reads again"
+_NO_PROXY: Final = _NOT_YET + "a client connects to brokers directly"
 _NEGOTIATED: Final = "the versions of each API are negotiated with each broker"
 
 OTHER_SETTINGS: Final[dict[str, str]] = {
@@ -69,6 +71,16 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "api_version": _NEGOTIATED,
     "api_version_auto_timeout_ms": _NEGOTIATED,
     "consumer_timeout_ms": "give poll a timeout_ms",
+    "rebalance_timeout_ms": "set max_poll_interval_ms",
+    "default_offset_commit_callback": _COMMITS,
+    "enable_incremental_fetch_sessions": "a fetch names its partitions each time",
+    "bootstrap_timeout_ms": "a client connects at its first use: set default_api_timeout_ms, or max_block_ms of a producer",
+    "kafka_client": "there is one client",
+    "metrics_enabled": _METRICS,
+    "metric_group_prefix": _METRICS,
+    "receive_message_max_bytes": "set fetch_max_bytes",
+    "proxy_url": _NO_PROXY,
+    "socks5_proxy": _NO_PROXY,
     "fetch_max_poll_records": "set max_poll_records",
     "selector": "ottla.aio runs on asyncio's loop",
     "loop": "ottla.aio runs on the loop that it is made on",
@@ -81,7 +93,10 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "ssl_keyfile": "set ssl_keystore_location to a PEM file of the certificate and the key",
     "ssl_password": "set ssl_key_password",
     "ssl_crlfile": _NOT_YET + "certificates that were revoked are not looked for",
+    "ssl_ciphers": "set ssl_cipher_suites",
     "ssl_check_hostname": "set ssl_endpoint_identification_algorithm, to '' for no check",
+    "sasl_kerberos_name": _MECHANISMS,
+    "sasl_kerberos_domain_name": _MECHANISMS,
     "sasl_oauth_token_provider": "give a function: sasl_oauth_token()",
     "legacy_iterator": "there is one iterator",
     # librdkafka
@@ -109,6 +124,10 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "api_version_request": _NEGOTIATED,
     "statistics_interval_ms": _METRICS,
     "stats_cb": _METRICS,
+    "on_commit": _COMMITS,
+    "throttle_cb": _METRICS,
+    "oauth_cb": "give a function: sasl_oauth_token()",
+    "logger": "the client logs with Python's logging, as ottla.client",
     "error_cb": "give on_connectivity, which is called when no broker can be reached",
     "debug": "the client logs with Python's logging, as ottla.client",
     "log_level": "the client logs with Python's logging, as ottla.client",

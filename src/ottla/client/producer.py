@@ -24,6 +24,7 @@ from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import Partitioner, StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.sender import Sender
+from ottla.client.sent_record import SentRecord
 from ottla.client.settings import Settings, boolean, choice, function, integer, text
 from ottla.client.transaction_errors import of_produce
 from ottla.client.transaction_states import Call, State
@@ -62,15 +63,6 @@ class ProducerSettings(Settings):
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         if self.transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_CONFIG, "transactional.id='': it must not be empty; leave it out for none")
-
-
-class SentRecord(asyncio.Future[RecordMetadata]):
-    """The place where the record landed, once it is acknowledged; or a KafkaError."""
-
-    @property
-    def is_unseen(self) -> bool:
-        """It has failed, and no caller has looked at its exception."""
-        return self._log_traceback  # which asyncio itself checks when it warns of such futures
 
 
 class Producer:
@@ -177,10 +169,13 @@ class Producer:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._transactions is not None:
-            await self._transactions.close()
-        await self._sender.close()
-        await self._cluster.close()
+        try:
+            if self._transactions is not None:
+                await self._transactions.close()
+            await self._sender.flush()
+        finally:  # also when the caller stops waiting: what is not acknowledged by then fails
+            await self._sender.end()
+            await self._cluster.close()
         self._sender.failures.raise_unseen()
 
     # Transactions

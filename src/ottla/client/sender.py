@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
+from ottla.client.background import background
 from ottla.client.buffer_memory import BufferMemory
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
@@ -23,8 +24,8 @@ from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
 from ottla.client.meters import ProducerMeters
+from ottla.client.producer_ids import new_producer_id
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.produce import PartitionProduceResponse
 from ottla.records.batch import HEADER_SIZE
 from ottla.types import TopicPartition
@@ -33,9 +34,11 @@ IN_FLIGHT_MAX: Final = 5
 NEVER_MS: Final = 2**63
 _SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
 
+_ENDED: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "close ended before the record was acknowledged; it may have been stored")
+
 
 class Sender:
-    """Runs until ``close``. ``queues`` is shared with the producer, which adds to it."""
+    """Runs until ``end``. ``queues`` is shared with the producer, which adds to it."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Sender:
         self.memory = BufferMemory(self._clock)
         self.failures = Failures()
         self.meters = ProducerMeters()
-        self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="ottla-sender")
+        self._loop_task = background(self._run(), name="ottla-sender")
 
     def on_batch(self, batch: ProducerBatch) -> None:
         """Takes notice of a batch that is new or full."""
@@ -115,15 +118,17 @@ class Sender:
         for queue in self._queues.values():
             queue.start_over()
 
-    async def close(self) -> None:
-        """Flushes, and ends all tasks of the sender."""
-        await self.flush()
+    async def end(self) -> None:
+        """Ends all tasks of the sender; batches that have not ended fail."""
         self._is_closing = True
         self._wake.set()
         await self._loop_task
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for batch in list(self._flying):
+            self._give_up(batch, _ENDED)
+        self._fail_all(_ENDED)
 
     async def _run(self) -> None:
         while not self._is_closing:
@@ -209,7 +214,7 @@ class Sender:
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Starts the coroutine. It raises no Exception: each one fails the batches that it concerns."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = background(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -224,7 +229,7 @@ class Sender:
         try:
             await self._cluster.refresh({queue.partition.topic for queue in orphans})
             if self._is_idempotent and self._producer_id < 0:
-                await self._take_producer_id()
+                self._producer_id = await new_producer_id(self._cluster)
         except Exception as error:  # noqa: BLE001 - the task's edge
             problem = as_kafka_error(error)
         else:
@@ -267,13 +272,6 @@ class Sender:
         for queue in self._queues.values():
             if queue.partition.topic in topics:
                 self._hurry(queue)
-
-    async def _take_producer_id(self) -> None:
-        response = await self._cluster.ask(None, InitProducerIdRequest(None, 2**31 - 1), InitProducerIdResponse)
-        if response.error_code:
-            raise KafkaError(response.error_code, "no producer id")
-        assert response.producer_epoch == 0, "a new idempotent producer begins at epoch 0"
-        self._producer_id = response.producer_id
 
     def _put_off(self, queues: list[PartitionQueue], problem: KafkaError) -> None:
         """Delays the head batches a little, unless the problem is a permanent one."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.client.background import background
 from ottla.client.cluster import Cluster
 from ottla.client.group_membership import GroupMembership
 from ottla.errors import ErrorCode, KafkaError
@@ -70,7 +71,7 @@ class Subscription:
         is_first = not self._is_matched and not self._has_looked
         if self._looking is None and (is_first or (is_due and since_ms >= self._cluster.backoff.last_ms)):
             self._looked_ms, self._has_looked = self._clock.monotonic_ms(), True
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking = background(self._look())
 
     async def _look(self) -> None:
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NoReturn, Protocol
 
+from ottla.client.background import background
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.failures import as_kafka_error
@@ -198,7 +199,7 @@ class Transactions:
 
     def _begin_to_add(self) -> None:
         if self._adding is None:
-            self._adding = asyncio.get_running_loop().create_task(self._add_partitions(), name="ottla-add-partitions")
+            self._adding = background(self._add_partitions(), name="ottla-add-partitions")
 
     async def _add_partitions(self) -> None:
         """Adds the partitions that are wanted, or fails the transaction. It lets no Exception out."""

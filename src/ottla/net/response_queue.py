@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 
-class ResponseSlot:
+
+class ResponseSlot(msgspec.Struct, eq=False):
     """One request's turn. ``answer`` is None while it is worked on; an empty one is for requests that get no answer (acks=0)."""
 
-    __slots__ = ("answer",)
-
-    def __init__(self) -> None:
-        self.answer: Sequence[Any] | None = None
+    answer: Sequence[Any] | None = None
 
 
 class ResponseQueue:

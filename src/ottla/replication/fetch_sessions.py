@@ -24,6 +24,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
+import msgspec
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
 from ottla.ports import Random
@@ -158,16 +160,13 @@ class FetchSession:
         return due
 
 
-class FetchPlan:
+class FetchPlan(msgspec.Struct, eq=False):
     """The plan of one request: the partitions to fetch, and the making of its answer. ``session`` is None for a full fetch."""
 
-    __slots__ = ("_request", "is_incremental", "session", "uses_topic_ids")
-
-    def __init__(self, request: FetchRequest, session: FetchSession | None, *, is_incremental: bool, uses_topic_ids: bool) -> None:
-        self._request = request
-        self.session = session
-        self.is_incremental = is_incremental
-        self.uses_topic_ids = uses_topic_ids
+    request: FetchRequest
+    session: FetchSession | None
+    is_incremental: bool
+    uses_topic_ids: bool
 
     @property
     def session_id(self) -> int:
@@ -175,7 +174,7 @@ class FetchPlan:
 
     def partitions(self) -> Iterator[tuple[TopicKey, FetchPartition]]:
         if self.session is None:
-            for wanted in self._request.topics:
+            for wanted in self.request.topics:
                 for partition in wanted.partitions:
                     yield wanted.topic_id if self.uses_topic_ids else wanted.topic, partition
         elif self.session.watch is not None and self.is_incremental:

@@ -121,15 +121,21 @@ def _stderr_to(log_file: Path | None) -> Iterator[None]:
 
 
 def stop_session() -> None:
-    """Stops this process's session, if any, and ends the JVM that was started for it."""
+    """Stops this process's session, if any, and ends the JVM that was started for it, or had ended."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway
     found: Any = SparkSession._instantiatedSession or SparkContext._active_spark_context
-    if found is not None:
-        found.stop()
     process = getattr(gateway, "proc", None)
+    try:
+        if found is not None:
+            found.stop()
+    except Exception as error:
+        if process is None or not is_of_a_dead_jvm(error):
+            raise
+        kill_session()
+        return
     if process is None:
         return  # none was started, or it is not ours: spark-submit's, or that of Spark Connect
     gateway.shutdown()
@@ -140,6 +146,11 @@ def stop_session() -> None:
         process.kill()
         process.wait()
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def is_of_a_dead_jvm(error: Exception) -> bool:
+    """Returns whether a call raises this because its JVM has ended: py4j cannot connect, or gets no answer."""
+    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
 
 
 def kill_session() -> None:

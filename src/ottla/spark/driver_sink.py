@@ -66,8 +66,10 @@ class Application:
 
     def close(self) -> None:
         """Closes the producer, where that takes no longer than the end of a process may."""
+        closing = self._link.start(self._transactor.close())
         with contextlib.suppress(Exception):
-            self._link.start(self._transactor.close()).result(CLOSE_TIMEOUT_S)
+            closing.result(CLOSE_TIMEOUT_S)
+        closing.cancel()
 
     def deliver(
         self,

@@ -177,7 +177,8 @@ class Runner:
         if self._restarts_max is not None and found.failures > self._restarts_max:
             self._queries.remove(found)
             self._is_stopped = True
-            self._say(f"{name}  has failed {found.failures} times in a row, and is not started again: {kind}: {reason}")
+            times = f" {found.failures} times in a row" if found.failures > 1 else ""
+            self._say(f"{name}  has failed{times}, and is not started again: {kind}: {reason}")
             return
         delay_s = min(BACKOFF_S_MAX, 2 ** (found.failures - 1))
         found.query, found.due_s = None, self._now_s() + delay_s

@@ -8,8 +8,8 @@ from typing import Any, Generic, Unpack, overload
 from ottla import aio
 from ottla.aio import ConsumerRecord
 from ottla.client.buffer import Bytes, K, V
-from ottla.client.consumer_settings import Rebalanced
 from ottla.client.options import ConsumerOptions
+from ottla.client.rebalance_listener import Rebalanced
 from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
 from ottla.types import TopicPartition
 
@@ -69,13 +69,15 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         pattern: str | None = None,
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
     ) -> None:
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
-        ``on_revoked`` is called, within ``poll``, before partitions are given up, ``on_assigned`` after others were assigned.
+        Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
+        ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """
-        callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked)}
+        callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked), "on_lost": _in_caller(on_lost)}
         self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, **callbacks))
 
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:

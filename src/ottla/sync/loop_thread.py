@@ -178,6 +178,7 @@ class Blocking(Generic[Inner]):
         except BaseException:
             self._thread.stop()
             raise
+        self._unclosed = self._inner._unclosed.replace(f"ottla.sync.{type(self).__name__}", "make it with `with`, or call `client.close()`")
         self._is_closed = False
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+import msgspec
+
 from ottla.broker.fetching.leader_hints import hint_of
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import absent
@@ -116,36 +118,38 @@ class Policy(Protocol):
         ...
 
 
-class FetchPass:
+class FetchPass(msgspec.Struct, eq=False):
     """The passes of one request over its partitions; the last one counts."""
 
-    __slots__ = (
-        "_context", "_endpoints", "_plan", "_results", "has_error", "parts", "policy", "request", "role_changes", "seen", "size_bytes",
-    )  # fmt: skip
-
-    def __init__(self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan, policy: Policy) -> None:
-        self.parts = parts
-        self._context = context
-        self.request = request
-        self._plan = plan
-        self.policy = policy
+    parts: Parts
+    context: RequestContext
+    request: FetchRequest
+    plan: FetchPlan
+    policy: Policy
+    results: list[tuple[TopicKey, PartitionData]] = []
+    seen: dict[Partition, int] = {}
+    """The readable partitions, and how far they were read."""
+    size_bytes: int = 0
+    has_error: bool = False
+    role_changes: int = 0  # when the last pass started
+    endpoints: list[NodeEndpoint] | None = None
 
     async def read(self) -> None:
         parts, policy, store = self.parts, self.policy, self.parts.partitions
         results: list[tuple[TopicKey, PartitionData]] = []
-        self._results = results
-        self.seen: dict[Partition, int] = {}  # readable partitions, and how far they were read
+        self.results = results
+        self.seen = {}
         self.size_bytes = 0
         self.has_error = False
-        self.role_changes = store.role_changes  # when this pass started
-        self._endpoints: list[NodeEndpoint] | None = None
+        self.role_changes = store.role_changes
+        self.endpoints = None
         budget = min(self.request.max_bytes, parts.fetch_bytes_max)
         if parts.throttling.limits_fetch:
-            budget = parts.throttling.fetch_bytes_max(self._context, budget)
+            budget = parts.throttling.fetch_bytes_max(self.context, budget)
         asks = parts.authorizer.is_configured
         policy.begin()
         try:
-            for topic, wanted in self._plan.partitions():
+            for topic, wanted in self.plan.partitions():
                 if len(results) % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
                     await pause()
                 data = PartitionData(wanted.partition, records=b"")
@@ -163,7 +167,7 @@ class FetchPass:
                     data.error_code = error.code
                     data.high_watermark = data.high_watermark if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else -1
                     self.has_error = True
-                    if error.code in _LED_DIFFERENTLY and self._context.version >= LEADER_HINTS_SINCE:
+                    if error.code in _LED_DIFFERENTLY and self.context.version >= LEADER_HINTS_SINCE:
                         self._hint(topic, data)
                 results.append((topic, data))
         finally:
@@ -184,7 +188,7 @@ class FetchPass:
     def _may_read(self, topic: TopicKey) -> bool:
         """True when the topic may be read. An id that no topic has reveals nothing: it is answered as unknown."""
         name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic)
-        return name is None or self.policy.may_read(self._context, name)
+        return name is None or self.policy.may_read(self.context, name)
 
     def _absent(self, topic: TopicKey, index: int) -> KafkaError:
         store, image = self.parts.partitions, self.parts.image
@@ -195,24 +199,24 @@ class FetchPass:
 
     def _hint(self, topic: TopicKey, data: PartitionData) -> None:
         name = topic if isinstance(topic, str) else self.parts.image.topic_names.get(topic, "")
-        hint = hint_of(self.parts, self._context, name, data.partition_index)
+        hint = hint_of(self.parts, self.context, name, data.partition_index)
         if hint is not None:
             data.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
-            if self._endpoints is None:
-                self._endpoints = []
-            if hint.endpoint is not None and all(node.node_id != hint.leader for node in self._endpoints):
-                self._endpoints.append(NodeEndpoint(*hint.endpoint))
+            if self.endpoints is None:
+                self.endpoints = []
+            if hint.endpoint is not None and all(node.node_id != hint.leader for node in self.endpoints):
+                self.endpoints.append(NodeEndpoint(*hint.endpoint))
 
     # -- after the pass
 
     def came_early(self) -> list[tuple[TopicKey, int]]:
         """Returns the partitions that could not be read, and that this broker may be about to lead."""
-        refused = [(topic, data.partition_index) for topic, data in self._results if data.error_code in _NOT_LED]
+        refused = [(topic, data.partition_index) for topic, data in self.results if data.error_code in _NOT_LED]
         return [key for key in refused[:WANTED_MAX] if self.parts.early_requests.hold_ms(*key)]
 
     async def settle(self) -> None:
         """Settles what was looked at, in a watched session: at rest, or to be looked at again. In slices: there may be thousands."""
-        for at, (topic, data) in enumerate(self._results):
+        for at, (topic, data) in enumerate(self.results):
             if at % SLICE_PARTITIONS == SLICE_PARTITIONS - 1:
                 await pause()
             self.policy.settle((topic, data.partition_index))
@@ -223,14 +227,14 @@ class FetchPass:
 
     async def answer(self) -> FetchResponse:
         """Returns what was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
-        plan, policy, throttling = self._plan, self.policy, self.parts.throttling
+        plan, policy, throttling = self.plan, self.policy, self.parts.throttling
         policy.answered()
         pause_ms, is_given = 0, True
         if throttling.limits_fetch and self.size_bytes:
-            pause_ms, is_given = throttling.on_fetch(self._context, self.size_bytes)
+            pause_ms, is_given = throttling.on_fetch(self.context, self.size_bytes)
         if is_given:
             topics: dict[TopicKey, FetchableTopicResponse] = {}
-            results = self._results
+            results = self.results
             if len(results) > SLICE_RESULTS:
                 async for topic, data in sliced(results, SLICE_RESULTS):
                     plan.answer_partition(topic, data, topics)
@@ -240,8 +244,8 @@ class FetchPass:
             response = FetchResponse(pause_ms, session_id=plan.session_id, responses=list(topics.values()))
         else:
             response = FetchResponse(pause_ms, session_id=plan.session_id if plan.is_incremental else 0)
-        if self._endpoints is not None:
-            response.node_endpoints = self._endpoints
+        if self.endpoints is not None:
+            response.node_endpoints = self.endpoints
         if policy.settles:
             await self.settle()
         return response

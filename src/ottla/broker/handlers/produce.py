@@ -46,12 +46,12 @@ ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, None] | None:
     responses: list[TopicProduceResponse] = []
     response = ProduceResponse(responses)
-    staged = StagedProduce(parts, context, request, response)
+    staged = StagedProduce(parts, context, response, request.acks, request.timeout_ms, request.transactional_id)
     problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(parts, context, request)
-    store, has_ids = parts.partitions, context.version >= TOPIC_IDS_SINCE
+    store, has_ids, asks = parts.partitions, context.version >= TOPIC_IDS_SINCE, parts.authorizer.is_configured
     for topic in request.topic_data:
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
-        refusal = problem or _refusal(parts, context, topic)
+        refusal = problem if problem is not None or not asks else _refusal(parts, context, topic)
         results = [_try_to_stage(parts, topic, partitions, data, staged, refusal) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     waits = staged.heavy or staged.late or staged.unpermitted
@@ -74,7 +74,7 @@ async def handle_many(parts: Parts, context: RequestContext, request: ProduceReq
     """Handles a request as ``handle`` does, of so many partitions that others have their turns. The connection's later requests wait."""
     context.connection.hold()
     response = ProduceResponse([])
-    staged = StagedProduce(parts, context, request, response)
+    staged = StagedProduce(parts, context, response, request.acks, request.timeout_ms, request.transactional_id)
     try:
         problem, size_bytes, slices = _problem(parts, context, request), 0, Slices(parts.world.clock)
         async for topic in slices.over(request.topic_data):

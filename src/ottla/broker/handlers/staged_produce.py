@@ -18,7 +18,6 @@ from ottla.messages.produce import (
     NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
@@ -40,52 +39,33 @@ class Held(msgspec.Struct, gc=False):
     permission: Permission | None = None
 
 
-class StagedProduce:
+class StagedProduce(msgspec.Struct, eq=False):
     """A request whose batches have their offsets and wait for the write, but for those that a worker examines first."""
 
-    __slots__ = (
-        "_commit",
-        "_response",
-        "_wait_count",
-        "acks",
-        "context",
-        "first_written",
-        "heavy",
-        "late",
-        "may_be_late",
-        "parts",
-        "producer_id",
-        "staged",
-        "timeout_ms",
-        "transactional_id",
-        "unpermitted",
-        "waits",
-    )
-
-    def __init__(self, parts: Parts, context: RequestContext, request: ProduceRequest, response: ProduceResponse) -> None:
-        self.parts = parts
-        self.timeout_ms = request.timeout_ms
-        self.transactional_id = request.transactional_id
-        self.producer_id = -1
-        """The id of the transactional batches' producer: a request has one such producer at most."""
-        self._commit: AwaitedCommit | None = None
-        self.context = context
-        self.acks = request.acks
-        self._response = response
-        self.staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
-        """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
-        self.heavy: list[Held] = []
-        """What a worker examines first."""
-        self.unpermitted: list[Held] = []
-        """What the transaction coordinator is asked about first."""
-        self.waits: list[tuple[ProducerStates, NotPermitted]] = []
-        """These batches, in their partitions."""
-        self.late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
-        """What came before this broker leads its partition, and is held for that; its records are copies."""
-        self.may_be_late = True
-        self.first_written: asyncio.Future[None] | None = None
-        """What was staged at once is in its logs, or is not: before that nothing more may be staged, or it would count as written, too."""
-        self._wait_count = 1
+    parts: Parts
+    context: RequestContext
+    response: ProduceResponse
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
+    producer_id: int = -1
+    """The id of the transactional batches' producer: a request has one such producer at most."""
+    staged: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    """The partitions, the ``drop_count`` of each one's log when its batch was staged, and what will be answered."""
+    heavy: list[Held] = []
+    """What a worker examines first."""
+    unpermitted: list[Held] = []
+    """What the transaction coordinator is asked about first."""
+    waits: list[tuple[ProducerStates, NotPermitted]] = []
+    """These batches, in their partitions."""
+    late: list[tuple[TopicProduceData, PartitionProduceData, PartitionProduceResponse]] = []
+    """What came before this broker leads its partition, and is held for that; its records are copies."""
+    may_be_late: bool = True
+    first_written: asyncio.Future[None] | None = None
+    """What was staged at once is in its logs, or is not: before that nothing more may be staged, or it would count as written, too."""
+    commit: AwaitedCommit | None = None
+    wait_count: int = 1
+    """How many things happen before the answer."""
 
     @property
     def connection(self) -> Channel:
@@ -105,33 +85,33 @@ class StagedProduce:
 
     def wait_once_more(self) -> None:
         """Delays the answer until one more call of ``finish``."""
-        self._wait_count += 1
+        self.wait_count += 1
 
     def finish(self, failed: Collection[Flushable]) -> None:
         """Answers, the last time; what was staged for a log that failed, or that dropped it since, is not acknowledged."""
         for partition, drop_count, result in self.staged:
             if partition.log.tail.drop_count != drop_count or (failed and partition in failed):
                 self._unwritten(partition, drop_count, result)
-            elif partition.leading is not None and self.acks == -1:
+            elif self.acks == -1 and partition.leading is not None:
                 self._wait_for_commit(partition, result)
         if self.first_written is not None and not self.first_written.done():
             self.first_written.set_result(None)
-        if self._wait_count > 1:
+        if self.wait_count > 1:
             self.staged.clear()
-            self._wait_count -= 1
+            self.wait_count -= 1
         else:
-            self._wait_count = 0
-            answer(self.context, self.acks, self._response)
+            self.wait_count = 0
+            answer(self.context, self.acks, self.response)
 
     def finish_one(self) -> None:
         """Notes that one of the things has happened for which the answer waits."""
-        self._wait_count -= 1
-        if self._wait_count == 0:
-            answer(self.context, self.acks, self._response)
+        self.wait_count -= 1
+        if self.wait_count == 0:
+            answer(self.context, self.acks, self.response)
 
     def settle(self, failed: Collection[Flushable]) -> None:
         """Finishes as ``finish`` does, what is staged so far; there is more to come before the answer."""
-        self._wait_count += 1
+        self.wait_count += 1
         self.finish(failed)
 
     def _unwritten(self, partition: Partition, drop_count: int, result: PartitionProduceResponse) -> None:
@@ -142,11 +122,11 @@ class StagedProduce:
 
     def _wait_for_commit(self, partition: Partition, result: PartitionProduceResponse) -> None:
         """Delays the answer until the partition's records are committed. What else was flushed with them is waited for, too."""
-        if self._commit is None or self._commit.is_done:
-            self._commit = AwaitedCommit(self)
-            self._wait_count += 1
-        self._commit.pending[result.index, partition.topic] = result
-        partition.wait_for_commit(partition.log.log_end_offset, self._commit, (partition.topic, result))
+        if self.commit is None or self.commit.is_done:
+            self.commit = AwaitedCommit(self)
+            self.wait_count += 1
+        self.commit.pending[result.index, partition.topic] = result
+        partition.wait_for_commit(partition.log.log_end_offset, self.commit, (partition.topic, result))
 
     def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
         """Refuses the partition's batch; the client learns why, and where to go (KIP-951)."""
@@ -155,8 +135,8 @@ class StagedProduce:
             hint = hint_of(self.parts, self.context, topic, result.index)
             if hint is not None:
                 result.current_leader = LeaderIdAndEpoch(hint.leader, hint.leader_epoch)
-                if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self._response.node_endpoints}:
-                    self._response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
+                if hint.endpoint is not None and hint.endpoint[0] not in {node.node_id for node in self.response.node_endpoints}:
+                    self.response.node_endpoints.append(NodeEndpoint(*hint.endpoint))
 
 
 class AwaitedCommit:

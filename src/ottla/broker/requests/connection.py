@@ -255,8 +255,14 @@ class BrokerConnection:
 
     def update_reading(self) -> None:
         """Pauses reading while the connection, or the broker, has enough to do."""
-        has_enough = self.is_crowded or self.transport.unsent_bytes > UNSENT_BYTES_MAX or len(self.behind) > 0 or self.share.is_waiting
-        is_paused = has_enough or self.pipeline.is_held or self.muted_until_ms > 0
+        is_paused = (
+            len(self._responses) > OPEN_REQUESTS_MAX  # ``is_crowded``
+            or self.transport.unsent_bytes > UNSENT_BYTES_MAX
+            or len(self.behind) > 0
+            or self.share.is_waiting
+            or self.pipeline.is_held
+            or self.muted_until_ms > 0
+        )
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from ottla.broker.authorization import Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
@@ -104,31 +106,18 @@ class Channel(Protocol):
         ...
 
 
-class RequestContext:
+class RequestContext(msgspec.Struct, eq=False):
     """The circumstances of one request: its client, its version, and the place of its answer in line."""
 
-    __slots__ = ("api", "began_us", "client_id", "connection", "correlation_id", "meters", "place", "version", "work_us")
-
-    def __init__(
-        self,
-        connection: Channel,
-        place: ResponseSlot,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        meters: RequestMeters,
-        began_us: int,
-    ) -> None:
-        self.connection = connection
-        self.place = place
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.meters = meters
-        self.began_us = began_us
-        self.work_us = 0  # what it kept the loop busy for, when that is measured
+    connection: Channel
+    place: ResponseSlot
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    meters: RequestMeters
+    began_us: int
+    work_us: int = 0  # what it kept the loop busy for, when that is measured
 
     @property
     def principal(self) -> Principal:

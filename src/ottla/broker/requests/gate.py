@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, Final
 
+import msgspec
+
 from ottla.broker.authorization import DENIED, denial
 from ottla.broker.requests.context import RequestContext, fail
 from ottla.broker.requests.large import Workload
@@ -56,13 +58,17 @@ class Gate:
             refuse(service, context, request)
         elif self._throttling.times_requests:
             self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
-        else:
-            self._run(service, handle, context, request, kept)
+        else:  # as ``_run``, which a call would make dearer
+            result = handle(self._parts, context, request)
+            if result is not None:
+                self._finish(service, context, result, kept)
 
     def _run(self, service: Service, handle: Handle, context: RequestContext, request: Any, kept: bytes | None) -> None:
         result = handle(self._parts, context, request)
-        if result is None:
-            return
+        if result is not None:
+            self._finish(service, context, result, kept)
+
+    def _finish(self, service: Service, context: RequestContext, result: Any, kept: bytes | None) -> None:
         if type(result) is CoroutineType:
             finish = _Finish(self._workload, self.forward, context, kept)
             if not eager.run(result, finish) and not service.waits_for_others:
@@ -97,26 +103,23 @@ def refuse(service: Service, context: RequestContext, request: Any) -> None:
     context.reply(response)
 
 
-class _Finish:
+class _Finish(msgspec.Struct, eq=False):
     """Answers when a handler's coroutine has ended. A failure that is not an answer costs the client its connection."""
 
-    __slots__ = ("_context", "_forward", "_kept", "_workload", "is_counted")
-
-    def __init__(self, workload: Workload, forward: Forward | None, context: RequestContext, kept: bytes | None) -> None:
-        self._workload = workload
-        self._forward = forward
-        self._kept = kept
-        self._context = context
-        self.is_counted = False
+    workload: Workload
+    forward: Forward | None
+    context: RequestContext
+    kept: bytes | None
+    is_counted: bool = False
 
     def __call__(self, response: Response | None, error: BaseException | None) -> None:
         if self.is_counted:
-            self._workload.end_work(1)
+            self.workload.end_work(1)
         if error is not None:
-            kept, forward = self._kept, self._forward
+            kept, forward = self.kept, self.forward
             if kept is not None and forward is not None and isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
-                forward(self._context, kept)
+                forward(self.context, kept)
             else:
-                fail(self._context, error)
+                fail(self.context, error)
         elif response is not None:
-            self._context.reply(response)
+            self.context.reply(response)

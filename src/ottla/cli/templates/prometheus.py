@@ -62,6 +62,14 @@ ALERTS: Final = (
         "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
     ),
     Alert(
+        "GroupStalled",
+        "sum by (consumergroup, topic) (kafka_consumergroup_lag) > 0"
+        " and sum by (consumergroup, topic) (delta(kafka_consumergroup_current_offset[15m])) == 0",
+        "15m",
+        "warning",
+        "group {{ $labels.consumergroup }} has {{ $value }} records to read in {{ $labels.topic }}, and commits none",
+    ),
+    Alert(
         "EventLoopDelay",
         "ottla_event_loop_delay_seconds > 0.5",
         "1m",

@@ -1,8 +1,10 @@
-"""A systemd unit for a broker, or for the brokers of all of a machine's cores."""
+"""Systemd units: for a broker, or the brokers of all of a machine's cores; for a file of pipelines."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED, WRONG_CALL
 
 STOP_SECONDS: Final = 60
 """More than an orderly stop takes: logs are synced, and answers on their way are sent."""
@@ -34,6 +36,45 @@ RestartSec=2
 LimitNOFILE=100000
 StateDirectory=ottla
 NoNewPrivileges=true
+ProtectSystem=full
+ProtectHome=true
+PrivateTmp=true
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def pipeline_unit(*, command: str, file: str, app: str, user: str, bootstrap: str, command_config: str | None, memory: str | None) -> str:
+    """Returns the text of ``ottla-pipeline-APP.service``.
+
+    SIGTERM is for the driver alone, which stops its queries between two steps, and then its JVM. A driver that dies is started again; one
+    that has ended because a query may not continue, or because its command is wrong, is not. Spark writes below the working directory.
+    """
+    config = "" if command_config is None else f" --command-config {command_config}"
+    limit = "" if memory is None else f"MemoryMax={memory}\n"
+    state = f"ottla-pipelines/{app}"
+    return f"""\
+[Unit]
+Description=ottla pipeline {app}
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=1h
+StartLimitBurst=10
+
+[Service]
+User={user}
+StateDirectory={state}
+WorkingDirectory=%S/{state}
+ExecStart={command} pipeline run {file} --app {app} --data %S/{state}/data -B {bootstrap}{config}
+KillMode=mixed
+KillSignal=SIGTERM
+TimeoutStopSec={STOP_SECONDS}
+Restart=on-failure
+RestartSec=30
+SuccessExitStatus={INTERRUPTED}
+RestartPreventExitStatus={WRONG_CALL} {CANNOT_CONTINUE}
+{limit}NoNewPrivileges=true
 ProtectSystem=full
 ProtectHome=true
 PrivateTmp=true

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ottla import __version__
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica
-from ottla.client.cluster import Node
+from ottla.client.cluster_metadata import Node
 from ottla.client.connection import SOFTWARE_NAME
 from ottla.errors import KafkaError
 from ottla.messages import alter_replica_log_dirs as moving

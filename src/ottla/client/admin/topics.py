@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
-from ottla.client.cluster import TopicMetadata
+from ottla.client.cluster_metadata import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.positions import ByPartition, partition_of
 from ottla.errors import ErrorCode, KafkaError

@@ -1,0 +1,36 @@
+"""What metadata says of a cluster: its brokers, its topics, and who leads each partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class PartitionMetadata:
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+    def keep_newer(self, before: TopicMetadata) -> None:
+        """Lets no partition go back to an older leader epoch: a broker that lags answers with what was true before."""
+        for index, old in before.partitions.items():
+            found = self.partitions.get(index)
+            if found is not None and found.leader_epoch < old.leader_epoch:
+                self.partitions[index] = old
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None

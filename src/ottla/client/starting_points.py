@@ -1,0 +1,49 @@
+"""Where a consumer starts in each partition that has no position yet: at the group's commit, else where the reset policy says.
+
+A partition whose offsets are part of an open transaction has no position until that transaction has ended.
+"""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.client.coordinator import GroupCoordinator
+from ottla.client.fetcher import RESET_TIMESTAMPS
+from ottla.client.positions import Positions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition
+
+
+class StartingPoints:
+    """The positions that a consumer's partitions get; without a coordinator nothing is committed."""
+
+    def __init__(self, cluster: Cluster, positions: Positions, coordinator: GroupCoordinator | None, auto_offset_reset: str) -> None:
+        self._cluster = cluster
+        self._clock = cluster.world.clock
+        self._positions = positions
+        self._coordinator = coordinator
+        self._auto_offset_reset = auto_offset_reset
+
+    async def find(self) -> None:
+        """Sets missing positions, as far as that is possible now. OFFSET_OUT_OF_RANGE with auto.offset.reset=none."""
+        unknown = self._positions.unknown(self._clock.monotonic_ms())
+        if not unknown:
+            return
+        committed: dict[TopicPartition, tuple[int, int]] = {}
+        pending: set[TopicPartition] = set()
+        if self._coordinator is not None:
+            committed, pending = await self._coordinator.look_up(unknown)
+        for partition in unknown:
+            found = self._positions.get(partition)
+            if found is None or found.position is not None or found.seek_timestamp is not None:
+                continue
+            if partition in pending:
+                found.ask_later(self._clock.monotonic_ms(), self._cluster.backoff.delay_ms(found.failures, self._cluster.world))
+            elif partition in committed:
+                found.seek(committed[partition][0])
+            elif self._auto_offset_reset == "none":
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto.offset.reset=none")
+            else:
+                found.seek_to(RESET_TIMESTAMPS[self._auto_offset_reset])
+        missing = {partition.topic for partition in self._positions} - self._cluster.topics.keys()
+        if missing:
+            await self._cluster.refresh(missing)
