@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.test_operators import ottla, shown
+from tests.cluster.processes import ZookeeperProcesses
 from tests.waiting import eventually
 
 from ottla.cli.drain_plan import COLUMNS, MOVING, NO_BROKER, NO_LEADER, NONE_IN_SYNC, ONLY_REPLICA, DrainPlan, undone
@@ -204,6 +205,37 @@ def test_a_broker_without_replicas_is_stopped_and_removed(nodes: ThreadNodes) ->
     eventually(lambda: ottla(nodes.bootstrap, "broker", "unregister", "4", "--yes").returncode, lambda code: code == 0)
     gone = ottla(nodes.bootstrap, "broker", "drain", "4")
     assert (gone.returncode, "broker 4 is not registered; brokers 1, 2, 3 are" in gone.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_in_zookeeper_mode_a_broker_is_removed_without_being_unregistered(tmp_path: Path) -> None:
+    """The plans are the same there; a broker that is stopped is no longer registered."""
+    with ZookeeperProcesses(tmp_path) as cluster:
+        drain_and_give_back(cluster.bootstrap, tmp_path)
+        moved = ottla(cluster.bootstrap, "broker", "drain", "3", "--replicas", "--yes")
+        assert moved.returncode == 0, moved.stderr
+        assert moved.stderr.endswith("`ottla partition moves` shows what is on its way; then stop broker 3\n")
+        eventually(lambda: shown(cluster.bootstrap, "partition", "moves"), lambda moves: moves == [])
+        eventually(lambda: replicas_of(cluster.bootstrap, "t"), lambda found: found == [[1, 2], [1, 2]])
+        cluster.nodes[3].stop()
+        eventually(lambda: ottla(cluster.bootstrap, "broker", "drain", "3").stderr, lambda text: "broker 3 is not registered" in text)
+        unregistered = ottla(cluster.bootstrap, "broker", "unregister", "3", "--yes")
+        assert unregistered.stderr.endswith("in ZooKeeper mode broker 3 leaves the cluster when it is stopped")
+
+
+def drain_and_give_back(bootstrap: str, directory: Path) -> None:
+    """Lets broker 3 of three lose the partition of t that it leads, and lead it again; it keeps the only replica of a topic."""
+    with Admin(bootstrap) as admin:
+        topics = [NewTopic("t", assignments={0: [3, 1], 1: [1, 3]}), NewTopic("one", assignments={0: [3]})]
+        assert set(admin.create_topics(topics).values()) == {None}
+        eventually(lambda: [len(one.in_sync) for one in admin.describe_topic("t").partitions.values()], lambda sizes: sizes == [2] * 2)
+    drained = ottla(bootstrap, "broker", "drain", "3", "--yes", "--format", "json")
+    assert (drained.returncode, leaders_of(bootstrap, "t")) == (1, [1, 1]), drained.stderr
+    assert "1 partition of broker 3 cannot go elsewhere" in drained.stderr
+    (directory / "drained.json").write_text(drained.stdout)
+    back = ottla(bootstrap, "broker", "drain", "3", "--undo", str(directory / "drained.json"), "--yes")
+    assert back.returncode == 0, back.stderr
+    eventually(lambda: (replicas_of(bootstrap, "t"), leaders_of(bootstrap, "t")), lambda found: found == ([[3, 1], [1, 3]], [3, 1]))
 
 
 def leaders_of(bootstrap: str, topic: str) -> list[int]:

@@ -25,6 +25,7 @@ from ottla.messages.fetch import (
 )
 from ottla.messages.fetch import LeaderIdAndEpoch as FetchLeader
 from ottla.messages.fetch import NodeEndpoint as FetchNode
+from ottla.messages.list_offsets import ListOffsetsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.produce import LeaderIdAndEpoch, NodeEndpoint, ProduceRequest
 from ottla.metadata.image import PartitionImage
@@ -324,6 +325,58 @@ def test_records_come_once_when_the_leader_changes_while_it_is_asked() -> None:
         await asyncio.gather(*(fetcher._fetch(leader, {KEY: state.version}) for _ in range(2)))
         await fill(broker, 5, first=10)
         assert [record.offset for record in await take(consumer, 15)] == list(range(15))
+        await consumer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE])
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_for_offsets_again(code: ErrorCode) -> None:
+    """A new topic's leader is in the metadata before that broker leads: an application need not repeat the call."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        await fill(broker, 3)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster)
+        network = Interference(cluster)
+        asked: list[list[int]] = []
+
+        def alter(request: Request, response: Any) -> Response | None:
+            if not isinstance(response, ListOffsetsResponse):
+                return None
+            answers = {answer.partition_index: answer for answer in response.topics[0].partitions}
+            asked.append(sorted(answers))
+            if len(asked) < 4:
+                answers[0].error_code = code
+            return response
+
+        network.alter = alter
+        assert await consumer.end_offsets([("t", 0), ("t", 1)]) == {TopicPartition("t", 0): 3, TopicPartition("t", 1): 0}
+        assert asked == [[0, 1], [0], [0], [0]], "what is known is not asked again"
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_leader_that_never_leads_is_an_error_of_the_look_up_after_a_while() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster)
+        network = Interference(cluster)
+
+        def alter(request: Request, response: Any) -> Response | None:
+            if not isinstance(response, ListOffsetsResponse):
+                return None
+            response.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return response
+
+        network.alter = alter
+        begun = now()
+        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER: offsets of t-0"):
+            await consumer.end_offsets([("t", 0)])
+        assert 25 < now() - begun <= 30  # of the virtual clock
         await consumer.close()
 
     with_broker(body)

@@ -54,11 +54,11 @@ class Asked:
                 resource_type = rng.choice([ResourceType.TOPIC, ResourceType.GROUP])
                 operation = rng.choice(sorted(OPERATIONS[resource_type]))
                 name = rng.choice([*NAMES, "zz", "abcd"])
-                self.lines.append(f"may\t{asker}\t{host}\t{operation}\t{resource_type}\t{name}")
+                self.lines.append(f"may\t{asker}\t{host}\t{int(operation)}\t{int(resource_type)}\t{name}")
                 self._answer(rights[asker, host].may(operation, resource_type, name))
                 if rng.random() < 0.1:
                     wanted = Operation.WRITE if resource_type is ResourceType.TOPIC else Operation.READ
-                    self.lines.append(f"any\t{asker}\t{host}\t{wanted}\t{resource_type}")
+                    self.lines.append(f"any\t{asker}\t{host}\t{int(wanted)}\t{int(resource_type)}")
                     self._answer(rights[asker, host].may_anywhere(wanted, resource_type))
 
     def _answer(self, is_allowed: bool) -> None:

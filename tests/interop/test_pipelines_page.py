@@ -10,6 +10,9 @@ from tests.cli.pages import PORTS, Terminal, Typed, blocks, sessions
 
 SECONDS_MAX = 300
 
+pytestmark = pytest.mark.timeout(1200)
+"""Each command that runs pipelines starts Spark; the page has many, and a busy machine takes a minute for some."""
+
 
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:

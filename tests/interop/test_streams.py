@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import confluent_kafka
 import pytest
 from tests.cluster.processes import ClusterProcesses
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.interop.java_process import STEP_SECONDS_MAX, JavaProcess
 from tests.interop.tools import HERE, TARGET, maven, program
 
 from ottla.sync import Admin, NewTopic, Producer
@@ -24,7 +24,6 @@ SMOKE_TOPICS = (
     "fk",
 )
 PARTITION_COUNT = 5
-STEP_SECONDS_MAX = 120.0
 SMOKE_SECONDS_MAX = 480.0
 """The smoke test produces for 90 s, and reads what came of it after that."""
 MIRRORED_COUNT = 20_000
@@ -38,45 +37,7 @@ def java_streams() -> list[str]:
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-Xmx400m", "-cp", f"{TARGET}/java_streams/lib/*"]
 
 
-class JavaProcess:
-    """A program, with what it says in a file. ``with JavaProcess(...) as it:`` kills it at the end."""
-
-    def __init__(self, command: list[str], said: Path) -> None:
-        self._file = said
-        with said.open("wb") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=said.parent)
-
-    def __enter__(self) -> JavaProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        """As by kill -9."""
-        self._process.kill()
-        self._process.wait()
-
-    @property
-    def said(self) -> str:
-        return self._file.read_text(errors="replace")
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def wait_until_said(self, words: str) -> None:
-        deadline = time.monotonic() + STEP_SECONDS_MAX
-        while words not in self.said:
-            assert not self.has_ended, self.said[-4000:]
-            assert time.monotonic() < deadline, (words, self.said[-4000:])
-            time.sleep(0.1)
-
-    def wait_until_ended(self, seconds_max: float) -> str:
-        self._process.wait(seconds_max)
-        return self.said
-
-
+@pytest.mark.timeout(900)
 def test_the_smoke_test_of_kafka_streams_is_exact_over_kills(java_streams: list[str], tmp_path: Path) -> None:
     """Three of its clients are killed while they work, and two brokers of three, one after the other."""
     with ClusterProcesses(tmp_path) as cluster:
@@ -124,6 +85,7 @@ def test_the_smoke_test_of_kafka_streams_is_exact_over_kills(java_streams: list[
         assert said.rstrip().endswith("SUCCESS"), said[-6000:]
 
 
+@pytest.mark.timeout(600)
 def test_mirror_maker_copies_everything_once_over_kills(java_streams: list[str], tmp_path: Path) -> None:
     """From one broker to another with ``exactly.once.source.support``: MirrorMaker is killed twice, the broker that it writes to once."""
     (tmp_path / "from").mkdir()

@@ -47,9 +47,10 @@ def topic(admin: Admin) -> str:
     return name
 
 
-def ottla(peer: Peer, *arguments: str) -> Any:
-    """What the command prints, as JSON."""
-    return json.loads(run_command(sys.executable, "-m", "ottla", "txn", *arguments, "--json", "-B", peer.bootstrap))["items"]
+def ottla(peer: Peer, *arguments: str, ends_with: int = 0) -> Any:
+    """Returns what the command prints, as JSON. A plan that was not applied ends with 1."""
+    command = [sys.executable, "-m", "ottla", "txn", *arguments, "--json", "-B", peer.bootstrap]
+    return json.loads(run_command(*command, ends_with=ends_with))["items"]
 
 
 def test_transactions_are_listed_and_described(peer: Peer, admin: Admin, topic: str) -> None:
@@ -154,7 +155,7 @@ def test_a_hanging_transaction_ends_as_its_coordinator_decided(peer: Peer, admin
     if is_commit:
         with pytest.raises(AssertionError, match="has committed it"):
             ottla(peer, "abort", topic, "0", "--yes")
-    [row] = ottla(peer, "find-hanging", "--topic", topic, "--longer-than", "0")
+    [row] = ottla(peer, "find-hanging", "--topic", topic, "--longer-than", "0", ends_with=1)
     assert row["outcome"] == found.outcome.value
     assert ottla(peer, "find-hanging", "--topic", topic, "--longer-than", "0", "--yes") == [row]
     assert committed(peer, key) == ([b"late"] if is_commit else [])
@@ -173,7 +174,7 @@ def test_a_hanging_transaction_that_no_coordinator_knows_is_aborted_on_demand(pe
     assert found.outcome is Outcome.UNKNOWN
     with pytest.raises(KafkaError, match="no coordinator knows"):
         admin.end_hanging_transaction(found)
-    [row] = ottla(peer, "abort", topic, "0")
+    [row] = ottla(peer, "abort", topic, "0", ends_with=1)
     assert admin.find_hanging_transactions([key], longer_than_ms=0) == [found], "without --yes nothing is done"
     assert ottla(peer, "abort", topic, "0", "--yes") == [row]
     assert committed(peer, key) == []

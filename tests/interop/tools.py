@@ -18,12 +18,12 @@ def program(name: str, *, way_to_get_it: str) -> str:
     return found
 
 
-def run(*command: str | Path, cwd: Path | None = None, seconds_max: int = 60, stdin: str | None = None) -> str:
-    """What the command prints; its complaint is the failure's text."""
+def run(*command: str | Path, cwd: Path | None = None, seconds_max: int = 60, stdin: str | None = None, ends_with: int = 0) -> str:
+    """Returns what the command prints; its complaint is the failure's text, if it ends with another code."""
     done = subprocess.run(
         [str(part) for part in command], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=seconds_max, check=False
     )
-    assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == ends_with, f"{command[0]} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
 

@@ -133,7 +133,12 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
             move = f"move them first with `ottla broker drain {broker_id} --replicas`"
             first = f"; it holds {held} replica{'s'[: held != 1]}: {move}" if held else ""
             end_of_plan(f"would remove broker {broker_id} from the cluster{first}")
-        admin.unregister_broker(broker_id)
+        try:
+            admin.unregister_broker(broker_id)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            raise KafkaError(error.code, f"in ZooKeeper mode broker {broker_id} leaves the cluster when it is stopped") from error
     click.echo(f"removed broker {broker_id}", err=True)
 
 

@@ -59,7 +59,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
     if undo is not None and moves_replicas:
         raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
     with Admin(bootstrap, **client_settings()) as admin:
-        partitions, majority = _partitions(admin), None if undo is not None else _majority_problem(admin, broker_id)
+        partitions = _partitions(admin)
+        majority, is_in_zookeeper = (None, False) if undo is not None else _majority_problem(admin, broker_id)
         if undo is not None:
             steps, nothing = undone(_items(undo), partitions), "nothing is as that drain left it"
         else:
@@ -85,9 +86,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
         _fail(broker_id, problems, left, needed, majority)
     end_with(majority)
     if moves_replicas:
-        complain(
-            f"`ottla partition moves` shows what is on its way; then stop broker {broker_id} and `ottla broker unregister {broker_id}`"
-        )
+        unregister = "" if is_in_zookeeper else f" and `ottla broker unregister {broker_id}`"
+        complain(f"`ottla partition moves` shows what is on its way; then stop broker {broker_id}{unregister}")
     elif undo is None:
         complain(f"broker {broker_id} leads nothing, and can be stopped")
 
@@ -117,23 +117,28 @@ def _min_isrs(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str,
         return {}
 
 
-def _majority_problem(admin: Admin, broker_id: int) -> str | None:
-    """Returns what becomes of the controllers when the node is stopped, in words; None where a majority is left, or not concerned."""
+def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool]:
+    """Returns what becomes of the controllers when the node is stopped, in words, and whether the cluster is in ZooKeeper mode.
+
+    The first is None where a majority is left, or not concerned.
+    """
     try:
         quorum = admin.describe_quorum()
     except KafkaError as error:
-        if error.code != ErrorCode.UNSUPPORTED_VERSION:  # of a cluster in ZooKeeper mode
+        is_in_zookeeper = error.code == ErrorCode.UNSUPPORTED_VERSION
+        if not is_in_zookeeper:
             complain(f"whether a majority of the controllers is left was not checked: {error}")
-        return None
+        return None, is_in_zookeeper
     voters = [voter.node_id for voter in quorum.voters]
     left = sum(voter.node_id != broker_id and not is_silent(quorum, voter) for voter in quorum.voters)
     needed = len(voters) // 2 + 1
     if broker_id not in voters or left >= needed:
-        return None
-    return (
+        return None, False
+    problem = (
         f"do not stop node {broker_id} yet: it is a controller; stopping it leaves {left} of {len(voters)}, of which {needed} must run; "
         "nothing could be changed, and no leader elected"
     )
+    return problem, False
 
 
 def _items(path: Path) -> Sequence[dict[str, Any]]:

@@ -144,8 +144,9 @@ class ClientConnection:
         low, high = self._versions.get(api.key, (0, -1))
         version = min(api.version_max, high)
         if version < max(low, api.version_min):
-            text = f"{api.name}: the broker has versions {low} to {high}, this client {api.version_min} to {api.version_max}"
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+            text = f"has versions {low} to {high}, this client {api.version_min} to {api.version_max}"
+            has = text if api.key in self._versions else "does not have this API"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name}: the broker {has}")
         return version
 
     def require(self, kind: type[Request], version: int) -> None:

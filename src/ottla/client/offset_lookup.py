@@ -10,6 +10,17 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.types import TopicPartition
 
+LEADER_CHANGES = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""What a broker answers while it has not taken up, or given up, what the metadata says that it leads."""
+LEADER_CHANGE_MS_MAX = 30_000
+
 
 class FoundOffset(NamedTuple):
     """A record found by its time. The offset is -1 where there is none."""
@@ -24,12 +35,23 @@ async def offsets_for_times(
 ) -> dict[TopicPartition, FoundOffset]:
     """Returns the first record not older than each time.
 
-    -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked.
+    -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked; a leader that does not know yet that it leads
+    is asked again.
     """
-    found, problems = await ask_leaders(cluster, times, isolation_level)
-    for problem in problems.values():
-        raise problem
-    return found
+    deadline_ms = cluster.world.clock.monotonic_ms() + LEADER_CHANGE_MS_MAX
+    found: Found = {}
+    attempt = 0
+    while True:
+        left = {partition: timestamp for partition, timestamp in times.items() if partition not in found}
+        more, problems = await ask_leaders(cluster, left, isolation_level)
+        found |= more
+        if not problems:
+            return {partition: found[partition] for partition in times}
+        problem = next((error for error in problems.values() if error.code not in LEADER_CHANGES), None)
+        if problem is not None:
+            raise problem
+        await cluster.pause(attempt, deadline_ms, next(iter(problems.values())))
+        attempt += 1
 
 
 Found = dict[TopicPartition, FoundOffset]

@@ -4,6 +4,9 @@ The high watermark is the largest offset that a majority of the voters has on di
 in their fetches, which they send when they have fsynced. It moves only when it covers a record of this leader's epoch: records of older
 epochs are on a majority and may be overwritten all the same (Raft 5.4.2, figure 8). Observers never count.
 
+A new leader may know of less than its predecessor has committed, and said. So it says no high watermark until its own epoch has one:
+Kafka's replicas end their process where one goes back.
+
 A fetch that can be answered with nothing new is parked until there are records, or the replica lags in the high watermark (KIP-1166).
 A leader that has not heard from a majority for 1.5 x fetch.timeout resigns: clients must not wait for one that is cut off.
 """
@@ -99,7 +102,7 @@ def _mistake(state: QuorumState, request: Fetch | FetchSnapshot) -> ErrorCode:
 
 
 def refusal(state: QuorumState, error: int) -> FetchAnswer:
-    return FetchAnswer(error, state.epoch, state.leader_id, state.high_watermark, state.log.start_offset)
+    return FetchAnswer(error, state.epoch, state.leader_id, _said_high_watermark(state), state.log.start_offset)
 
 
 def _replica(request: Fetch | FetchSnapshot) -> tuple[int, bytes]:
@@ -163,7 +166,13 @@ def wake(state: QuorumState, role: Leader) -> None:
 
 
 def _has_news(state: QuorumState, request: Fetch) -> bool:
-    return request.fetch_offset < state.log.end_offset or request.high_watermark < state.high_watermark
+    return request.fetch_offset < state.log.end_offset or request.high_watermark < _said_high_watermark(state)
+
+
+def _said_high_watermark(state: QuorumState) -> int:
+    """Returns what this leader says is committed; -1 before it has committed a record of its epoch."""
+    role = state.role
+    return state.high_watermark if isinstance(role, Leader) and role.is_established else -1
 
 
 def answer(state: QuorumState, token: Token, request: Fetch) -> None:
@@ -172,7 +181,7 @@ def answer(state: QuorumState, token: Token, request: Fetch) -> None:
     mismatch = log.mismatch(request.fetch_offset, request.last_epoch)
     diverging = mismatch if isinstance(mismatch, EpochEnd) else None
     snapshot_id = None if isinstance(mismatch, EpochEnd) else mismatch
-    reply = FetchAnswer(0, state.epoch, state.leader_id, state.high_watermark, log.start_offset, diverging, snapshot_id)
+    reply = FetchAnswer(0, state.epoch, state.leader_id, _said_high_watermark(state), log.start_offset, diverging, snapshot_id)
     if mismatch is None and request.fetch_offset < log.end_offset and request.max_bytes > 0:
         bytes_max = min(request.max_bytes, state.settings.fetch_bytes_max)
         state.emit(ReadAndReply(token, reply, request.fetch_offset, log.end_offset, bytes_max))

@@ -9,6 +9,7 @@ log matching             whatever node has an offset of an epoch, it is the same
 leader completeness      who becomes leader has everything that is committed
 committed by a majority  when an offset is first known to be committed, a majority of the voters has it on disk
 one committed prefix     all nodes know the same entries as committed; a high watermark never goes back while the process lives
+none said goes back      no leader says a high watermark below one that a leader of an earlier epoch has said
 nothing cut              no node cuts below its high watermark, nor installs a snapshot that is older than its log
 first the LeaderChange   nothing is decided by a leader before a record of its epoch is committed
 a pre-vote changes       neither epoch nor vote of the node that is asked
@@ -44,6 +45,7 @@ class Checker:
         self.leaders: dict[int, int] = {}  # by epoch
         self.established: dict[int, int] = {}  # by epoch, the leader
         self.votes: dict[tuple[int, int], int] = {}  # by voter and epoch
+        self.said: dict[int, int] = {}  # by epoch, the highest high watermark that its leader has said
         self.entries: dict[tuple[int, int], tuple[int, int]] = {}  # by offset and epoch: the value, and the epoch before
 
     def found(self, what: str) -> None:
@@ -76,8 +78,17 @@ class Checker:
                 self.found(f"node {node_id} asks for votes, and does not vote")
             if not message.is_pre and durable.voted_id != node_id and durable.epoch == message.epoch:
                 self.found(f"node {node_id} asks for votes in epoch {message.epoch} without one of its own")
-        elif kind is FetchAnswer and message.snapshot_id is not None:
-            self.met["snapshot offered"] += 1
+        elif kind is FetchAnswer:
+            self.met["snapshot offered"] += message.snapshot_id is not None
+            if message.error == 0 and message.high_watermark >= 0:
+                self._high_watermark_said(node_id, message.epoch, message.high_watermark)
+
+    def _high_watermark_said(self, node_id: int, epoch: int, high_watermark: int) -> None:
+        """Checks an answer's high watermark. Within an epoch an answer that waited for its records may say less than a later one."""
+        before = max((said for earlier, said in self.said.items() if earlier < epoch), default=-1)
+        if high_watermark < before:
+            self.found(f"node {node_id} says the high watermark {high_watermark} in epoch {epoch}, and {before} was said before")
+        self.said[epoch] = max(high_watermark, self.said.get(epoch, -1))
 
     def on_granted(self, member: Member, request: Vote, answer: VoteAnswer) -> None:
         """Checks a vote that is about to leave."""
