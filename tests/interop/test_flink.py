@@ -1,7 +1,8 @@
 """Apache Flink 2.2 and its Kafka connector, exactly once: a job that sums numbers by key, while everything that it runs on is killed.
 
-The job fails three times by itself. Its JVM is killed with a transaction open, dies when a checkpoint is complete and its transactions are not committed, and dies
-right after they are. Each time the job begins again with its last checkpoint. A broker is killed three times; of three brokers each, once.
+The job fails three times by itself. Its JVM is killed with a transaction open, dies when a checkpoint is complete and its transactions are
+not committed, and dies right after they are. Each time the job begins again with its last checkpoint. A broker is killed three times; of
+three brokers each, once.
 Both ways in which the sink names its transactions are tried: INCREMENTING takes a new transactional id for each transaction, and finds what
 an earlier run left open by probing; POOLING uses few ids again and again, and finds what was left open with ListTransactions.
 """
