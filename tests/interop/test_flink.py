@@ -1,7 +1,8 @@
 """Apache Flink 2.2 and its Kafka connector, exactly once: a job that sums numbers by key, while everything that it runs on is killed.
 
-The job fails three times by itself. Its JVM is killed, dies when a checkpoint is complete and its transactions are not committed, and dies
-right after they are. Each time the job begins again with its last checkpoint. A broker is killed three times; of three brokers each, once.
+The job fails three times by itself. Its JVM is killed with a transaction open, dies when a checkpoint is complete and its transactions are
+not committed, and dies right after they are. Each time the job begins again with its last checkpoint. A broker is killed three times; of
+three brokers each, once.
 Both ways in which the sink names its transactions are tried: INCREMENTING takes a new transactional id for each transaction, and finds what
 an earlier run left open by probing; POOLING uses few ids again and again, and finds what was left open with ListTransactions.
 """
@@ -93,6 +94,18 @@ class Flow:
             self._take(0.05)
         self._write()
 
+    def kill(self, job: JavaProcess) -> None:
+        """Kills the JVM, as by kill -9, while it has a transaction open: the next one has to find and to abort it."""
+        with Admin(self._bootstrap) as admin:
+
+            def opened() -> bool:
+                self._write()
+                self._take(0.0)
+                return bool(admin.list_transactions(states=["Ongoing"]))
+
+            eventually(opened, bool)
+            job.kill()
+
     def die(self, job: JavaProcess, when: str) -> None:
         """Lets the JVM die when its next checkpoint is complete; ``when`` is a file that it looks for."""
         (self._directory / when).touch()
@@ -176,6 +189,7 @@ def run(command: list[str], bootstrap: str, naming: str, directory: Path, broker
             flow.go_on(job, 2_000)
             bounce(first)
             flow.go_on(job, 3_000)
+            flow.kill(job)
         with flow.job() as job:
             flow.go_on(job, 4_000)
             flow.die(job, "die-before-commit")
