@@ -306,9 +306,7 @@ def files_page() -> str:
             parts.append(table(["file", "what it has"], ([code(path.name), subject(path)] for path in files)))
     parts.append("## Configuration keys, and the files that read them\n")
     parts.append("Paths are below `src/ottla/`; type, default and bounds of each key are in `config/keys/`.\n")
-    return "\n".join(
-        [*parts, f"## Configuration keys, and the files that read them\n\n{lead}\n", table(["key", "files"], readers_of_keys())]
-    )
+    return "\n".join([*parts, table(["key", "files"], readers_of_keys())])
 
 
 def readers_of_keys() -> Iterator[list[str]]:
@@ -318,6 +316,9 @@ def readers_of_keys() -> Iterator[list[str]]:
         if not name.startswith("config/keys/"):
             for key in {found for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if (found := key_read(node)) in names}:
                 names[key].append(code(name))
+    for topic_key in TOPIC_KEYS.values():
+        if topic_key.broker_key in names and names[topic_key.name]:
+            names[topic_key.broker_key].append(f"as the default of {code(topic_key.name)}")
     for key, files in sorted(names.items()):
         if files:
             yield [code(key), ", ".join(files)]
