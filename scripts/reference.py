@@ -110,6 +110,7 @@ def formats_page() -> str:
             ["0", "done"],
             ["1", "something failed, also one item of many; a plan was shown and not applied; a check found something"],
             ["2", "the call itself was wrong"],
+            ["3", "a query of a pipeline may not continue from its checkpoint"],
             ["130", "Ctrl-C"],
         ],
     )

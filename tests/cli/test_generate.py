@@ -101,7 +101,7 @@ def test_scrape_jobs_name_the_brokers() -> None:
 
 def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     result = CliRunner().invoke(cli, ["generate", "systemd", "--properties", "/etc/x.properties", "--user", "streams"])
-    lines = result.output.splitlines()
+    lines = result.stdout.splitlines()
     assert "Type=notify" in lines
     assert "User=streams" in lines
     [command] = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
@@ -109,8 +109,17 @@ def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     assert os.path.isabs(command.split()[0])
 
 
+@pytest.mark.parametrize("place", ["tmp/x", "home/ada/x", "opt/ottla"])
+def test_a_unit_that_would_not_find_its_command_is_warned_of(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: f"/{place}/bin/ottla")
+    for arguments in (["systemd"], ["pipeline-unit", "orders.py"]):
+        result = CliRunner().invoke(cli, ["generate", *arguments])
+        assert f"ExecStart=/{place}/bin/ottla " in result.stdout
+        assert ("PrivateTmp, ProtectHome" in result.stderr) is (place != "opt/ottla")
+
+
 def test_the_unit_of_several_brokers_leaves_their_stop_to_their_supervisor() -> None:
-    lines = CliRunner().invoke(cli, ["generate", "systemd", "--cores", "auto"]).output.splitlines()
+    lines = CliRunner().invoke(cli, ["generate", "systemd", "--cores", "auto"]).stdout.splitlines()
     [command] = [line for line in lines if line.startswith("ExecStart=")]
     assert command.endswith("broker start /etc/ottla/server.properties --cores auto --log-format json")
     assert "KillMode=mixed" in lines
@@ -135,7 +144,7 @@ def test_the_unit_of_pipelines_runs_a_command_that_there_is_and_starts_it_again_
     result = CliRunner().invoke(cli, ["generate", "pipeline-unit", *given])
     unit = configparser.ConfigParser(strict=True, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(result.output)
+    unit.read_string(result.stdout)
     service = dict(unit["Service"])
     program, _, command = service["ExecStart"].partition(" pipeline run ")
     assert os.path.isabs(program.split()[0])
@@ -149,7 +158,7 @@ def test_the_unit_of_pipelines_runs_a_command_that_there_is_and_starts_it_again_
     assert service["MemoryMax"] == "2G"
     assert "MemoryMax" not in CliRunner().invoke(cli, ["generate", "pipeline-unit", "orders.py"]).output
     if shutil.which("systemd-analyze"):
-        (tmp_path / "ottla-pipeline-sales.service").write_text(result.output)
+        (tmp_path / "ottla-pipeline-sales.service").write_text(result.stdout)
         subprocess.run(["systemd-analyze", "verify", str(tmp_path / "ottla-pipeline-sales.service")], check=True, capture_output=True)
 
 

@@ -26,6 +26,7 @@ def client_options(function: F) -> F:
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
         envvar="OTTLA_COMMAND_CONFIG",
+        show_envvar=True,
         expose_value=False,
         callback=_note_file,
         help="A properties file of the client: security.protocol, sasl.mechanism and the like.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -47,6 +47,9 @@ def prometheus_config(targets: tuple[str, ...]) -> None:
     _print_yaml(prometheus.scrape_config(list(targets)))
 
 
+_HIDDEN: Final = ("tmp/", "var/tmp/", "home/", "root/", "run/user/")
+
+
 @generate.command("systemd")
 @click.option("--properties", default="/etc/ottla/server.properties", show_default=True, help="The broker's configuration file.")
 @click.option("--user", default="ottla", show_default=True, help="The account that the broker runs under.")
@@ -59,8 +62,16 @@ def systemd(properties: str, user: str, cores: str | None) -> None:
         from ottla.cli.nodes.cores import core_count
 
         core_count(cores)  # what is wrong is refused here, and not when the unit starts
+    click.echo(unit(command=_command(), properties=properties, user=user, cores=cores), nl=False)
+
+
+def _command() -> str:
+    """Returns the command of a unit, by its absolute path; warns where the unit would not find it."""
     command = shutil.which("ottla") or f"{sys.executable} -m ottla"
-    click.echo(unit(command=command, properties=properties, user=user, cores=cores), nl=False)
+    if command.lstrip("/").startswith(_HIDDEN):
+        place = "a unit has a /tmp of its own and no home directories (PrivateTmp, ProtectHome)"
+        click.echo(f"warning: {command}: {place}; install ottla elsewhere, as below /opt (docs/install.md)", err=True)
+    return command
 
 
 @generate.command("pipeline-unit")
@@ -77,9 +88,8 @@ def pipeline_unit(file: Path, app: str | None, user: str, bootstrap: str, comman
     """
     from ottla.cli.templates.systemd import pipeline_unit as unit
 
-    command = shutil.which("ottla") or f"{sys.executable} -m ottla"
     text = unit(
-        command=command,
+        command=_command(),
         file=str(file.absolute()),
         app=app or file.stem,
         user=user,
