@@ -129,7 +129,7 @@ def check_brokers(bootstrap: str) -> None:
 
 
 def reset_command(app: str, data: Path | None, bootstrap: str) -> str:
-    """Returns the command that lets the application begin again, with what this one was given."""
+    """Returns the command after which the application reads from the start, with what this one was given."""
     where = [] if data is None else ["--data", str(data)]
     source = click.get_current_context().get_parameter_source("bootstrap")
     brokers = ["-B", bootstrap] if source == ParameterSource.COMMANDLINE else []

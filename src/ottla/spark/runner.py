@@ -86,7 +86,7 @@ class Runner:
         self.cannot_continue = False
         """A query may not go on by itself."""
         self.is_to_be_reset = False
-        """It would go on if it began again."""
+        """It would go on from the start."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
