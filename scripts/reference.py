@@ -23,7 +23,7 @@ import click
 import msgspec
 import structlog
 
-from ottla import aio
+from ottla import aio, spark
 from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
 from ottla.cli.config import in_force
@@ -136,6 +136,20 @@ def spark_page() -> str:
         'Offsets are written `{"topic": {"partition": offset}}`.'
     )
     return f"{page('Spark options', lead)}\n{spark_options.markdown()}"
+
+
+def pipelines_page() -> str:
+    lead = (
+        "The public names of `ottla.spark`, for pipelines and for any other program of PySpark. [Pipelines](../pipelines.md) and\n"
+        "[Spark](../spark.md) show their use, [Spark options](spark.md) what `options` may have. `bootstrap` names the brokers,\n"
+        "as `host:port` with commas between them. `ottla pipeline` gives its own; elsewhere it is needed, and no environment\n"
+        "variable is read for it."
+    )
+    parts = [page("Pipelines: ottla.spark", lead)]
+    for name in spark.__all__:
+        found = getattr(spark, name)
+        parts.append(f"## {name}\n\n```python\ndef {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n")
+    return "\n".join(parts)
 
 
 # -- configuration
@@ -255,8 +269,8 @@ def members(kind: type) -> Iterator[str]:
 
 
 def signature(function: Callable[..., Any]) -> str:
-    text = str(inspect.signature(function))
-    return text.replace("'", "")
+    """Returns it without the quotes of its annotations; those of defaults stay."""
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
 
 
 def vars_of(kind: type) -> dict[str, Any]:
@@ -345,6 +359,7 @@ PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page,
     "formats.md": formats_page,
     "spark.md": spark_page,
+    "pipelines.md": pipelines_page,
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,

@@ -86,6 +86,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.client.unclosed import Unclosed
+from ottla.client.wrong_calls import with_brokers_first
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
@@ -191,6 +192,7 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
 class Producer(producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
         of_cluster, of_producer = divided((ClusterSettings, ProducerSettings), settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), of_producer)
@@ -248,6 +250,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         **settings: Unpack[ConsumerOptions],
     ) -> None: ...
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
         of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
@@ -282,6 +285,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
 class Admin(admin.Admin):
     """Administration; see ``ottla.client.options.ClusterOptions`` for the settings. Made on a running loop."""
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
         [of_cluster] = divided((ClusterSettings,), settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster))

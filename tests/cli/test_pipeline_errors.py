@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import socket
 from pathlib import Path
 
 import click
@@ -59,14 +61,19 @@ def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
         run(file, "def totals():\n    raise ConnectionRefusedError('away')\n", log_file)
 
 
-@pytest.mark.parametrize(("is_well", "is_to_be_reset", "code"), [(True, False, 0), (False, False, 1), (False, True, 3)])
+@pytest.mark.parametrize("where", ["default", "given"])
+@pytest.mark.parametrize(
+    ("is_well", "cannot_continue", "is_to_be_reset", "code"),
+    [(True, False, False, 0), (False, False, False, 1), (False, True, False, 3), (False, True, True, 3)],
+)
 def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_well: bool, is_to_be_reset: bool, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, is_well: bool, cannot_continue: bool, is_to_be_reset: bool, code: int
 ) -> None:
-    """A service manager starts the others again."""
+    """A service manager starts the others again. The way to begin again is one command, with what this one was given."""
 
     class Ended:
         def __init__(self, *arguments: object, **options: object) -> None:
+            self.cannot_continue = cannot_continue
             self.is_to_be_reset = is_to_be_reset
 
         def run(self) -> bool:
@@ -75,7 +82,29 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     monkeypatch.setattr("ottla.spark.runner.Runner", Ended)
     monkeypatch.setattr("ottla.spark.defaults.session", lambda *arguments, **options: None)
     monkeypatch.setattr("ottla.spark.defaults.stop_session", lambda: None)
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     (tmp_path / "orders.py").write_text("from ottla.spark import pipeline\n\n\n@pipeline\ndef totals(spark): ...\n")
-    result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), "--data", str(tmp_path / "data")])
+    given = ["--data", str(tmp_path / "my data"), "-B", "broker:1"] if where == "given" else []
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), *given])
     assert result.exit_code == code, result.output
-    assert ("to begin again, with repeated results: ottla pipeline reset orders --yes" in result.output) == is_to_be_reset
+    said = "to begin again, with repeated results: " + shlex.join(["ottla", "pipeline", "reset", "orders", "--yes", *given])
+    assert result.output.splitlines()[1:] == ([said] if is_to_be_reset else [])
+
+
+def test_brokers_are_asked_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*arguments: object, **options: object) -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr("ottla.spark.defaults.session", start)
+    (tmp_path / "orders.py").write_text("")
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        result = CliRunner().invoke(
+            cli, ["pipeline", "run", str(tmp_path / "orders.py"), "-B", address, "--until-caught-up", "--data", str(tmp_path / "data")]
+        )
+    assert isinstance(result.exception, KafkaError), result.exception
+    assert f"no broker at {address}" in str(result.exception)
+    assert "starting Spark" not in result.output
+    assert not (tmp_path / "data").exists()

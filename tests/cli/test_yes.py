@@ -37,7 +37,7 @@ DESTRUCTIVE = {
     ("txn", "abort"): (("t", "0"), 1, "no transaction hangs in t-0"),
     ("txn", "find-hanging"): ((), 0, ""),
     ("pipeline", "restore"): (("readers",), 1, "there is no topic with a checkpoint of application"),
-    ("pipeline", "reset"): (("readers",), 1, "would delete the offsets of no query"),
+    ("pipeline", "reset"): (("readers",), 1, "no such application"),
 }
 """Their arguments, how they end without ``--yes``, and what they say then."""
 

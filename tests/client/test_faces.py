@@ -131,7 +131,7 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
     ("make", "settings", "text"),
     [
         (sync.Producer, {"lingr_ms": 5}, "unknown setting 'lingr_ms'; did you mean linger_ms?"),
-        (sync.Producer, {"linger.ms": 5}, "did you mean linger_ms?"),
+        (sync.Producer, {"linger.ms": 5}, "write it with _, as linger_ms"),
         (sync.Consumer, {"auto_offset_reset": "earlist"}, "did you mean earliest?"),
         (sync.Consumer, {"partition_assignment_strategy": ["rang"]}, "did you mean range?"),
         (sync.Consumer, {"session_timeout_ms": 1000}, "heartbeat.interval.ms=3000 must be below session.timeout.ms=1000"),

@@ -71,6 +71,7 @@ def test_a_small_pipeline_has_one_core_and_less_memory(tmp_path: Path, monkeypat
         raise JavaMissingError("no Java here")
 
     monkeypatch.setattr(defaults, "session", session)
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: None)
     (tmp_path / "shop.py").write_text(FILE)
     command = ["run", str(tmp_path / "shop.py"), "--data", str(tmp_path / "data"), *more]
     shown = CliRunner().invoke(pipeline, command)

@@ -8,11 +8,13 @@ from tests.spark.conftest import Topics
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import pipelines as pipelines_module
-from ottla.spark.exactly_once import StopError
+from ottla.spark.exactly_once import Batch, StopError, is_written
+from ottla.spark.marker import Committed
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
 from ottla.spark.runner import Runner, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
+from ottla.types import TopicPartition
 
 FENCED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:
 Traceback (most recent call last):
@@ -154,10 +156,22 @@ def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_
 @pytest.mark.parametrize("end", [FENCED, "ottla.spark.driver_sink.BatchTooLargeError: batch 3 is larger than spark.driver.maxResultSize"])
 def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path: Path, end: str):
     stopped, other, said = Writer([end]), Writer([AWAY, None]), list[str]()
-    assert not runner(tmp_path, {"one": lambda session: stopped, "two": lambda session: other}, Clock(), said).run()
+    both = runner(tmp_path, {"one": lambda session: stopped, "two": lambda session: other}, Clock(), said)
+    assert not both.run()
+    assert (both.cannot_continue, both.is_to_be_reset) == (True, False), "the text has its own way out"
     assert len(stopped.queries) == 1
     assert len(other.queries) == 2
     assert any(line.startswith("app-one  stopped, and is not started again: ") for line in said)
+
+
+def test_a_query_that_could_begin_again_leaves_the_command_for_it_to_the_runners_caller(tmp_path: Path):
+    with pytest.raises(StopError) as stop:
+        is_written("app-one", Batch("query", 3, "hash", None, {TopicPartition("orders", 0): 5}), Committed())
+    said: list[str] = []
+    found = runner(tmp_path, {"one": lambda session: Writer([f"ottla.spark.exactly_once.StopError: {stop.value}"])}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+    assert said[-1].endswith("the group has no marker of any batch: it was deleted, or its offsets have expired.")
 
 
 def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_path: Path):
@@ -165,7 +179,7 @@ def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_
     writer, clock = Writer([AWAY, AWAY, AWAY, None]), Clock()
     bounded = runner(tmp_path, {"f": lambda session: writer}, clock, said, restarts_max=2)
     assert not bounded.run()
-    assert not bounded.is_to_be_reset
+    assert not bounded.cannot_continue
     assert len(writer.queries) == 3
     assert said[-1] == "app-f  has failed 3 times in a row, and is not started again: KafkaError: NETWORK_EXCEPTION: away"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Consumer, Producer, TopicPartition
 from ottla.testing import Served, broker, cluster, thread_cluster
 from ottla.testing.layout import PROFILE, Layout
@@ -40,6 +41,19 @@ def test_a_broker_in_a_thread_serves_its_block_and_leaves_nothing() -> None:
         assert "broker_started" in served.log
     assert not directory.exists()
     assert not any(thread.name == "ottla-nodes" for thread in threading.enumerate())
+
+
+def test_a_partition_that_its_topic_lacks_has_no_leader_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(seconds: float) -> None:
+        raise AssertionError("it waits")
+
+    with broker() as served:
+        topic = served.topic(partitions=4)
+        monkeypatch.setattr("ottla.testing.served.time.sleep", wait)
+        with pytest.raises(KafkaError, match=f"topic '{topic}' has no partition 9; it has 4") as refused:
+            served.leader_of(topic, 9)
+        monkeypatch.undo()
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_errors_with_a_way_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.cli.pipeline_runs import (
     app_option,
     checkpoint_option,
@@ -207,7 +208,8 @@ def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
 def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     """Delete the offsets and the checkpoints of APP.
 
-    Those in topics, too: its next run begins again. Its results are kept. Refused while it runs on this machine, or has a transaction open.
+    Those in topics, too: its next run begins again. Its results are kept. What ran with --data DIR is reset with the same --data.
+    Refused while it runs on this machine, or has a transaction open. Exit code 1 where there is no such application.
     """
     from ottla.sync import Admin
 
@@ -218,12 +220,23 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         busy = [group for group in groups if admin.pending_offsets(group)]
         if busy:
             raise click.ClickException(f"{', '.join(busy)} writes a batch now; stop it first")
+        there = directory.is_dir() and any(directory.iterdir())
+        found = [f"the offsets of {', '.join(groups)}"] if groups else []
+        found += [f"topic {topic}" for topic in topics.values()] + ([str(directory)] if there else [])
+        if not found:
+            raise click.ClickException(
+                f"no such application: {app} has no offsets and no topic in this cluster, and no files in {directory}"
+            )
+        elsewhere = [group for group in groups if not (directory / group).is_dir()]
+        if elsewhere:
+            complain(
+                f"warning: {directory} has no checkpoint of {', '.join(elsewhere)}; one that is elsewhere stays, and stops the next run: "
+                "name the directory of 'pipeline run --data DIR' with --data"
+            )
         if not yes:
-            also = "".join(f", topic {topic}" for topic in topics.values())
-            offsets = f"the offsets of {', '.join(groups) or 'no query'}"
-            end_of_plan(f"would delete {offsets}{also}, and {directory}")
-        with held(directory):
-            for group, problem in admin.delete_groups(groups).items():
+            end_of_plan(f"would delete {', '.join(found)}")
+        with held(directory) if there else contextlib.nullcontext():
+            for group, problem in admin.delete_groups(groups).items() if groups else ():
                 if problem is not None:
                     raise problem
                 click.echo(f"{group}: offsets deleted")
@@ -231,8 +244,9 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 if problem is not None:
                     raise problem
                 click.echo(f"topic {topic}: deleted")
-            shutil.rmtree(directory)
-    click.echo(f"{directory}: deleted")
+            if there:
+                shutil.rmtree(directory)
+                click.echo(f"{directory}: deleted")
 
 
 @pipeline.command()

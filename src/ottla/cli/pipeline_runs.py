@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
-from ottla.cli.client_settings import spark_options
+from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.exit_codes import CANNOT_CONTINUE
 from ottla.errors import OttlaError
 
 LOCK: Final = ".ottla-pipeline"
 CAUGHT_UP_RESTARTS: Final = 5
+BROKERS_MS_MAX: Final = 10_000
 
 app_option = click.option("--app", help="The application's name.  [default: the file's name without its end]")
 
@@ -81,6 +84,7 @@ def run_pipelines(
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
     directory = directory_of(app, data)
+    check_brokers(bootstrap)
     with held(directory):
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
@@ -108,10 +112,28 @@ def run_pipelines(
         finally:
             stop_session()
     if runner.is_to_be_reset:
-        click.echo(f"to begin again, with repeated results: ottla pipeline reset {app} --yes", err=True)
+        also = "" if checkpoints is None else f", and delete the checkpoints in {checkpoints}"
+        click.echo(f"to begin again, with repeated results: {reset_command(app, data, bootstrap)}{also}", err=True)
+    if runner.cannot_continue:
         sys.exit(CANNOT_CONTINUE)
     if not is_well:
         sys.exit(1)
+
+
+def check_brokers(bootstrap: str) -> None:
+    """Asks a broker for the cluster's metadata, before Spark takes its time to start. KafkaError within seconds where none answers."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings(request_timeout_ms=BROKERS_MS_MAX)) as admin:
+        admin.describe_cluster()
+
+
+def reset_command(app: str, data: Path | None, bootstrap: str) -> str:
+    """Returns the command after which the application reads from the start, with what this one was given."""
+    where = [] if data is None else ["--data", str(data)]
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    brokers = ["-B", bootstrap] if source == ParameterSource.COMMANDLINE else []
+    return shlex.join(["ottla", "pipeline", "reset", app, "--yes", *where, *brokers])
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from ottla.client.group_membership import GroupMembership
 from ottla.client.handout import Handout
 from ottla.client.meters import ConsumerMeters
 from ottla.client.positions import ByPartition, Positions, partition_of
+from ottla.client.wrong_calls import check_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
 from ottla.types import NO_EPOCH, TopicPartition
@@ -110,4 +111,5 @@ class Commits:
 def _wanted(offsets: Committable) -> dict[TopicPartition, tuple[int, int]]:
     if isinstance(offsets, ConsumerRecord):
         return {TopicPartition(offsets.topic, offsets.partition): (offsets.offset + 1, offsets.leader_epoch)}
+    check_offsets(offsets)
     return {partition_of(partition): (offset, NO_EPOCH) for partition, offset in offsets.items()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from ottla.client.absent_topics import AbsentTopics
 from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
@@ -28,6 +29,7 @@ from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition
 from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription
+from ottla.client.wrong_calls import check_milliseconds, check_offset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -43,7 +45,8 @@ class Consumer:
         self._buffer = FetchBuffer(
             self._positions, key_deserializer=settings.key_deserializer, value_deserializer=settings.value_deserializer
         )
-        self._fetcher = Fetcher(cluster, self._positions, settings.fetch, self._buffer)
+        self._absent = AbsentTopics(cluster)
+        self._fetcher = Fetcher(cluster, self._positions, settings.fetch, self._buffer, self._absent)
         self._coordinator: GroupCoordinator | None = None
         self._membership: GroupMembership | None = None
         if settings.group_id is not None:
@@ -81,7 +84,8 @@ class Consumer:
         if self._positions and self._subscription is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; assign no partitions first")
         may_create = self._settings.allow_auto_create_topics
-        subscription = Subscription(self._cluster, membership, self._fetcher.wake, topics, pattern, may_create=may_create)
+        wake, absent = self._fetcher.wake, self._absent
+        subscription = Subscription(self._cluster, membership, wake, topics, pattern, may_create=may_create, absent=absent)
         if self._subscription is not None:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
@@ -143,6 +147,7 @@ class Consumer:
 
     async def _fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
         """Fetches the records that a poll would return, for ``_next_record``."""
+        check_milliseconds(timeout_ms)
         if self._subscription is None and not self._is_assigned:
             text = "the consumer has nothing to read: call subscribe([topic]) or assign([(topic, partition)]) before it polls"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -219,6 +224,8 @@ class Consumer:
         except Exception:
             membership.needs_rejoin = True  # the error is raised to the application, and the next poll tries again
             raise
+        if self._subscription is not None:
+            self._subscription.on_joined()
         owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
         given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if is_lost or partition not in owned]
@@ -250,6 +257,7 @@ class Consumer:
 
     def seek(self, partition: PartitionLike, offset: int) -> None:
         """Moves the partition's position to ``offset``."""
+        check_offset(offset)
         self._give_back()
         self._assigned(partition).seek(offset)
         self._buffer.forget()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
+from ottla.client.absent_topics import AbsentTopics
 from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, ConsumerRecord, FetchBuffer, Fetched
 from ottla.client.cluster import FETCH_LANE, Cluster
@@ -58,9 +59,10 @@ class FetchSettings(Settings):
 
 
 class Fetcher:
-    def __init__(self, cluster: Cluster, positions: Positions, settings: FetchSettings, buffer: FetchBuffer) -> None:
+    def __init__(self, cluster: Cluster, positions: Positions, settings: FetchSettings, buffer: FetchBuffer, absent: AbsentTopics) -> None:
         self._cluster = cluster
         self._positions = positions
+        self._absent = absent
         self._settings = settings
         self._buffer = buffer
         self.meters = ConsumerMeters()
@@ -334,6 +336,8 @@ class Fetcher:
             problems.append(error)
         is_led = all(self._cluster.leader(partition) is not None for partition in self._positions)
         self._look_up_failures = 0 if is_led and not problems else self._look_up_failures + 1
+        if not is_led:
+            self._absent.look_for_partitions(self._positions)
         for problem in problems:
             if not problem.is_transient:
                 raise problem

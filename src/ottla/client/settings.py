@@ -141,6 +141,8 @@ def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[A
     for name in given:
         if name not in known:
             plain = name.replace(".", "_").replace("-", "_")
+            if plain in known:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}: write it with _, as {plain}")
             text = f"no setting {name!r}: {OTHER_SETTINGS[plain]}" if plain in OTHER_SETTINGS else f"unknown setting {name!r}"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else _hint(plain, known)))
     return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]

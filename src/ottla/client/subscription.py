@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.client.absent_topics import AbsentTopics
 from ottla.client.background import background
 from ottla.client.cluster import Cluster
 from ottla.client.group_membership import GroupMembership
@@ -31,12 +32,15 @@ class Subscription:
         pattern: str | None,
         *,
         may_create: bool,
+        absent: AbsentTopics,
     ) -> None:
         """Makes the membership ask for the topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._membership = membership
         self._wake = wake
+        self._may_create = may_create
+        self._absent = absent
         self._pattern: re.Pattern[str] | None = None
         self._is_matched = True  # the pattern, with the topics that there were
         self._has_looked = False
@@ -73,12 +77,18 @@ class Subscription:
             self._looked_ms, self._has_looked = self._clock.monotonic_ms(), True
             self._looking = background(self._look())
 
+    def on_joined(self) -> None:
+        """Warns of topics that the metadata of this join lacks, but where the brokers may be creating them: the next look warns then."""
+        if not self._may_create:
+            self._absent.look(self._membership.topics)
+
     async def _look(self) -> None:
         try:
             if self._pattern is not None:
                 await self._match()
             await self._cluster.refresh()
             self._membership.on_metadata()
+            self._absent.look(self._membership.topics)
         except KafkaError as error:
             if not self._is_matched and not error.is_transient:
                 self._problem = error

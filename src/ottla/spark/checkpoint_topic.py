@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.compacted_topics import config_of, ensure_compacted, topic_exists
-from ottla.spark.exactly_once import StopError
+from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
 from ottla.spark.lookup import Lookup
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.planning import OffsetRanges, ranges_between
@@ -98,7 +98,7 @@ class CheckpointTopic:
                     (directory / known.file).unlink()
                 continue
             newest[piece.key] = Piece(piece.key, piece.file, piece.at, piece.size, piece.digest)
-            path = directory / _checked_path(piece.file)
+            path = directory / _checked_path(self.name, piece.file)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "w+b") as file:
                 file.seek(piece.at)
@@ -109,7 +109,7 @@ class CheckpointTopic:
             with path.open("r+b") as file:
                 file.truncate(piece.size)
             if digest_of(path.read_bytes()) != piece.digest:
-                raise StopError(f"topic {self.name!r} does not have all of {piece.file}")
+                raise StopError(f"topic {self.name!r} does not have all of {piece.file}. {begin_again(self.name)}")
         return len(found)
 
     def _pieces(self, *, with_content: bool) -> Iterator[Piece]:
@@ -150,9 +150,15 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _checked_path(path: str) -> str:
+def begin_again(topic: str) -> str:
+    """Returns the sentence on what a query does whose topic has no checkpoint to go on from."""
+    app = topic.removesuffix(CHECKPOINT_SUFFIX)
+    return f"{BEGIN_AGAIN}, use a new checkpoint after: ottla group delete {app} --yes, and ottla topic delete {topic} --yes"
+
+
+def _checked_path(topic: str, path: str) -> str:
     """Returns the path; StopError for one that leads out of its directory."""
     parts = Path(path).parts
     if not parts or Path(path).is_absolute() or ".." in parts:
-        raise StopError(f"the topic has a file {path!r}, which is of no checkpoint")
+        raise StopError(f"topic {topic!r} has a file {path!r}, which is of no checkpoint. {begin_again(topic)}")
     return path

@@ -23,7 +23,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
@@ -31,6 +31,9 @@ from ottla.errors import KafkaError
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
+
+BEGIN_AGAIN: Final = "To write from the start again"
+"""The start of the last sentence of a text; what runs pipelines has its own command in place of that sentence."""
 
 
 class StopError(RuntimeError):
@@ -173,7 +176,7 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         follow = "With checkpoint=topic, delete the checkpoint's directory and start again: it is written back as it was then. "
         follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
-    return f"{text}{follow}To write from the start again, use a new checkpoint after: ottla group delete {app} --yes"
+    return f"{text}{follow}{BEGIN_AGAIN}, use a new checkpoint after: ottla group delete {app} --yes"
 
 
 def _fenced(app: str, error: ProducerFencedError) -> str:

@@ -200,7 +200,7 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         else:
             taken[option.name] = HiddenText(value) if option.name.removeprefix(PREFIX) in SECRETS else value
     if not taken.get("kafka.bootstrap.servers"):
-        raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker")
+        raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker, in functions that take it as bootstrap=")
     check_settings(taken)
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")

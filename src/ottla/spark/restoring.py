@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.client.producer import ProducerSettings
-from ottla.spark.checkpoint_topic import CheckpointTopic
+from ottla.spark.checkpoint_topic import CheckpointTopic, begin_again
 from ottla.spark.exactly_once import Step, StopError
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed
@@ -87,6 +87,5 @@ def _check_belongs(app: str, topic: str, made: Path, committed: Committed) -> No
     last = "no batch was written" if marker is None else f"the last one written is batch {marker.batch} of query {marker.query}"
     raise StopError(
         f"application {app!r}: topic {topic!r} has the checkpoint of batch {batch} of query {query}, and {last}: the group was deleted, or "
-        f"batches were written without checkpoint=topic. To write from the start again: ottla group delete {app} --yes, and "
-        f"ottla topic delete {topic} --yes"
+        f"batches were written without checkpoint=topic. {begin_again(topic)}"
     )

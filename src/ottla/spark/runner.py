@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import KafkaError
-from ottla.spark.exactly_once import StopError
+from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
@@ -83,8 +83,10 @@ class Runner:
         self._streams = streams
         self._queries: list[RunningQuery] = []
         self._is_stopped = False
+        self.cannot_continue = False
+        """A query may not go on by itself."""
         self.is_to_be_reset = False
-        """A query may not go on from its checkpoint."""
+        """It would go on from the start."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -170,8 +172,10 @@ class Runner:
         name = name_of(self._app, found.function, found.index)
         if kind in FINAL:
             self._queries.remove(found)
-            self._is_stopped = self.is_to_be_reset = True
-            self._say(f"{name}  stopped, and is not started again: {reason}")
+            self._is_stopped = self.cannot_continue = True
+            reason, again, _ = reason.partition(BEGIN_AGAIN)
+            self.is_to_be_reset = self.is_to_be_reset or bool(again)
+            self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
         found.failures = 1 if self._now_s() - found.started_s >= STEADY_S else found.failures + 1
         if self._restarts_max is not None and found.failures > self._restarts_max:

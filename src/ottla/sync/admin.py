@@ -7,12 +7,14 @@ from typing import Unpack
 
 from ottla import aio
 from ottla.client.options import ClusterOptions
+from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking
 
 
 class Admin(Blocking[aio.Admin]):
     """Administration; see ``ottla.client.options.ClusterOptions`` for the settings."""
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
         super().__init__(lambda: aio.Admin(bootstrap_servers, **settings))
 

@@ -10,6 +10,7 @@ from ottla.aio import ConsumerRecord
 from ottla.client.buffer import Bytes, K, V
 from ottla.client.options import ConsumerOptions
 from ottla.client.rebalance_listener import Rebalanced
+from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
 from ottla.types import TopicPartition
 
@@ -53,6 +54,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         **settings: Unpack[ConsumerOptions],
     ) -> None: ...
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 

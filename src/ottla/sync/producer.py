@@ -25,6 +25,7 @@ from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.options import ProducerOptions
 from ottla.client.outgoing import HeadersLike, Outgoing
+from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord
 from ottla.sync.waiting import Run, Single
@@ -39,6 +40,7 @@ CHUNK_COUNT: Final = 2_000
 class Producer(Blocking[aio.Producer]):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings."""
 
+    @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
         super().__init__(lambda: aio.Producer(bootstrap_servers, **settings))
         self._waiting: deque[Run | Single] = deque()

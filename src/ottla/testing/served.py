@@ -49,21 +49,32 @@ class Served(ABC):
             error = admin.create_topics([NewTopic(fresh, partitions, replication_factor, configs=properties_from(configs))])[fresh]
         if error is not None:
             raise error
-        self.leader_of(fresh, partitions - 1)
+        self._led(fresh, partitions - 1, waits=True)
         return fresh
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """Returns the id of the node that leads the partition, and waits until it runs; KafkaError when there is none in half a minute."""
+        """Returns the id of the node that leads the partition, and waits until it runs; KafkaError when there is none in half a minute.
+
+        UNKNOWN_TOPIC_OR_PARTITION at once where the topic exists without that partition.
+        """
+        return self._led(topic, partition, waits=False)
+
+    def _led(self, topic: str, partition: int, *, waits: bool) -> int:
+        """Returns the leader. Of a topic that was just created, ``waits`` for nodes that do not know all partitions yet."""
         deadline = time.monotonic() + LEADER_SECONDS_MAX
         with Admin(self.bootstrap) as admin:
             while True:
                 problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
                 try:
-                    found = admin.describe_topic(topic).partitions.get(partition)
+                    partitions = admin.describe_topic(topic).partitions
+                    found = partitions.get(partition)
                     if found is not None and found.leader != NO_LEADER and self.is_running(found.leader):
                         return found.leader
                 except KafkaError as error:
-                    problem = error
+                    problem, partitions, found = error, {}, None
+                if partitions and found is None and not waits:
+                    text = f"topic {topic!r} has no partition {partition}; it has {len(partitions)}"
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
                 if time.monotonic() > deadline:
                     raise problem
                 time.sleep(LOOK_SECONDS)

@@ -188,6 +188,9 @@ class TopicAdmin(AdminBase):
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
+    """Returns the topic as the request has it. TypeError for what is no NewTopic, such as a name."""
+    if not isinstance(topic, NewTopic):
+        raise TypeError(f'create_topics takes a list of NewTopic, such as [NewTopic("orders", partition_count=3)], and not {topic!r}')
     assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
     configs = [CreatableTopicConfig(name, value) for name, value in (topic.configs or {}).items()]
     return CreatableTopic(topic.name, topic.partition_count, topic.replication_factor, assignments, configs)

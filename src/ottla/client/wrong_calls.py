@@ -1,0 +1,52 @@
+"""Sentences for calls that Python, or a broker, would refuse in words of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import ParamSpec
+
+from ottla.errors import ErrorCode, KafkaError
+
+P = ParamSpec("P")
+
+
+def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
+    """Returns a client's ``__init__``; a TypeError for topics among its positional arguments says where they are given."""
+
+    @functools.wraps(init)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        _, *positional = args
+        if len(positional) > 1 or (positional and "bootstrap_servers" in kwargs):
+            raise TypeError(
+                "the one positional argument is the brokers' addresses, the same as bootstrap_servers=; topics are arguments of a "
+                'method: consumer = Consumer("localhost:9092", group_id="app"), then consumer.subscribe(["orders"])'
+            )
+        init(*args, **kwargs)
+
+    return call
+
+
+def check_milliseconds(timeout_ms: object) -> None:
+    """Raises TypeError for a timeout that may be meant as seconds."""
+    if not isinstance(timeout_ms, int):
+        raise TypeError(f"timeout_ms={timeout_ms!r}: a whole number of milliseconds is expected, such as 1000 for a second")
+
+
+def check_offset(offset: object) -> None:
+    """Raises TypeError for what is no number, and KafkaError INVALID_REQUEST for a negative one."""
+    if not isinstance(offset, int):
+        raise TypeError(f"offset {offset!r} is no whole number")
+    if offset < 0:
+        text = f"offset {offset} is negative; seek_to_beginning and seek_to_end go to the first record and to the end"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def check_offsets(offsets: object) -> None:
+    """Raises TypeError for offsets to commit that are no dict of numbers."""
+    if not isinstance(offsets, Mapping):
+        text = f"offsets are a record, or a dict of the next offset by partition, and not a {type(offsets).__name__}"
+        raise TypeError(f'{text}: commit(record), or commit({{("orders", 0): record.offset + 1}})')
+    for partition, offset in offsets.items():
+        if not isinstance(offset, int):
+            raise TypeError(f"the offset of {partition} is {offset!r}, which is no whole number; give that of the next record to read")

@@ -1,0 +1,95 @@
+"""``ottla pipeline reset``: it lists and deletes what exists, and says where it found nothing. Without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ottla import aio
+from ottla.cli.main import cli
+from ottla.cli.pipeline_runs import LOCK
+from ottla.runtime.serve import BrokerThread
+from ottla.spark.marker import Marker
+from ottla.types import TopicPartition
+
+QUERY = "sales-totals"
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Iterator[str]:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "broker")}) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "ottla" / "pipelines"
+
+
+def write_a_batch(bootstrap: str, directory: Path) -> None:
+    """Leaves what a query of the application sales leaves."""
+
+    async def commit() -> None:
+        async with aio.Admin(bootstrap) as admin:
+            await admin.create_topics([aio.NewTopic("orders", 1), aio.NewTopic(f"{QUERY}-checkpoint", 1)])
+            await admin.set_offsets(QUERY, {TopicPartition("orders", 0): 0}, metadata=Marker("id", 0, "hash", 0).text())
+
+    asyncio.run(commit())
+    (directory / QUERY).mkdir(parents=True)
+    (directory / LOCK).touch()
+
+
+def reset(bootstrap: str, app: str, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["pipeline", "reset", app, "-B", bootstrap, *options])
+
+
+def lines_of(result: Result) -> list[str]:
+    """Returns what the command has printed, without the log of the broker, which runs in this process."""
+    return [line for line in result.output.splitlines() if "[ottla.broker." not in line]
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_an_application_that_never_existed_is_not_reset(bootstrap: str, home: Path, options: tuple[str, ...]) -> None:
+    result = reset(bootstrap, "sales-nosuch", *options)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: no such application: sales-nosuch has no offsets and no topic in this cluster")
+    assert not home.exists()
+    empty = home / "empty"
+    empty.mkdir(parents=True)
+    assert reset(bootstrap, "sales-nosuch", "--data", str(empty), *options).exit_code == 1
+    assert empty.exists()
+
+
+def test_what_exists_is_listed_and_deleted(bootstrap: str, home: Path) -> None:
+    write_a_batch(bootstrap, home / "sales")
+    planned = reset(bootstrap, "sales")
+    assert planned.exit_code == 1
+    assert planned.output == (f"would delete the offsets of {QUERY}, topic {QUERY}-checkpoint, {home / 'sales'}; add --yes to apply it\n")
+    assert lines_of(reset(bootstrap, "sales", "--yes")) == [
+        f"{QUERY}: offsets deleted",
+        f"topic {QUERY}-checkpoint: deleted",
+        f"{home / 'sales'}: deleted",
+    ]
+    assert not (home / "sales").exists()
+    assert reset(bootstrap, "sales", "--yes").exit_code == 1
+
+
+def test_a_checkpoint_that_is_elsewhere_is_warned_of_and_not_said_to_be_deleted(bootstrap: str, home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_a_batch(bootstrap, data)
+    planned = reset(bootstrap, "sales")
+    assert planned.output.startswith(f"ottla: warning: {home / 'sales'} has no checkpoint of {QUERY}")
+    assert "--data" in planned.output
+    assert planned.output.endswith(f"would delete the offsets of {QUERY}, topic {QUERY}-checkpoint; add --yes to apply it\n")
+    done = reset(bootstrap, "sales", "--yes")
+    assert done.exit_code == 0
+    assert lines_of(done)[1:] == [f"{QUERY}: offsets deleted", f"topic {QUERY}-checkpoint: deleted"]
+    assert (data / QUERY).exists()
+    late = reset(bootstrap, "sales", "--data", str(data), "--yes")
+    assert late.output == f"{data}: deleted\n"
+    assert not data.exists()

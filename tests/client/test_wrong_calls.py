@@ -1,0 +1,121 @@
+"""Wrong calls, and topics that do not exist: each is answered by a sentence with the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.client.simulated import consumer_of, create, fill, with_broker
+
+from ottla import aio, sync
+from ottla.client.admin import Admin
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimBroker
+
+
+@pytest.mark.parametrize("kind", [aio.Consumer, aio.Producer, aio.Admin, sync.Consumer, sync.Producer, sync.Admin])
+@pytest.mark.parametrize(("topics", "settings"), [(("orders",), {"bootstrap_servers": "h:1"}), (("orders", "payments"), {})])
+def test_topics_in_the_place_of_brokers_are_refused_with_where_they_are_given(
+    kind: Callable[..., object], topics: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError, match=r"the brokers' addresses.*subscribe\(\[\"orders\"\]\)"):
+        kind(*topics, **settings)
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "linger-ms"])
+def test_a_setting_by_kafkas_name_is_refused_with_its_name_here(name: str) -> None:
+    settings: Any = {name: 5}
+    with pytest.raises(KafkaError, match=f"unknown setting '{name}': write it with _, as linger_ms") as refused:
+        sync.Producer("h:1", **settings)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_wrong_arguments_are_refused_with_what_is_expected() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        admin = Admin(broker.client("admin"))
+        names: Any = ["prices"]
+        with pytest.raises(TypeError, match=r"a list of NewTopic.*not 'prices'"):
+            await admin.create_topics(names)
+        await admin.close()
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        consumer.assign([("t", 0)])
+        seconds: Any = 1.0
+        with pytest.raises(TypeError, match=r"timeout_ms=1\.0: a whole number of milliseconds"):
+            await consumer.poll(seconds)
+        [record] = await consumer.poll(10_000)
+        for wrong, text in (([record], r"and not a list: commit\(record\)"), ({("t", 0): "x"}, r"the offset of .* is 'x'")):
+            given: Any = wrong
+            with pytest.raises(TypeError, match=text):
+                await consumer.commit(given)
+        await consumer.commit(record)
+        word: Any = "x"
+        with pytest.raises(TypeError, match="offset 'x' is no whole number"):
+            consumer.seek(("t", 0), word)
+        with pytest.raises(KafkaError, match="offset -1 is negative; seek_to_beginning and seek_to_end") as refused:
+            consumer.seek(("t", 0), -1)
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+        assert await consumer.position(("t", 0)) == 1
+        await consumer.close()
+
+    with_broker(body)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "ottla.client" and record.levelno == logging.WARNING]
+
+
+def test_a_misspelt_topic_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", allow_auto_create_topics=False)
+        consumer.subscribe(["t", "nosuchy"])
+        for _ in range(10):
+            await consumer.poll(2_000)
+        assert warnings_of(caplog) == ["topic 'nosuchy' does not exist; this consumer reads it as soon as it does"]
+        await create(broker, "nosuchy")
+        await fill(broker, 1, topic="nosuchy")
+        while not await consumer.poll(1_000):
+            await asyncio.sleep(0.1)
+        await consumer.close()
+
+    with_broker(body, auto_create_topics_enable="true")
+    assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+def test_a_topic_that_the_broker_may_create_is_warned_of_only_where_it_does_not(caplog: pytest.LogCaptureFixture, is_created: bool) -> None:
+    async def body(broker: SimBroker) -> None:
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        consumer.subscribe(["later"])
+        for _ in range(5):
+            await consumer.poll(2_000)
+        await consumer.close()
+
+    with_broker(body, auto_create_topics_enable=str(is_created).lower())
+    assert len(warnings_of(caplog)) == (0 if is_created else 1)
+
+
+@pytest.mark.parametrize("has_position", [False, True])
+def test_partitions_that_do_not_exist_are_warned_of_once(caplog: pytest.LogCaptureFixture, has_position: bool) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        consumer = consumer_of(broker.client("c"))
+        consumer.assign([("nope", 0), ("nope", 1), ("t", 0), ("t", 9)])
+        if has_position:
+            consumer.seek(("nope", 0), 0)
+            consumer.seek(("nope", 1), 0)
+            consumer.seek(("t", 9), 0)
+        for _ in range(5):
+            await consumer.poll(2_000)
+        await consumer.close()
+
+    with_broker(body)
+    assert warnings_of(caplog) == [
+        "topic 'nope' does not exist; this consumer reads it as soon as it does",
+        "partition 9 of topic 't' does not exist, which has 2; this consumer reads it as soon as it does",
+    ]
