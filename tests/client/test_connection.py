@@ -76,3 +76,16 @@ def test_requests_that_waited_for_a_nodes_versions_all_fail_when_the_first_finds
         assert ended == [True]
 
     asyncio.run(run())
+
+
+def test_a_server_that_answers_nothing_is_said_to_have_timed_out():
+    async def run() -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+            with pytest.raises(KafkaError, match=f"no broker at 127.0.0.1:{port}: timed out$") as caught:
+                await ClientConnection.connect(real_world(), "127.0.0.1", port, client_id="test", timeout_ms=20)
+            assert caught.value.code == ErrorCode.NETWORK_EXCEPTION
+
+    asyncio.run(run())

@@ -88,7 +88,7 @@ class ClientConnection:
         except (OSError, TimeoutError) as error:
             for connection in made:
                 connection.close()
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {error or 'timed out'}") from error
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {str(error) or 'timed out'}") from error
         except KafkaError:
             made[0].close()
             raise
