@@ -17,6 +17,7 @@ import confluent_kafka
 import pytest
 
 from ottla.cli.broker import gather
+from ottla.cli.exit_codes import INTERRUPTED
 from ottla.cli.main import COMMANDS
 from ottla.config import from_environment
 from ottla.runtime.serve import BrokerThread
@@ -138,6 +139,18 @@ def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -
     wrong = ottla("", "config", "lint", str(file))
     assert wrong.returncode == 1
     assert "did you mean num.partitions?" in wrong.stdout
+    voters = "controller.quorum.voters=1@a:9093,2@b:9093,4@x"
+    file.write_text(f"node.id=1\nlog.dirs={tmp_path}/logs\ncontroller.listener.names=C\nlisteners=C://:9093\n{voters}\n")
+    found = json.loads(ottla("", "config", "lint", str(file), "--format", "json").stdout)["items"]
+    [row] = [row for row in found if row["severity"] == "error"]
+    assert row["name"] == "controller.quorum.voters"
+    assert row["text"] == "controller.quorum.voters=4@x is not of the form id@host:port", "as a start says it"
+    formatted = ottla("", "storage", "format", str(file), "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")
+    assert (formatted.returncode, "not of the form id@host:port" in formatted.stderr) == (1, True)
+    file.write_text(file.read_text().replace(",4@x", ""))
+    unnamed = ottla("", "storage", "format", str(file))
+    assert (unnamed.returncode, "ottla storage random-uuid" in unnamed.stderr) == (2, True)
+    assert not (tmp_path / "logs").exists(), "nothing is made where something is wrong"
 
 
 @pytest.mark.slow
@@ -300,3 +313,46 @@ def test_produce_and_consume_report_that_no_broker_can_be_reached_and_that_one_c
             running.send_signal(signal.SIGINT)
             running.communicate(timeout=SECONDS_MAX)
     assert running.returncode == 130
+
+
+@pytest.mark.slow
+def test_a_group_does_not_wait_for_a_topic_that_does_not_exist(bootstrap: str) -> None:
+    done = ottla(bootstrap, "consume", "nosuch", "-g", "gg", "--timeout", "20")
+    assert (done.returncode, "UNKNOWN_TOPIC_OR_PARTITION: topic 'nosuch'" in done.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_member_that_is_stopped_by_sigterm_commits_and_leaves(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send("stopped", b"first").result(SECONDS_MAX)
+    command = [sys.executable, "-m", "ottla", "consume", "stopped", "-g", "stopped-group"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"OTTLA_BOOTSTRAP": bootstrap}) as member:
+        assert member.stdout is not None
+        assert member.stdout.readline() == b"first\n"
+        refused = ottla(bootstrap, "group", "delete", "stopped-group", "--yes")
+        assert (refused.returncode, "stop its members first: `ottla group describe stopped-group`" in refused.stdout) == (1, True)
+        member.send_signal(signal.SIGTERM)
+        assert member.wait(SECONDS_MAX) == INTERRUPTED
+    [found] = items(ottla(bootstrap, "group", "describe", "stopped-group", "--format", "json"))
+    assert (found["state"], found["members"], found["lag"]) == ("Empty", [], 0)
+    assert [(row["topic"], row["committed"]) for row in found["offsets"]] == [("stopped", 1)]
+
+
+@pytest.mark.slow
+def test_what_is_wrong_with_a_group_that_has_members_and_has_committed_nothing(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send("uncommitted", b"first").result(SECONDS_MAX)
+    with Consumer(bootstrap, group_id="live", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["uncommitted"])
+        while not consumer.poll(1000):
+            pass
+        refused = ottla(bootstrap, "group", "seek", "live", "--to", "start", "--yes")
+    assert (refused.returncode, "NON_EMPTY_GROUP: group 'live' has members: stop them first" in refused.stderr) == (1, True)
+
+
+def test_no_topic_is_deleted_where_one_does_not_exist(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.send("kept", b"first").result(SECONDS_MAX)
+    refused = ottla(bootstrap, "topic", "delete", "kept", "nosuch", "--yes")
+    assert (refused.returncode, "nothing was deleted" in refused.stderr) == (1, True)
+    assert "kept" in ottla(bootstrap, "topic", "list").stdout

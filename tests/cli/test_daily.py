@@ -231,7 +231,10 @@ def test_errors_of_the_network_name_the_way_out() -> None:
         with pytest.raises(OSError, match="in use") as refused:
             two.bind(one.getsockname())
     assert "`--port 0`" in way_out(refused.value)
-    assert "--command-config" in way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection broke: closed by the broker"))
+    cut = "the connection broke: closed by the broker"
+    assert "--command-config" in way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{cut} before its first answer"))
+    assert way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, cut)) == "", "a listener that let the client in wants neither TLS nor a user"
+    assert "ottla cluster health" in way_out(KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is active"))
     assert way_out(KafkaError(ErrorCode.INVALID_CONFIG, "x")) == ""
 
 

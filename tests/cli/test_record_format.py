@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.record_format import Marks, RecordFormat
-from ottla.cli.record_parser import ParsedRecord, RecordParser
+from ottla.cli.record_parser import ParsedRecord, RecordParser, parser_of
 from ottla.client.buffer import ConsumerRecord
 from ottla.errors import KafkaError
 
@@ -123,3 +123,12 @@ def test_what_is_printed_with_lengths_is_read_back(pairs: list[tuple[bytes, byte
     layout = "%K{big32}%k%V{big32}%v"
     printed = b"".join(RecordFormat(layout).render(ConsumerRecord("t", 0, 0, 0, 0, key, value, (), 0), Marks()) for key, value in pairs)
     assert [(record.key, record.value) for record in parse(layout, printed)] == pairs
+
+
+def test_headers_in_json_are_an_object_or_a_list_of_objects() -> None:
+    parser = parser_of("json", keeps_place=False)
+    for headers in ('{"h":"1","i":null}', '[{"key":"h","value":"1"},{"key":"i","value":null}]'):
+        [record] = parser.parse(io.BytesIO(b'{"value":"v","headers":%s}\n' % headers.encode()))
+        assert record.headers == [("h", b"1"), ("i", None)]
+    with pytest.raises(KafkaError, match=r'line 1 .*: headers are of the form \{"NAME": "VALUE"\} or'):
+        list(parser.parse(io.BytesIO(b'{"value":"v","headers":["h"]}\n')))

@@ -54,6 +54,8 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
         ill = ottla(nodes.bootstrap, "cluster", "health", "-B", nodes.bootstrap, "--until-healthy", "--timeout", "0")
         assert (ill.returncode, "PROBLEM  no controller is active" in ill.stdout) == (1, True), ill.stderr
         assert "the cluster is not healthy after 0 s" in ill.stderr
+        refused = ottla(nodes.bootstrap, "topic", "create", "zz")
+        assert (refused.returncode, "no controller is active" in refused.stdout, "security.protocol" in refused.stderr) == (1, True, False)
 
 
 def test_silence_is_measured_by_the_leaders_clock() -> None:

@@ -160,6 +160,8 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
     assert not (tmp_path / "b").exists(), "nothing is made where something is wrong"
     code, text = format_(tmp_path, "--ignore-formatted")
     assert (code, text) == (0, f"left as it is: {tmp_path}/a; formatted: {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
+    code, text = format_(tmp_path, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert "belongs to cluster MkU3OEVBNTcwNTJENDM2Qg, not to AAAAAAAAAAAAAAAAAAAAAA" in text, "also without --ignore-formatted"
     assert format_(tmp_path, "-g") == (0, f"left as it is: {tmp_path}/a, {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     assert storage("info", "-X", f"log.dirs={tmp_path}/a,{tmp_path}/b")[0] == 0
 

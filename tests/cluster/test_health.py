@@ -24,8 +24,10 @@ from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import cli
 from ottla.client.admin import PartitionDescription
+from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
+from ottla.storage.directory.room import RESERVE_BYTES
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 
@@ -135,6 +137,15 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert next(summary(WELL, [])) == "cluster id: healthy"
     assert problems(replace(WELL, controller=None, controller_problem="why"))[0].startswith("no controller is active")
     assert problems(replace(WELL, voters=[Voter(1, 0, False), Voter(2, -1, True)])) == ["controller 2 does not follow the metadata log"]
+    full = "log directory /d of broker 2 is full: nothing is written there"
+    assert problems(replace(WELL, full_log_dirs=[(2, "/d")])) == [full]
+    assert [LogDir("/d", None, 100 << 20, usable, ()).is_full for usable in (-1, 0, FULL_BELOW_BYTES - 1, FULL_BELOW_BYTES)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert FULL_BELOW_BYTES == 2 * RESERVE_BYTES, "as a broker decides"
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]

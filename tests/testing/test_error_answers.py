@@ -9,8 +9,8 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.messages import add_partitions_to_txn as adding
 from ottla.messages import create_topics, delete_groups, fetch, heartbeat, metadata, offset_commit, produce
+from ottla.messages.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.messages.registry import API_OF_REQUEST, APIS
-from ottla.testing.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.wire.compiler import decode, encode
 
 CODE = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -67,15 +67,16 @@ async def format_log_dirs(
         raise KafkaError(ErrorCode.INVALID_CONFIG, "SCRAM users need a metadata.version of Kafka 3.5 or later")
     found = await inspect_log_dirs(world.disk, config)
     formatted = [state for state in found if state.identity is not None]
+    known = formatted[0].identity.cluster_id if formatted and formatted[0].identity else None
+    asked = cluster_id or config["cluster.id"]
+    if known is not None and asked and asked != known:
+        raise StorageError(f"{formatted[0].path} belongs to cluster {known}, not to {asked}")
     if formatted and not passes_over:
         raise StorageError(f"{formatted[0].path} is already formatted; --ignore-formatted leaves such directories as they are")
     problems = [state.problem for state in found if state.problem is not None]
     if problems:
         raise StorageError(problems[0])
-    known = formatted[0].identity.cluster_id if formatted and formatted[0].identity else None
-    chosen = cluster_id or config["cluster.id"] or known or random_uuid(world)
-    if known is not None and chosen != known:
-        raise StorageError(f"{formatted[0].path} belongs to cluster {known}, not to {chosen}")
+    chosen = asked or known or random_uuid(world)
     for state in found:
         if state.identity is None:
             await _format(world, state.path, DirectoryIdentity(chosen, config.node_id, random_uuid(world)))

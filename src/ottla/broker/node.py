@@ -24,10 +24,9 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.between_nodes import read_introductions
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.listener_security import admin_protocols, check_key_sets, read_tls, used_protocols
-from ottla.broker.requests.listeners import check_between_nodes, check_early, controller_listeners, listeners
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.throttling import Throttling
-from ottla.broker.roles import HomeKind, read_roles
+from ottla.broker.start_check import check_start
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
 from ottla.broker.upkeep.housekeeping import Housekeeping
@@ -137,14 +136,7 @@ class Broker:
         log.info("broker_starting", version=__version__, log_dirs=config.log_dirs, configuration=config.shown())
         for name, hint in config.unknown.items():
             log.warning("config_unknown", key=name, did_you_mean=hint)
-        roles = read_roles(config)
-        if roles.is_broker:
-            listeners(config)
-        check_early(config)
-        if roles.home is HomeKind.ZOOKEEPER:
-            check_between_nodes(config)
-        controller_listeners(config)  # before anything is touched: what would protect nothing is refused
-        own = [*(listeners(config) if roles.is_broker else []), *(controller_listeners(config) if roles.is_controller else [])]
+        roles, own = check_start(config)
         await read_tls(self.world, config, used_protocols(config, [listener.name for listener in own]) | admin_protocols(config))
         await check_key_sets(self.world, config, used_protocols(config, [listener.name for listener in own]))
         introductions = await read_introductions(self.world, config, roles)

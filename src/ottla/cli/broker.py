@@ -112,7 +112,7 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
     for node_id, directories in found.items():
         for directory in directories:
             size = sum(replica.size_bytes for replica in directory.replicas)
-            error = None if directory.error is None else directory.error.code.name
+            error = directory.error.code.name if directory.error is not None else "full" if directory.is_full else None
             rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
     columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)

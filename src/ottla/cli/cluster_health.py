@@ -20,7 +20,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.admin import PartitionDescription, QuorumDescription
+    from ottla.client.admin import LogDir, PartitionDescription, QuorumDescription
     from ottla.sync import Admin
 
 NAMES_MAX: Final = 5
@@ -105,6 +105,7 @@ class Health:
     offline_log_dirs: list[tuple[int, str]]
     silent: list[int]
     is_in_zookeeper: bool = False
+    full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def look(admin: Admin) -> Health:
         adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
     states.held = list(_held(admin, partitions, serving))
-    log_dirs: list[tuple[int, str, bool]] = []
+    log_dirs: list[tuple[int, LogDir]] = []
     silent = []
     for broker in sorted(serving):
         try:
@@ -146,7 +147,7 @@ def look(admin: Admin) -> Health:
         except OttlaError:
             silent.append(broker)
         else:
-            log_dirs += [(broker, log_dir.path, log_dir.error is not None) for log_dir in found]
+            log_dirs += [(broker, log_dir) for log_dir in found]
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
@@ -157,7 +158,8 @@ def look(admin: Admin) -> Health:
         controller_problem=problem,
         partitions=states,
         log_dir_count=len(log_dirs),
-        offline_log_dirs=[(broker, path) for broker, path, is_offline in log_dirs if is_offline],
+        offline_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.error is not None],
+        full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
         silent=silent,
         is_in_zookeeper=is_in_zookeeper,
     )
@@ -245,6 +247,11 @@ def findings(health: Health) -> Iterator[Finding]:
                 f"controller {voter.node_id} does not follow the metadata log",
                 f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}): {majority}",
             )
+    for broker, path in health.full_log_dirs:
+        yield Finding(
+            f"log directory {path} of broker {broker} is full: nothing is written there",
+            "lower `retention.ms`, delete topics, or add room; writing goes on by itself",
+        )
     for broker, path in health.offline_log_dirs:
         yield Finding(
             f"log directory {path} of broker {broker} is offline",
@@ -290,7 +297,7 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         f"eligible leader replicas in use: {len(states.eligible_in_use)} partition{'s'[: len(states.eligible_in_use) != 1]}; "
         f"held by a late transaction: {len(states.held)}"
     )
-    yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline"
+    yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline, {len(health.full_log_dirs)} full"
     for finding in found:
         yield ""
         yield f"PROBLEM  {finding.problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -211,14 +212,23 @@ def list_keys(word: str, resource: str | None, output: str) -> None:
 def lint(file: str, output: str) -> None:
     """Report what is wrong in a server.properties FILE.
 
-    Exit code 1 for unknown keys and invalid values. Also reported are keys without effect, and values with which a broker starts and
-    will not do well.
+    Exit code 1 for unknown keys, and for values with which no broker starts. Files that they name are not read.
+
+    Also reported are keys without effect, and values with which a broker starts and will not do well.
     """
-    from ottla.config import read_properties
-    from ottla.config.lint import Severity
+    from ottla.broker.start_check import check_start
+    from ottla.config import BrokerConfig, read_properties
+    from ottla.config.lint import Finding, Severity
     from ottla.config.lint import lint as findings_of
 
-    findings = list(findings_of(read_properties(file)))
+    given = read_properties(file)
+    findings = list(findings_of(given))
+    if not any(each.severity is Severity.ERROR for each in findings):
+        try:
+            check_start(BrokerConfig(given))
+        except KafkaError as error:
+            named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
+            findings.append(Finding(named, Severity.ERROR, error.message))
     if not findings and output == "text":
         click.echo("nothing to report")
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.names import GROUPS, TOPICS
 from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
 from ottla.errors import ErrorCode, KafkaError
@@ -69,7 +70,7 @@ def consume(
     read_committed: bool,
     bootstrap: str,
 ) -> None:
-    """Read records from TOPICS until -n, the end of a range, --timeout, or Ctrl-C."""
+    """Read records from TOPICS until -n, the end of a range, --timeout, Ctrl-C or SIGTERM."""
     from ottla.cli.offsets import parse_offsets
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
@@ -89,13 +90,14 @@ def consume(
                 "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -o, -p and --exit"
             )
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
-        with Consumer(bootstrap, **settings) as consumer:
+        _check_topics(bootstrap, topics)
+        with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
             silence = Silence(idle_seconds)
             silence.wait()
             consumer.subscribe(topics, on_assigned=lambda _: silence.begin())
             _print_group(consumer, record_format, count, matches, silence)
         return
-    with Consumer(bootstrap, **settings) as consumer:
+    with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, partitions)
         ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
         _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds))
@@ -139,6 +141,15 @@ def matcher_of(regex: str | None) -> Matcher:
         return any(text is not None and pattern.search(text) is not None for text in texts)
 
     return matches
+
+
+def _check_topics(bootstrap: str, topics: tuple[str, ...]) -> None:
+    """Raises KafkaError for a topic that does not exist: a group would wait for it, without a word."""
+    from ottla.sync import Admin
+
+    with Admin(bootstrap, **client_settings()) as admin:
+        for topic in topics:
+            admin.describe_topic(topic)
 
 
 def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""A Ctrl-C or a SIGTERM that finds Python between calls to a JVM, and never inside of one.
+"""How a command ends by a Ctrl-C or a SIGTERM: for pipelines between calls to a JVM, and never inside of one.
 
 py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks.
 """
@@ -44,3 +44,18 @@ def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """Turns a SIGTERM within into a KeyboardInterrupt, so that what is open is closed; a second one ends the process at once."""
+
+    def on_sigterm(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)

@@ -149,4 +149,8 @@ def delete(group_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -
     if not yes:
         end_of_plan(f"would delete {', '.join(group_ids)} with their offsets")
     with Admin(bootstrap, **client_settings()) as admin:
-        report(output, "group delete", admin.delete_groups(group_ids), "deleted")
+        results = admin.delete_groups(group_ids)
+    for group_id, error in results.items():
+        if error is not None and error.code == ErrorCode.NON_EMPTY_GROUP:
+            results[group_id] = KafkaError(error.code, f"stop its members first: `ottla group describe {group_id}` lists them")
+    report(output, "group delete", results, "deleted")

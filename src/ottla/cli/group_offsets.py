@@ -62,6 +62,9 @@ def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str
                 )
             keys += [key for index in places[topic] or there if (key := TopicPartition(topic, index)) not in keys]
         if not keys:
+            if admin.describe_group(group_id).members:
+                problem = f"group {group_id!r} has members: stop them first (`ottla group describe {group_id}` lists them)"
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{problem}; it has committed nothing, so name topics with --topic and --to")
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing; name topics with --topic and --to")
         plan = _shifted(admin, committed, keys, shift) if target is None else _placed(admin, sorted(keys), target)
         _apply(admin, group_id, committed, plan, yes=yes, output=output, command="group seek")

@@ -124,6 +124,7 @@ _WAYS_OUT: Final = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
+    ErrorCode.NOT_CONTROLLER: "; `ottla cluster health` says what to start",
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
@@ -135,7 +136,7 @@ def way_out(error: BaseException) -> str:
     if isinstance(error, KafkaError):
         if error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
             return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
-        if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker" in error.message:
+        if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker before its first answer" in error.message:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown ") and "did you mean" not in error.message:
             return "; `ottla config keys` lists the keys"

@@ -105,10 +105,18 @@ class JsonParser:
         place = {"topic": item.get("topic"), "partition": item.get("partition")} if self._keeps_place else {}
         if self._keeps_place and not isinstance(place["topic"], str):
             raise ValueError("it names no topic, and the command neither")
-        headers = [(str(header["key"]), _json_bytes(header, "value")) for header in item.get("headers", ())]
+        headers = [(str(header["key"]), _json_bytes(header, "value")) for header in _json_headers(item.get("headers", ()))]
         return ParsedRecord(
             key=_json_bytes(item, "key"), value=_json_bytes(item, "value"), timestamp_ms=item.get("timestamp_ms"), headers=headers, **place
         )
+
+
+def _json_headers(headers: Any) -> list[dict[str, Any]]:
+    if isinstance(headers, dict):
+        return [{"key": name, "value": value} for name, value in headers.items()]
+    if not isinstance(headers, list | tuple) or not all(isinstance(header, dict) and "key" in header for header in headers):
+        raise ValueError('headers are of the form {"NAME": "VALUE"} or [{"key": "NAME", "value": "VALUE"}]')
+    return list(headers)
 
 
 def _json_bytes(item: dict[str, Any], name: str) -> bytes | None:

@@ -52,6 +52,7 @@ def format_(
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
     """
     from ottla.broker.formatting import Formatted, format_log_dirs
+    from ottla.broker.start_check import check_start
     from ottla.cli.scram_argument import credential_of
     from ottla.controller.features import METADATA_VERSION
     from ottla.controller.metadata_versions import level_of
@@ -64,6 +65,12 @@ def format_(
             raise click.UsageError(f"--feature {feature}: expected NAME=LEVEL, each name once")
         levels[name] = int(level)
     config = _config(file, overrides)
+    voters = check_start(config)[0].voters
+    if len(voters) > 1 and cluster_id is None and not config["cluster.id"]:
+        raise click.UsageError(
+            f"controller.quorum.voters lists {len(voters)} voters, which share one cluster id: give each node the same --cluster-id, "
+            "which `ottla storage random-uuid` makes"
+        )
     credentials = [credential_of(text) for text in scram]
 
     async def run() -> Formatted:

@@ -156,7 +156,7 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
         if name not in known and not may_be_absent:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; {hint}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; {hint}; nothing was deleted")
     if there and not yes:
         end_of_plan(f"would delete {', '.join(there)} with all data")
     absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")

@@ -54,6 +54,7 @@ class ClientConnection:
         self._versions: Mapping[int, tuple[int, int]] = {}
         self.features = FinalizedFeatures()
         self.is_closed = False
+        self._was_answered = False
         self._is_retired = False
         self._retiring: TimerHandle | None = None
 
@@ -205,6 +206,7 @@ class ClientConnection:
     def _on_frame(self, frame: memoryview) -> bool:
         """True when the response holds views of the frame (fetched records)."""
         sent, response = self._in_flight.answered(frame)
+        self._was_answered = True
         if not sent.waiter.done():
             sent.waiter.set_result(response)
         if self._is_retired and not self._in_flight:
@@ -215,7 +217,8 @@ class ClientConnection:
         """Does nothing, since nothing waits for it: the callers bound what may be in flight."""
 
     def on_close(self, error: Exception | None) -> None:
-        self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or 'closed by the broker'}"))
+        when = "" if self._was_answered else " before its first answer"
+        self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or f'closed by the broker{when}'}"))
 
     def close(self) -> None:
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed"))

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from ottla.errors import DecodeError
 from ottla.messages.api_keys import ApiKey
+from ottla.messages.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.registry import APIS, Api
 from ottla.net.passing import PassingConnection
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
-from ottla.testing.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.testing.faults import Fault, Faults, Kind
 from ottla.tls import TlsClient, TlsServer
 from ottla.wire.compiler import decode, decode_from, encode

@@ -36,6 +36,7 @@ ASK_MS_MAX: Final = 5_000
 class Links(Part):
     """``leader_address`` gives where the active controller is asked; ``calls`` whether a node, as a controller, watches the broker here.
 
+    ``deciding_address``, where it is another one, is where requests of clients go: none while an election runs.
     With ``watches`` this node watches the brokers itself.
     """
 
@@ -46,6 +47,7 @@ class Links(Part):
         introductions: Introductions,
         leader_address: Callable[[], Address | None],
         *,
+        deciding_address: Callable[[], Address | None] | None = None,
         calls: Callable[[int], bool],
         watches: bool,
     ) -> None:
@@ -58,7 +60,7 @@ class Links(Part):
         self._deciding_peers = Peers(to_controllers, CallerName.of_node(node_id, "forward"), silence_ms_max=timeout_ms, set_up=set_up)
         self.channel: Final = ControllerChannel(world, leader_address, self._controller_peers)
         # A controller may need long for what is asked here, and answers on one connection wait for each other.
-        self._deciding: Final = ControllerChannel(world, leader_address, self._deciding_peers)
+        self._deciding: Final = ControllerChannel(world, deciding_address or leader_address, self._deciding_peers)
         self.remote: Final = RemoteController(self._deciding, config.node_id)
         self.failing: Final = FailingBrokers(world)
         self.callers: Final = Callers(calls)

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from ottla.broker.peers.peers import Address, Peers
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
 from ottla.wire.schema import Request, Response
 
 RETRY_MS: Final = 20
 RETRY_MS_MAX: Final = 320
+NO_CONTROLLER: Final = "no controller is active: a majority of the controllers must run"
 R = TypeVar("R", bound=Response)
 
 
@@ -51,15 +53,36 @@ class ControllerChannel:
         assert answer is None or isinstance(answer, response_type), "an API has one response type"
         return answer
 
-    async def ask_until(self, request: Request, response_type: type[R], is_final: Callable[[R], bool], *, timeout_ms: int) -> R | None:
-        """Returns the first answer that is final, asking the leader of the moment at growing intervals; None without one in time."""
-        deadline_ms = self._world.clock.monotonic_ms() + timeout_ms
-        delay_ms = RETRY_MS
+    async def ask_until(
+        self,
+        request: Request,
+        response_type: type[R],
+        is_final: Callable[[R], bool],
+        *,
+        timeout_ms: int,
+        leaderless_ms_max: int | None = None,
+    ) -> R | None:
+        """Returns the first answer that is final, asking the leader of the moment at growing intervals; None without one in time.
+
+        KafkaError NOT_CONTROLLER when no leader was known for ``leaderless_ms_max``, and each one that was asked before refused.
+        """
+        clock, delay_ms = self._world.clock, RETRY_MS
+        led_ms = clock.monotonic_ms()
+        deadline_ms = led_ms + timeout_ms
+        is_undecided = False  # a leader was asked, and may have decided without an answer
         while True:
+            is_led = self._leader() is not None
             answer = await self.ask(request, response_type)
             if answer is not None and is_final(answer):
                 return answer
-            if self._world.clock.monotonic_ms() + delay_ms > deadline_ms:
+            now_ms = clock.monotonic_ms()
+            is_undecided = is_undecided or (is_led and answer is None)
+            led_ms = now_ms if is_led else led_ms
+            if leaderless_ms_max is not None and now_ms - led_ms >= leaderless_ms_max:
+                if is_undecided:
+                    return None
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, NO_CONTROLLER)
+            if now_ms + delay_ms > deadline_ms:
                 return None
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.errors import KafkaError
 from ottla.types import NamedInt, TopicPartition
@@ -18,6 +19,10 @@ class DirectoryReplica:
     is_future: bool
 
 
+FULL_BELOW_BYTES: Final = 4 << 20
+"""Twice the reserve of a log directory: with less, a broker does not write again to one that was full (``storage/directory/room.py``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogDir:
     """A log directory of a broker. ``error`` says why it is offline; space is -1 where the broker does not say it."""
@@ -27,6 +32,11 @@ class LogDir:
     total_bytes: int
     usable_bytes: int
     replicas: tuple[DirectoryReplica, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an ottla broker, which keeps some room back, takes no records there."""
+        return self.error is None and 0 <= self.usable_bytes < FULL_BELOW_BYTES
 
 
 @dataclass(frozen=True, slots=True)

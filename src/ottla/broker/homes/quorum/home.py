@@ -64,9 +64,18 @@ class QuorumHome:
         def leader_address() -> Address | None:
             return voters.address_of(metadata.leader_id)
 
+        def deciding_address() -> Address | None:
+            return None if metadata.is_electing else leader_address()  # a leader that fell silent stays known until the next one
+
         sees = _sees(config)
         self.ways = ways = Links(
-            world, config, basis.introductions, leader_address, calls=watches_here, watches=sees and roles.is_controller
+            world,
+            config,
+            basis.introductions,
+            leader_address,
+            deciding_address=deciding_address,
+            calls=watches_here,
+            watches=sees and roles.is_controller,
         )
         self.to_brokers = ways.to_brokers
         to_controllers = basis.introductions.controllers.over(world)

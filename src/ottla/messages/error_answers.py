@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
+from ottla.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.fetch import FetchResponse
 from ottla.messages.metadata import MetadataResponse
@@ -35,21 +40,26 @@ _OF_ALL: Final[dict[type[Struct], frozenset[ErrorCode]]] = {
 """Answers whose own code says something of these kinds alone; other codes belong to their elements."""
 
 
-def refusal(api: Api, version: int, request: Request, code: ErrorCode) -> Response:
-    """Returns the answer to a request that was not carried out."""
+def refusal(api: Api, version: int, request: Request, code: ErrorCode, message: str | None = None) -> Response:
+    """Returns the answer to a request that was not carried out; the message is where the answer has a place for it."""
     response = api.response()
+    if isinstance(request, AlterUserScramCredentialsRequest):  # two lists in the request, and one line of the answer for each user
+        names = dict.fromkeys(item.name for items in (request.deletions, request.upsertions) for item in items)
+        return AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(name, code, message) for name in names])
     if "error_code" not in _fields(response, version):
         _mirror(response, request, version)
-    place(response, version, code)
+    place(response, version, code, message)
     return response
 
 
-def place(struct: Struct, version: int, code: ErrorCode) -> bool:
+def place(struct: Struct, version: int, code: ErrorCode, message: str | None = None) -> bool:
     """Puts the code into the highest place of the answer that can have it; False when there is none."""
     fields = _fields(struct, version)
     own = [name for name in fields if name.endswith("error_code")]
     if own and code in _OF_ALL.get(type(struct), {code}):
         setattr(struct, own[0], int(code))
+        if message is not None and "error_message" in fields:
+            struct.error_message = message  # type: ignore[attr-defined]
         if "records" in fields:
             struct.records = None  # type: ignore[attr-defined]
         return True
@@ -57,7 +67,7 @@ def place(struct: Struct, version: int, code: ErrorCode) -> bool:
     for name, field in fields.items():
         if _is_list_of_structs(field):
             for element in getattr(struct, name) or ():
-                found |= place(element, version, code)
+                found |= place(element, version, code, message)
     return found
 
 
@@ -71,7 +81,8 @@ def _mirror(made: Struct, asked: Struct, version: int) -> None:
         reflected = element()
         if isinstance(item, Struct):
             for shared in _fields(reflected, version).keys() & _fields(item, version).keys():
-                if shared not in ("records", "configs") and not isinstance(getattr(item, shared), list):
+                is_kept = shared == "entity" or not isinstance(getattr(item, shared), list)  # of quotas, where both list its parts
+                if shared not in ("records", "configs") and is_kept:
                     setattr(reflected, shared, getattr(item, shared))
             _mirror(reflected, item, version)
         else:
