@@ -92,8 +92,9 @@ def test_a_marker_of_an_earlier_producer_epoch_ends_nothing(how: str, transactio
 
 
 @every_way
-def test_a_marker_of_an_earlier_coordinator_epoch_ends_nothing(how: str) -> None:
-    """A coordinator that was replaced, and does not know it yet, may have decided otherwise."""
+@pytest.mark.parametrize("transaction_version", [0, 2])
+def test_a_marker_of_an_earlier_coordinator_epoch_ends_nothing(how: str, transaction_version: int) -> None:
+    """A coordinator that was replaced, and does not know it yet, may have decided otherwise. That is its answer, whatever else is wrong."""
     flushed = Flushed(how)
     stage(flushed.log, data())
     flushed.step()
@@ -102,7 +103,7 @@ def test_a_marker_of_an_earlier_coordinator_epoch_ends_nothing(how: str) -> None
     stage(flushed.log, data(1))
     flushed.step()
     with pytest.raises(KafkaError) as caught:
-        end(flushed.log, coordinator_epoch=2)
+        end(flushed.log, coordinator_epoch=2, transaction_version=transaction_version)
     assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     run(flushed.log.flush())
     assert (flushed.log.log_end_offset, stable_offset(flushed.log)) == (3, 2)

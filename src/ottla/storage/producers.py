@@ -227,11 +227,11 @@ class ProducerStates:
         if state is None:
             return True
         is_open = state.transaction_first_offset >= 0
-        if epoch < state.epoch or (epoch == state.epoch and is_open and transaction_version >= _NEXT_EPOCH_VERSION):
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this end marker {epoch}")
-        if marker.coordinator_epoch < state.coordinator_epoch:
+        if marker.coordinator_epoch < state.coordinator_epoch:  # first: a coordinator that was replaced has nothing to report
             text = f"producer {producer_id} has coordinator epoch {state.coordinator_epoch}, this end marker {marker.coordinator_epoch}"
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, text)
+        if epoch < state.epoch or (epoch == state.epoch and is_open and transaction_version >= _NEXT_EPOCH_VERSION):
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {state.epoch}, this end marker {epoch}")
         is_written = is_open or epoch > state.epoch or marker.coordinator_epoch > state.coordinator_epoch
         if not is_written:
             self._repeats[producer_id] = self._repeats.get(producer_id, 0) + 1
