@@ -307,8 +307,7 @@ def test_offsets_from_which_a_transaction_continues_are_those_of_the_coordinator
         assert len((await fetch(require_stable=False)).offsets) == 60
 
         followed = fetch(require_stable=True)
-        await asyncio.sleep(1)
-        assert not followed.done()
+        assert await asyncio.wait({followed}, timeout=1) == (set(), {followed})
         assert leading.on_follower_fetch(OTHER, broker_epoch=-1, offset=partition.log.log_end_offset, start_offset=0)
         leading.committed()
         assert len((await followed).offsets) == 60
