@@ -19,9 +19,11 @@ from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
 from ottla.errors import ErrorCode
 from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.messages.delete_groups import DeleteGroupsRequest
 from ottla.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -213,11 +215,23 @@ def client(tmp_path: Path) -> Iterator[RawClient]:
 
 
 def test_offsets_of_thousands_of_partitions_are_fetched_in_the_order_asked(client: RawClient) -> None:
-    indexes = [index * 7 % 110 for index in range(2500)]
+    indexes = [index * 7 % 2503 for index in range(2500)]
     group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=indexes)])
-    [found] = client.ask(OffsetFetchRequest(groups=[group, group]), 8).groups[1].topics
+    other = OffsetFetchRequestGroup("h", topics=group.topics)
+    [found] = client.ask(OffsetFetchRequest(groups=[other, group]), 8).groups[1].topics
     assert [partition.partition_index for partition in found.partitions] == indexes
     assert all(partition.committed_offset == (10 * index if index < 100 else -1) for index, partition in zip(indexes, found.partitions))
+
+
+def test_an_offset_that_is_asked_for_many_times_is_answered_once(client: RawClient) -> None:
+    """However short a request is made by what its answer is long of."""
+    often = [OffsetFetchRequestTopics("t", partition_indexes=[1, 0] * MANY)] * 3
+    [found] = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=often)] * 2), 8).groups
+    assert [[(one.partition_index, one.committed_offset) for one in topic.partitions] for topic in found.topics] == [[(1, 10), (0, 0)]]
+    everything, other = OffsetFetchRequestGroup("g", topics=None), OffsetFetchRequestGroup("g", topics=[])
+    [whole, refused] = client.ask(OffsetFetchRequest(groups=[everything] * MANY + [other]), 8).groups
+    assert len(whole.topics[0].partitions) == 100
+    assert (refused.group_id, refused.error_code, refused.topics) == ("g", ErrorCode.INVALID_REQUEST, [])
 
 
 def test_each_of_thousands_of_members_that_leave_has_an_answer(client: RawClient) -> None:
@@ -229,11 +243,14 @@ def test_each_of_thousands_of_members_that_leave_has_an_answer(client: RawClient
     assert client.ask(LeaveGroupRequest("g", "m"), 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_is_listed_often_is_described_as_often_and_deleted_once(client: RawClient) -> None:
+def test_what_is_listed_often_is_described_once_and_deleted_once(client: RawClient) -> None:
     described = client.ask(DescribeGroupsRequest(["g", "other"] * MANY, True), 5).groups
-    assert [group.group_id for group in described] == ["g", "other"] * MANY
-    assert {group.group_state for group in described[::2]} == {"Empty"}
-    assert {group.group_state for group in described[1::2]} == {"Dead"}
+    assert [(group.group_id, group.group_state) for group in described] == [("g", "Empty"), ("other", "Dead")]
+    consumers = client.ask(ConsumerGroupDescribeRequest(["other", "g"] * MANY), 1).groups
+    assert [group.group_id for group in consumers] == ["other", "g"]
+    resources = [DescribeConfigsResource(2, "t"), DescribeConfigsResource(2, "t", ["retention.ms"])]
+    results = client.ask(DescribeConfigsRequest(resources * MANY), 4).results
+    assert [len(result.configs) == 1 for result in results] == [False, True]
     deleted = client.ask(DeleteGroupsRequest(["g", "other", "g"]), 2).results
     assert [(group.group_id, group.error_code) for group in deleted] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
 

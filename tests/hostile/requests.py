@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.hostile.case import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, MIB, Case
-from tests.hostile.wire_bytes import TOPIC, request
+from tests.hostile.wire_bytes import TOPIC, request, with_long_string
 
 from ottla.messages.alter_configs import AlterableConfig as AlterConfigsEntry
 from ottla.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -121,7 +121,8 @@ def consumer_groups() -> Iterator[Case]:
     yield Case("no group id", beat(group_id=""))
     yield Case("no member id", beat(member_id=""))
     for name in ("group_id", "member_id", "instance_id", "rack_id", "server_assignor", "subscribed_topic_regex"):
-        yield Case(f"{name} of 1 MiB", lambda name=name: beat(**{name: "x" * MIB}))  # type: ignore[misc]
+        yield Case(f"{name} of 32,767 bytes", lambda name=name: beat(**{name: "x" * 32_767}))  # type: ignore[misc]
+        yield Case(f"{name} of 1 MiB", lambda name=name: with_long_string(beat(**{name: "longer"}), "longer", b"x" * MIB))  # type: ignore[misc]
     for name in ("instance_id", "rack_id", "server_assignor", "subscribed_topic_regex"):
         yield Case(f"{name} empty", beat(**{name: ""}))
     yield Case("no subscription", beat(subscribed_topic_names=None))
@@ -137,7 +138,9 @@ def consumer_groups() -> Iterator[Case]:
     yield Case("owns partitions of 50,000 topics", lambda: beat(member_epoch=1, topic_partitions=topics))
     groups = ["hostile-consumers"] * 20_000
     yield Case("20,000 times the same group described", lambda: request(ConsumerGroupDescribeRequest(groups), 1))
-    yield Case("groups that cannot be described", request(ConsumerGroupDescribeRequest(["", "nobody", "g" * 40_000]), 1))
+    of_7_mib = request(ConsumerGroupDescribeRequest(["longer"]), 1)
+    yield Case("a group of 7 MiB described", lambda: with_long_string(of_7_mib, "longer", b"g" * (7 * MIB)))
+    yield Case("groups that cannot be described", request(ConsumerGroupDescribeRequest(["", "nobody", "g" * 32_767]), 1))
 
 
 def commit(offset: int = 1, metadata: str | None = "", group: str = "commits", topic: str = TOPIC, index: int = 0) -> bytes:

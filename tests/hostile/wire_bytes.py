@@ -42,6 +42,12 @@ def request(message: Request, version: int) -> bytes:
     return frame(head + encode(message, version))
 
 
+def with_long_string(framed: bytes, placeholder: str, text: bytes) -> bytes:
+    """The framed request with ``text`` in the place of a string that a flexible version holds once."""
+    assert framed.count(compact_string(placeholder.encode())) == 1
+    return frame(framed[4:].replace(compact_string(placeholder.encode()), compact_string(text)))
+
+
 def compact_string(text: bytes) -> bytes:
     return uvarint(len(text) + 1) + text
 

@@ -11,7 +11,7 @@ from tests.wire.strategies import CLASSES_AND_VERSIONS, name_of
 from ottla.errors import DecodeError, EncodeError
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.create_topics import CreateTopicsRequest
-from ottla.messages.describe_groups import DescribeGroupsRequest
+from ottla.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.messages.fetch import FetchResponse
 from ottla.messages.heartbeat import HeartbeatRequest
 from ottla.messages.join_group import JoinGroupResponse
@@ -20,7 +20,7 @@ from ottla.messages.metadata_records import PartitionRecord
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.wire.compiler import decode, decode_from, encode
 from ottla.wire.decoder import REQUEST_ELEMENTS_MAX
-from ottla.wire.primitives import TAGS_MAX, read_uvarint, uvarint
+from ottla.wire.primitives import STRING_BYTES_MAX, TAGS_MAX, read_uvarint, uvarint
 from ottla.wire.schema import DECLARATIONS, Message
 
 FLEXIBLE = [(cls, version) for cls, version in CLASSES_AND_VERSIONS if version >= DECLARATIONS[cls].flexible]
@@ -129,6 +129,22 @@ def test_a_tagged_field_fills_the_size_it_declares() -> None:
     assert decode(FetchResponse, version, with_tags(FetchResponse, version, b"\1\0\1" + node_endpoints)) == FetchResponse()
     with pytest.raises(DecodeError, match="does not fill"):
         decode(FetchResponse, version, with_tags(FetchResponse, version, b"\1\0\2" + node_endpoints + b"\0"))
+
+
+def test_a_string_has_at_most_as_many_bytes_as_kafka_allows_in_either_form() -> None:
+    longest = "ü" * (STRING_BYTES_MAX // 2) + "g"
+    for version in (0, 5):
+        assert decode(DescribeGroupsRequest, version, encode(DescribeGroupsRequest([longest]), version)).groups == [longest]
+        with pytest.raises(EncodeError):
+            encode(DescribeGroupsRequest([longest + "g"]), version)
+    with pytest.raises(DecodeError, match=r"DescribeGroupsRequest.groups has 32768 bytes"):
+        decode(DescribeGroupsRequest, 5, uvarint(2) + uvarint(STRING_BYTES_MAX + 2) + bytes(STRING_BYTES_MAX + 1) + b"\0\0")
+
+
+def test_an_error_message_is_cut_to_what_a_string_holds() -> None:
+    answer = DescribeGroupsResponse(groups=[DescribedGroup(error_message="Group " + "ü" * STRING_BYTES_MAX)])
+    [shown] = decode(DescribeGroupsResponse, 6, encode(answer, 6)).groups
+    assert shown.error_message == "Group " + "ü" * ((STRING_BYTES_MAX - 6) // 2)
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 254, 255, 256, 16_382, 16_383, 16_384])

@@ -66,7 +66,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 
 def fits_record(text: str | None) -> bool:
-    """True when the text fits a record, whose strings have at most 32,767 bytes. Flexible requests can bring longer ones."""
+    """True when the text fits a record, whose strings have at most 32,767 bytes."""
     return text is None or len(text) <= _STRING_BYTES_MAX // 4 or len(text.encode()) <= _STRING_BYTES_MAX
 
 

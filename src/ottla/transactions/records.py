@@ -50,7 +50,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 
 def fits_record(transactional_id: str) -> bool:
-    """True when the id fits a record, whose strings have at most 32,767 bytes. Flexible requests can bring longer ones."""
+    """True when the id fits a record, whose strings have at most 32,767 bytes."""
     return len(transactional_id.encode()) <= _STRING_BYTES_MAX
 
 

@@ -128,7 +128,12 @@ class DecoderSource(Generator):
             self.names["read_uvarint"] = primitives.read_uvarint
             self.line(f"{length} = d[p] - 1")
             self.line(f"if {length} < 127: p += 1")
-            self.line(f"else: {length}, p = read_uvarint(d, p); {length} -= 1")
+            self.line("else:")
+            self.depth += 1
+            self.line(f"{length}, p = read_uvarint(d, p); {length} -= 1")
+            if field.kind == "string":  # the other form of a length has no room for more
+                self.line(f"if {length} > {primitives.STRING_BYTES_MAX}: {self.use(primitives.long_string)}({what!r}, {length})")
+            self.depth -= 1
         else:
             self.fixed("h" if field.kind == "string" else "i", length)
             self.flush()

@@ -111,10 +111,13 @@ class EncoderSource(Generator):
         """Writes a string, bytes, records or an array: its length, then its content."""
         value = self.fresh("v")
         code = "h" if field.kind == "string" else "i"
-        content = f"{value}.encode()" if field.kind == "string" else value
+        encoded = "{}.encode()"
+        if what.endswith("error_message"):  # it may quote what a peer sent
+            encoded = f"{self.use(primitives.cut_text)}({{}})"
+        content = encoded.format(value) if field.kind == "string" else value
         if not field.is_nullable_in(self.version):
             if field.kind == "string":
-                self.line(f"{value} = {expression}.encode()")
+                self.line(f"{value} = {encoded.format(expression)}")
             else:
                 self.line(f"{value} = {expression}")
                 if field.default is None:
@@ -139,7 +142,8 @@ class EncoderSource(Generator):
     def length(self, expression: str, code: str) -> None:
         if self.is_flexible:
             self.flush()
-            self.line(f"{self.out}(uvarint({expression} + 1))")
+            length = f"{self.use(primitives.string_length)}({expression})" if code == "h" else f"uvarint({expression} + 1)"
+            self.line(f"{self.out}({length})")
         else:
             self.fixed(code, expression)
 

@@ -15,6 +15,8 @@ from ottla.ports import Buffer
 
 TAGS_MAX: Final = 256
 """Tagged fields in one struct; a peer that sends more is refused before they are walked (CVE-2026-111115)."""
+STRING_BYTES_MAX: Final = 0x7FFF
+"""The bytes of a string, as Kafka's own decoders allow them in either form of a length; hashing a name of 100 MiB would hold a loop."""
 
 
 class ManyElements(OttlaError):
@@ -36,6 +38,15 @@ _SMALL: Final = [_encode_uvarint(value) for value in range(1024)]
 def uvarint(value: int) -> bytes:
     """Returns the varint of ``value``, which is not negative."""
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
+
+
+def string_length(size_bytes: int) -> bytes:
+    """Returns the varint that goes before a string. EncodeError for more than STRING_BYTES_MAX bytes."""
+    if size_bytes < 1023:
+        return _SMALL[size_bytes + 1]
+    if size_bytes > STRING_BYTES_MAX:
+        raise EncodeError(f"a string of {size_bytes} bytes is too long: at most {STRING_BYTES_MAX} can be sent")
+    return _encode_uvarint(size_bytes + 1)
 
 
 class _ArrayForms(dict[int, struct.Struct]):
@@ -115,6 +126,10 @@ def bad_length(what: str, length: int, left: int) -> NoReturn:
     raise DecodeError(f"{what} has length {length}, {left} bytes are left")
 
 
+def long_string(what: str, length: int) -> NoReturn:
+    raise DecodeError(f"{what} has {length} bytes; a string has at most {STRING_BYTES_MAX}")
+
+
 def bad_count(what: str, count: int, left: int) -> NoReturn:
     if count < 0:
         raise DecodeError(f"{what} has {count} elements and may not be null")
@@ -138,3 +153,9 @@ def many_elements() -> NoReturn:
 
 def text(data: Any) -> str:
     return str(data, "utf-8")
+
+
+def cut_text(message: str) -> bytes:
+    """Returns what of a text for people fits into a string."""
+    encoded = message.encode()
+    return encoded if len(encoded) <= STRING_BYTES_MAX else encoded[:STRING_BYTES_MAX].decode(errors="ignore").encode()

@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe, versions 0-1: epochs, members, what they have and what they are to have (KIP-848). v1 says which are classic.
 
-A group with topics that the caller may not describe is not shown. A group that is listed many times is described once.
+A group with topics that the caller may not describe is not shown. A group that is listed many times is answered once: else a
+short request would have an answer of gigabytes.
 """
 
 from __future__ import annotations
@@ -26,14 +27,13 @@ CONSUMER: Final = 1
 
 async def handle(parts: Parts, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     described: dict[str, bytes] = {}
-    groups: list[Any] = []
     async for group_id in Slices(parts.world.clock).over(request.group_ids):
         if group_id not in described:
             group = await _describe(parts, context, group_id)
             if request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
             described[group_id] = encode_part(group, ConsumerGroupDescribeResponse, context.version)
-        groups.append(described[group_id])
+    groups: list[Any] = [*described.values()]
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

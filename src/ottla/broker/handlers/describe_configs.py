@@ -37,15 +37,14 @@ from ottla.wire.compiler import encode_part
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describes resources. One that is listed many times is described once, and its bytes are answered as often."""
+    """Describes resources. One that is listed many times is answered once: else a short request would have an answer of gigabytes."""
     described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
-    results: list[Any] = []
     async for resource in Slices(parts.world.clock).over(request.resources):
         keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
             described[wanted] = encode_part(_describe(parts, context, resource, keys, request), DescribeConfigsResponse, context.version)
-        results.append(described[wanted])
+    results: list[Any] = [*described.values()]
     return DescribeConfigsResponse(results=results)
 
 

@@ -2,6 +2,8 @@
 
 v2 null topics mean all, and a top-level error; v7 require_stable; v8 many groups; v10 topic ids.
 
+What is listed again is answered once, a group with other topics INVALID_REQUEST: else a short request would have an answer of gigabytes.
+
 A group that is refused as a whole has its code at the top, and Kafka lists no partitions then. Two clients go wrong by that: aiokafka reads
 the codes of partitions alone, and takes a group that is being loaded for one without offsets; librdkafka waits for ever for the partitions
 of a group that has moved (its issue 5586), or that knows the member in a later epoch. So what was asked for is listed, with a code by which
@@ -46,8 +48,7 @@ WantedTopics = list[tuple[str, list[int]]]
 async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     slices = Slices(parts.world.clock)
     if context.version >= GROUPS_SINCE:
-        groups = slices.over(request.groups)
-        return OffsetFetchResponse(groups=[await _group(parts, context, group, request, slices) async for group in groups])
+        return OffsetFetchResponse(groups=await _groups(parts, context, request, slices))
     wanted, denied = None, list[OffsetFetchResponseTopic]()  # what is denied is listed after the others, as Kafka does
     try:
         _check_group(context, request.group_id)
@@ -98,6 +99,18 @@ def _failed(name: str, indexes: list[int], code: int) -> OffsetFetchResponseTopi
 def _offset(code: int, committed: int = -1) -> int:
     """Returns the offset of a partition with that code."""
     return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else committed
+
+
+async def _groups(parts: Parts, context: RequestContext, request: OffsetFetchRequest, slices: Slices) -> list[OffsetFetchResponseGroup]:
+    asked: dict[str, OffsetFetchRequestGroup] = {}
+    answers = []
+    async for group in slices.over(request.groups):
+        first = asked.setdefault(group.group_id, group)
+        if first is group:
+            answers.append(await _group(parts, context, group, request, slices))
+        elif first != group:
+            answers.append(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.INVALID_REQUEST))
+    return answers
 
 
 async def _group(
@@ -171,10 +184,11 @@ async def _fetch(
             if context.may_quietly(Operation.DESCRIBE, ResourceType.TOPIC, offset.topic):
                 found.setdefault(offset.topic, []).append(offset)
         return found
-    pairs = []
+    distinct: dict[tuple[str, int], None] = {}
     async for topic, indexes in slices.over(wanted):
         found[topic] = []
-        pairs += [(topic, index) async for index in slices.over(indexes)]
+        distinct |= {(topic, index): None async for index in slices.over(indexes)}
+    pairs = list(distinct)
     async for start in slices.over(range(0, len(pairs), TOGETHER_MAX) or (0,)):
         for offset in await ask(tuple(pairs[start : start + TOGETHER_MAX])):
             found[offset.topic].append(offset)
