@@ -20,7 +20,7 @@ effects    what others must do (write markers at a broker), carried out after th
 An answer without records leaves at once, perhaps from a broker that has been replaced and does not know it yet. Where that would do harm
 (a refusal after which the client ends, the offsets from which a transaction continues), the decision has a *confirmation*. That is a
 record that changes nothing, and that the log commits for the leader of the present alone. Where other brokers have the log, too, the
-answer waits for it.
+answer waits for it. ``groups/confirmations.py`` and ``transactions/coordinator.py`` say which answers these are.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class Runner:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
         self.parked: set[int] = set()
+        self.confirmed: set[int] = set()  # answered once a record that changes nothing is committed
         self.failed: set[int] = set()  # parked when the coordinator was lost
         self.timers: dict[tuple[str, ...], Timer] = {}
         self._last_token = 0
@@ -100,6 +101,8 @@ class Runner:
             assert token in self.parked, "a token is answered once, and only while it is parked"
             self.parked.remove(token)
             self.answers[token] = value
+            if decision.confirmation is not None:
+                self.confirmed.add(token)
 
     def advance(self, ms: int) -> None:
         """Time passes; deadlines that come up on the way are met in their order."""

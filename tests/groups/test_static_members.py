@@ -41,6 +41,25 @@ def test_the_old_member_id_is_fenced_everywhere() -> None:
     assert runner.heartbeat("b2", 1, instance="i-b") == ErrorCode.NONE
 
 
+def test_a_refusal_after_which_a_member_ends_is_confirmed() -> None:
+    """A coordinator that has been replaced knows the former member of an instance, of which a client of the present has the place."""
+    runner = stable()
+    runner.join(fresh="b2", instance="i-b")
+    before = len(runner.answers)
+    runner.heartbeat("b", 1, instance="i-b")
+    runner.sync("b", 1, instance="i-b")
+    runner.join("b", instance="i-b")
+    runner.commit({("orders", 0): 1}, member_id="b", generation_id=1, instance="i-b")
+    runner.join(fresh="c", known_id=True, protocols=(("other", b""),))
+    fenced = set(range(before + 1, len(runner.answers) + 1))
+    assert len(fenced) == 5
+    assert runner.confirmed == fenced, "each of these, and nothing before"
+    runner.heartbeat("b", 1)  # an unknown member joins again
+    runner.heartbeat("b2", 7, instance="i-b")
+    runner.heartbeat("b2", 1, instance="i-b")
+    assert runner.confirmed == fenced
+
+
 def test_an_unknown_instance_id_is_an_unknown_member() -> None:
     runner = stable()
     assert runner.heartbeat("a", 1, instance="i-c") == ErrorCode.UNKNOWN_MEMBER_ID

@@ -43,6 +43,7 @@ from ottla.groups.commands import (
     SyncGroup,
     SyncResult,
 )
+from ottla.groups.confirmations import confirmed
 from ottla.groups.consumer.classic_members import converted, replaced_static, reverted, supports
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult, ExpireConsumer, ExpireRevocation, ExpireStep
 from ottla.groups.consumer.context import Context
@@ -97,7 +98,7 @@ class GroupCoordinator:
     # -- the machine --------------------------------------------------------------------------------------------------
 
     def decide(self, command: Any, now_ms: int) -> Decision:
-        return self._deciders[type(command)](command, now_ms)
+        return confirmed(self._deciders[type(command)](command, now_ms))
 
     def apply(self, record: StoredRecord) -> None:
         key, value = record.key, record.value

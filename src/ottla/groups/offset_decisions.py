@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic.drafts import GroupChanged, session_timer
@@ -22,18 +22,15 @@ from ottla.groups.commands import (
     FetchOffsets,
     FetchResult,
 )
+from ottla.groups.confirmations import CONFIRMATION
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.offsets import CommittedOffsets, commit_record
 from ottla.groups.records import fits_record
 from ottla.groups.settings import GroupSettings
-from ottla.machine import Decision, StoredRecord, Timer
-from ottla.messages.group_records import OffsetCommitKey
+from ottla.machine import Decision, Timer
 
 Group = ClassicGroup | ConsumerGroup
 Find = Callable[[str], Group | None]
-
-
-_CONFIRMATION: Final = StoredRecord(OffsetCommitKey("", "", 0), None)  # no topic has this name
 
 
 class OffsetDecisions:
@@ -114,7 +111,7 @@ class OffsetDecisions:
         found = self._offsets.fetch(command.group_id, command.topics, require_stable=command.require_stable)
         is_final = command.require_stable and not any(offset.error_code for offset in found)  # else it is asked again
         replies = ((command.token, FetchResult(ErrorCode.NONE, found)),)
-        return Decision(replies=replies, confirmation=_CONFIRMATION if is_final else None)
+        return Decision(replies=replies, confirmation=CONFIRMATION if is_final else None)
 
     def _delete_offsets(self, command: DeleteOffsets, now_ms: int) -> Decision:
         """Deletes offsets. Offsets of topics that members read stay; if members are no consumers that is unknown, so all stay."""

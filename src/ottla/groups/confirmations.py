@@ -1,0 +1,33 @@
+"""Which answers of a group's coordinator are confirmed: a coordinator that has been replaced must not give them (see machine.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from ottla.errors import ErrorCode
+from ottla.machine import Decision, StoredRecord
+from ottla.messages.group_records import OffsetCommitKey
+
+CONFIRMATION: Final = StoredRecord(OffsetCommitKey("", "", 0), None)  # no topic has this name
+FINAL: Final = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
+)
+"""Members end after these, though the group as it is now would have taken them."""
+
+
+def confirmed(decision: Decision) -> Decision:
+    """Returns the decision, with a confirmation if it has no records and an answer of it is final."""
+    if decision.records or not any(_is_final(reply) for _, reply in decision.replies):
+        return decision
+    return replace(decision, confirmation=CONFIRMATION)
+
+
+def _is_final(reply: Any) -> bool:
+    return getattr(reply, "error_code", 0) in FINAL or not FINAL.isdisjoint(getattr(reply, "error_codes", ()))
