@@ -6,7 +6,7 @@ short request would have an answer of gigabytes.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ottla.broker.handlers.consumer_group_heartbeat import OFF
 from ottla.broker.parts import Parts
@@ -19,21 +19,18 @@ from ottla.groups.consumer.member import Partitions
 from ottla.messages import consumer_group_describe as messages
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ottla.wire.compiler import encode_part
 
 CLASSIC: Final = 0
 CONSUMER: Final = 1
 
 
 async def handle(parts: Parts, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    described: dict[str, bytes] = {}
-    async for group_id in Slices(parts.world.clock).over(request.group_ids):
-        if group_id not in described:
-            group = await _describe(parts, context, group_id)
-            if request.include_authorized_operations and not group.error_code:
-                group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
-            described[group_id] = encode_part(group, ConsumerGroupDescribeResponse, context.version)
-    groups: list[Any] = [*described.values()]
+    groups = []
+    async for group_id in Slices(parts.world.clock).over_distinct(request.group_ids):
+        group = await _describe(parts, context, group_id)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
+        groups.append(group)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

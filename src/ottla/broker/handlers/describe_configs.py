@@ -6,8 +6,6 @@ groups (32), and the levels of this broker's loggers (8).
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla.broker.handlers.config_changes import check_right
 from ottla.broker.handlers.config_entries import (
     broker_config_entries,
@@ -33,19 +31,17 @@ from ottla.messages.describe_configs import (
 )
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from ottla.types import topic_name_problem
-from ottla.wire.compiler import encode_part
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describes resources. One that is listed many times is answered once: else a short request would have an answer of gigabytes."""
-    described: dict[tuple[int, str, frozenset[str] | None], bytes] = {}
+    described: dict[tuple[int, str, frozenset[str] | None], DescribeConfigsResult] = {}
     async for resource in Slices(parts.world.clock).over(request.resources):
         keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
-            described[wanted] = encode_part(_describe(parts, context, resource, keys, request), DescribeConfigsResponse, context.version)
-    results: list[Any] = [*described.values()]
-    return DescribeConfigsResponse(results=results)
+            described[wanted] = _describe(parts, context, resource, keys, request)
+    return DescribeConfigsResponse(results=list(described.values()))
 
 
 def _describe(

@@ -5,8 +5,6 @@ So is a consumer group (KIP-848): ConsumerGroupDescribe shows those.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
@@ -15,7 +13,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DescribeGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.wire.compiler import encode_part
 
 NOT_FOUND_SINCE = 6
 DEAD = "Dead"
@@ -23,14 +20,12 @@ DEAD = "Dead"
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describes groups. One that is listed many times is answered once: else a short request would have an answer of gigabytes."""
-    described: dict[str, bytes] = {}
-    async for group_id in Slices(parts.world.clock).over(request.groups):
-        if group_id not in described:
-            group = await _describe(parts, context, group_id)
-            if request.include_authorized_operations and not group.error_code:
-                group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
-            described[group_id] = encode_part(group, DescribeGroupsResponse, context.version)
-    groups: list[Any] = [*described.values()]
+    groups = []
+    async for group_id in Slices(parts.world.clock).over_distinct(request.groups):
+        group = await _describe(parts, context, group_id)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
+        groups.append(group)
     return DescribeGroupsResponse(groups=groups)
 
 
