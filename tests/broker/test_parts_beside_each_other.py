@@ -710,6 +710,7 @@ def test_a_topic_that_is_deleted_while_its_log_rolls_keeps_no_later_change_back(
         await delete(broker, "t")
         with pytest.raises(KafkaError):
             await writing
+        assert partition not in broker.broker.partitions.directory_of, "it has left its directory"
         await create(broker, "t")
         await send(broker, "t", [(None, b"y")])
         assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"y"]
