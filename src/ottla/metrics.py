@@ -6,11 +6,25 @@ quantiles, text) is computed by the caller.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 _SUB_BITS: Final = 2  # each power of two in four steps: a quantile is off by an eighth at most
 _BUCKETS: Final = 40 << _SUB_BITS  # up to 2**40 us, twelve days
+
+
+def _middle(bucket: int) -> float:
+    step = 1 << _SUB_BITS
+    if bucket < 2 * step:
+        return float(bucket)
+    bits = (bucket >> _SUB_BITS) - 1
+    low = ((bucket & (step - 1)) + step) << bits
+    return low + ((1 << bits) - 1) / 2
+
+
+_MIDDLES: Final = tuple(map(_middle, range(_BUCKETS)))
 
 
 class Timer:
@@ -45,12 +59,13 @@ class Timer:
             while bucket + 1 < _BUCKETS and (bucket < 0 or below < share * total):
                 bucket += 1
                 below += counts[bucket]
-            found.append(_middle(bucket) if total else 0.0)
+            found.append(_MIDDLES[bucket] if total else 0.0)
         return found
 
     def cumulative(self, bounds_us: Sequence[int]) -> list[int]:
         """Returns how many were not longer than each bound; bounds are met to within a bucket."""
-        return [sum(count for bucket, count in enumerate(self._counts) if _middle(bucket) <= bound) for bound in bounds_us]
+        below = list(accumulate(self._counts, initial=0))
+        return [below[bisect_right(_MIDDLES, bound)] for bound in bounds_us]
 
 
 class IsrMeters:
@@ -77,15 +92,6 @@ class ReplicationMeters:
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.reassignment_bytes_in = self.reassignment_bytes_out = 0
-
-
-def _middle(bucket: int) -> float:
-    step = 1 << _SUB_BITS
-    if bucket < 2 * step:
-        return float(bucket)
-    bits = (bucket >> _SUB_BITS) - 1
-    low = ((bucket & (step - 1)) + step) << bits
-    return low + ((1 << bits) - 1) / 2
 
 
 class RequestMeters:

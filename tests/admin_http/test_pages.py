@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -17,8 +18,10 @@ from tests.foreign_clients.wire import RawClient
 from ottla import sync
 from ottla.admin_http.exposition import Family, Sample, render
 from ottla.admin_http.server import parse_address
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.runtime.clock import SystemClock
 
 WAIT_SECONDS_MAX = 20
 STRIMZI = {  # what the Kafka dashboard and the alerts of Strimzi read, apart from the JVM's and the containers'
@@ -179,7 +182,8 @@ def test_a_peer_that_talks_nonsense_or_not_at_all_costs_other_clients_nothing(br
 
 
 def test_help_and_labels_are_escaped() -> None:
-    [family] = text_string_to_metric_families(render([Family("a", "gauge", 'line\nand \\ "', [Sample(1.5, (("l", 'x"\\\ny'),))])]))
+    families = [Family("a", "gauge", 'line\nand \\ "', [Sample(1.5, (("l", 'x"\\\ny'),))])]
+    [family] = text_string_to_metric_families(asyncio.run(render(families, Slices(SystemClock()))))
     assert family.samples[0].labels == {"l": 'x"\\\ny'}
     assert family.samples[0].value == 1.5
 

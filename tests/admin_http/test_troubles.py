@@ -6,21 +6,27 @@ import asyncio
 import errno
 import json
 import socket
+from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.admin_http.test_pages import get
 from tests.broker.test_log_care import attempt, create, directory_of, play
+from tests.broker.test_parts_beside_each_other import delete
 from tests.cluster.in_simulation import SimNodes
 from tests.cluster.in_simulation import play as play_nodes
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 from tests.waiting import eventually
 
 from ottla.admin_http import pages
+from ottla.admin_http.exposition import Sample
 from ottla.admin_http.pages import AdminPages
 from ottla.broker.node import Broker
+from ottla.broker.tasks.slices import Slices
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
@@ -31,6 +37,9 @@ from ottla.sim.faults import ANY, Fault
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 PAGES = ("/metrics", "/metrics/partitions", "/metrics/lag", "/healthz", "/livez", "/readyz", "/version")
+
+
+WAIT_SECONDS_MAX = 60
 
 
 async def readiness(broker: Broker) -> tuple[HTTPStatus, list[str]]:
@@ -157,3 +166,38 @@ def answered(broker: BrokerProcess) -> int:
         return get(broker, "/healthz")[0]
     except OSError:
         return 0
+
+
+def test_a_page_of_very_many_partitions_pauses_and_is_of_the_moment_in_which_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients wait for no page, and a topic is deleted meanwhile. A pause after the first of three replicas makes them very many."""
+
+    async def act(sim: SimBroker) -> None:
+        assert sim.broker is not None
+        for page, name, count in (
+            ("/metrics/partitions", "kafka_log_log_size", 3),
+            ("/metrics", "kafka_server_replicamanager_partitioncount", 1),
+            ("/metrics/lag", "kafka_topic_partition_leader", 3),
+        ):
+            await create(sim, "t", 3)
+            paused, deleted = asyncio.Event(), asyncio.Event()
+
+            class Pausing(Slices):
+                async def over(self, items: Iterable[Any], paused: asyncio.Event = paused, deleted: asyncio.Event = deleted) -> Any:
+                    for number, item in enumerate(items):
+                        if number == 1 and not isinstance(item, Sample):
+                            paused.set()
+                            await deleted.wait()
+                        yield item
+
+            monkeypatch.setattr(pages, "Slices", Pausing)
+            asked = asyncio.create_task(AdminPages(sim.broker.status).get(page))
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                await paused.wait()
+                await delete(sim, "t")
+                deleted.set()
+                answer = await asked
+            assert answer.status == HTTPStatus.OK
+            shown = [family for family in text_string_to_metric_families(answer.body.decode()) if family.name == name]
+            assert [len(family.samples) for family in shown] == [count], page
+
+    play(act)

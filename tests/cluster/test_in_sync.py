@@ -13,16 +13,19 @@ from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
-from ottla.admin_http.kafka_names import broker_families, partition_families
+from ottla.admin_http.kafka_names import broker_families
+from ottla.admin_http.replica_names import replica_families
 from ottla.aio import NewTopic, Producer
+from ottla.broker.tasks.slices import Slices
 
 TOPICS = "kafka_server_brokertopicmetrics_"
 MANAGER = "kafka_server_replicamanager_"
 
 
-def metrics(cluster: LoopCluster, node_id: int) -> dict[str, Any]:
+async def metrics(cluster: LoopCluster, node_id: int) -> dict[str, Any]:
     """Those without labels."""
-    families = [*broker_families(cluster.nodes[node_id].status, idle_share=0.0), *partition_families(cluster.nodes[node_id].status)]
+    status = cluster.nodes[node_id].status
+    families = [*await replica_families(status, Slices(status.parts.world.clock)), *broker_families(status, idle_share=0.0)]
     return {family.name: sample.value for family in families for sample in family.samples if not sample.labels}
 
 
@@ -53,20 +56,20 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
                 assert await admin.create_topics(topics) == {"two": None, "one": None}
 
             async def shown() -> tuple[int, ...]:
-                found = metrics(cluster, 1)
+                found = await metrics(cluster, 1)
                 names = ("underreplicatedpartitions", "underminisrpartitioncount", "atminisrpartitioncount", "leadercount")
                 return tuple(int(found[MANAGER + name]) for name in names)
 
             await eventually_is(shown, (0, 0, 2, 2))
             assert await listed(cluster, "--under-replicated") == []
             assert await listed(cluster, "two", "--at-min-isr") == [("two", 0), ("two", 1)]
-            before = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
+            before = {node_id: await metrics(cluster, node_id) for node_id in cluster.nodes}
             assert sum(found["kafka_controller_kafkacontroller_activecontrollercount"] for found in before.values()) == 1
             assert len({found["kafka_server_raftmetrics_current_leader"] for found in before.values()}) == 1
             assert {found["kafka_server_raftmetrics_current_epoch"] for found in before.values()} == {1}
             assert all(found["kafka_server_raftmetrics_high_watermark"] > 0 for found in before.values())
             await send(cluster, "two", 0, b"x" * 1000)
-            copied = {node_id: metrics(cluster, node_id) for node_id in cluster.nodes}
+            copied = {node_id: await metrics(cluster, node_id) for node_id in cluster.nodes}
             assert copied[1][TOPICS + "replicationbytesout_total"] == copied[2][TOPICS + "replicationbytesin_total"] > 1000
             assert [copied[node_id][TOPICS + "bytesout_total"] for node_id in (1, 2, 3)] == [0, 0, 0], "no consumer has fetched"
             assert copied[3][TOPICS + "replicationbytesin_total"] == copied[1][TOPICS + "replicationbytesin_total"] == 0
@@ -74,9 +77,8 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
             await eventually_is(shown, (1, 1, 1, 2))
 
             async def offline() -> list[int]:
-                return [
-                    int(metrics(cluster, node_id)["kafka_controller_kafkacontroller_offlinepartitionscount"]) for node_id in cluster.nodes
-                ]
+                shown = [await metrics(cluster, node_id) for node_id in cluster.nodes]
+                return [int(found["kafka_controller_kafkacontroller_offlinepartitionscount"]) for found in shown]
 
             await eventually_is(offline, [1, 1])
             assert await listed(cluster, "--under-replicated", "--unavailable") == [("one", 0), ("two", 0)]
@@ -86,7 +88,7 @@ def test_missing_replicas_are_counted_and_listed(tmp_path: Path) -> None:
             await eventually_is(shown, (0, 0, 2, 2))
 
             async def isr_changes() -> tuple[int, int]:
-                found = metrics(cluster, 1)
+                found = await metrics(cluster, 1)
                 return int(found[MANAGER + "isrshrinks_total"]), int(found[MANAGER + "isrexpands_total"])
 
             await eventually_is(isr_changes, (0, 1))  # the controller took it out; the image may come before its answer

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.broker.tasks.slices import Slices
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[tuple[str, str], ...]
@@ -41,15 +43,16 @@ def by_label(name: str, type: str, text: str, label: str, values: Mapping[str, N
     return Family(name, type, text, [Sample(value, ((label, key),)) for key, value in values.items()])
 
 
-def render(families: Iterable[Family]) -> str:
+async def render(families: Iterable[Family], slices: Slices) -> str:
+    """Returns the page, after pauses where there are very many samples."""
     lines: list[str] = []
     for family in families:
         if not family.samples:
             continue
         lines.append(f"# HELP {family.name} {_escaped(family.text, quotes=False)}")
         lines.append(f"# TYPE {family.name} {family.type}")
-        for value, labels, suffix in family.samples:
-            shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        async for value, labels, suffix in slices.over(family.samples):
+            shown = ",".join([f'{name}="{_escaped(text)}"' for name, text in labels])
             lines.append(f"{family.name}{suffix}{{{shown}}} {value!r}" if shown else f"{family.name}{suffix} {value!r}")
     lines.append("")
     return "\n".join(lines)

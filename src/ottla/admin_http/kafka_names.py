@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
-from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.candidate import Tally
 from ottla.broker.status import Status
-from ottla.controller.reassignment import is_moving
 from ottla.errors import ErrorCode
-from ottla.metadata.image import PartitionImage
 from ottla.metrics import TopicMeters
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
@@ -47,8 +44,7 @@ _AUTHENTICATION: Final[tuple[tuple[str, str, Callable[[Tally], int]], ...]] = (
 
 
 def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
-    """Yields everything but what is counted for each partition: the number of series does not grow with them."""
-    yield from _replica_manager(status)
+    """Yields everything but what is counted over the replicas (``replica_names.py``)."""
     yield from _controller(status)
     yield from _quorum(status)
     yield from _topics(status.partitions.meters)
@@ -56,66 +52,6 @@ def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
     yield from _requests(status)
     yield from _network(status, idle_share)
     yield from _authorizer(status)
-
-
-def partition_families(status: Status) -> Iterator[Family]:
-    """Yields four series for each partition."""
-    partitions = status.partitions.all()
-    for name, text, value in (
-        ("kafka_log_log_size", "Bytes in the log.", lambda log: log.size_bytes),
-        ("kafka_log_log_numlogsegments", "Segments of the log.", lambda log: len(log.segments)),
-        ("kafka_log_log_logstartoffset", "The first offset that can be read.", lambda log: log.log_start_offset),
-        ("kafka_log_log_logendoffset", "The offset that the next record gets.", lambda log: log.log_end_offset),
-    ):
-        yield Family(name, "gauge", text, [Sample(value(partition.log), _labels_of(partition)) for partition in partitions])
-    under, at = [], []
-    for partition in partitions:
-        image, spare = _of(status, partition)
-        if image.leader != status.node_id:
-            continue
-        under.append(Sample(int(spare < 0), _labels_of(partition)))
-        at.append(Sample(int(spare == 0), _labels_of(partition)))
-    yield Family("kafka_cluster_partition_underminisr", "gauge", "Whether fewer replicas are in sync than acks=all needs.", under)
-    yield Family("kafka_cluster_partition_atminisr", "gauge", "Whether just as many replicas are in sync as acks=all needs.", at)
-
-
-def _labels_of(partition: Partition) -> tuple[tuple[str, str], ...]:
-    return (("topic", partition.topic), ("partition", str(partition.index)))
-
-
-def _replica_manager(status: Status) -> Iterator[Family]:
-    partitions = status.partitions.all()
-    led = [(image, spare) for image, spare in (_of(status, partition) for partition in partitions) if image.leader == status.node_id]
-    under = sum(len(image.isr) < len(image.replicas) - len(image.adding) for image, _ in led)
-    for name, text, value in (
-        ("partitioncount", "Partitions of this broker.", len(partitions)),
-        ("leadercount", "Partitions that this broker leads.", len(led)),
-        ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", under),
-        ("underminisrpartitioncount", "Partitions led here with too few in sync for acks=all.", sum(spare < 0 for _, spare in led)),
-        ("atminisrpartitioncount", "Partitions led here with no replica in sync to spare.", sum(spare == 0 for _, spare in led)),
-        ("offlinereplicacount", "Replicas of this broker that are offline.", _offline_count(status)),
-        ("reassigningpartitions", "Partitions led here that are being moved.", sum(is_moving(image) for image, _ in led)),
-        ("produceridcount", "Producers whose sequence numbers are remembered.", sum(len(p.log.producers) for p in partitions)),
-    ):
-        yield gauge(f"kafka_server_replicamanager_{name}", text, value)
-    offline = status.partitions.offline_directory_count
-    yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", offline)
-    meters = status.partitions.replication.isr_meters
-    for name, text, value in (
-        ("isrshrinks", "How often a leader on this broker removed replicas from the in-sync replicas.", meters.shrinks),
-        ("isrexpands", "How often a leader on this broker added replicas to the in-sync replicas.", meters.expands),
-        ("failedisrupdates", "Changes of in-sync replicas that the controller refused, or did not answer.", meters.failed),
-    ):
-        yield counter(f"kafka_server_replicamanager_{name}_total", text, value)
-
-
-def _offline_count(status: Status) -> int:
-    return len(status.partitions.offline) + sum(partition.log.is_failed for partition in status.partitions.all())
-
-
-def _of(status: Status, partition: Partition) -> tuple[PartitionImage, int]:
-    image = status.image.topics[partition.topic].partitions[partition.index]
-    return image, len(image.isr) - min(partition.log.config.min_insync_replicas, len(image.replicas))
 
 
 def _controller(status: Status) -> Iterator[Family]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.admin_http.exposition import Family, Labels, Sample
 from ottla.broker.status import Status
+from ottla.broker.tasks.slices import Slices
 from ottla.groups.commands import DescribeGroup, FetchOffsets, ListGroups
 from ottla.groups.consumer.commands import DescribeConsumerGroup
 
@@ -28,40 +29,45 @@ _HELP: Final = {
 }
 
 
-async def lag_families(status: Status) -> list[Family]:
+async def lag_families(status: Status, slices: Slices) -> list[Family]:
     """Returns the metrics of this broker's topics and partitions, and of the groups that it coordinates."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     samples["kafka_brokers"].append(Sample(len(status.image.live_brokers)))
-    ends = _add_partitions(status, samples)
+    ends = await _add_partitions(status, samples, slices)
     listed = await status.groups.ask_all(ListGroups)
-    for group_id in sorted(group.group_id for result in listed for group in result.groups):
-        await _add_group(status, group_id, ends, samples)
+    async for group_id in slices.over(sorted(group.group_id for result in listed for group in result.groups)):
+        await _add_group(status, group_id, ends, samples, slices)
     return [Family(name, "gauge", text, samples[name]) for name, text in _HELP.items()]
 
 
-def _add_partitions(status: Status, samples: dict[str, list[Sample]]) -> dict[tuple[str, int], int]:
+async def _add_partitions(status: Status, samples: dict[str, list[Sample]], slices: Slices) -> dict[tuple[str, int], int]:
     ends: dict[tuple[str, int], int] = {}
-    for topic, partitions in sorted(status.partitions.by_name.items()):
-        samples["kafka_topic_partitions"].append(Sample(len(status.image.topics[topic].partitions), (("topic", topic),)))
-        for index, partition in sorted(partitions.items()):
-            image = status.image.topics[topic].partitions[index]
-            ends[topic, index] = partition.high_watermark
-            values = {
-                "current_offset": partition.high_watermark,
-                "oldest_offset": partition.log.log_start_offset,
-                "leader": image.leader,
-                "replicas": len(image.replicas),
-                "in_sync_replica": len(image.isr),
-                "leader_is_preferred": int(image.leader == image.replicas[0]),
-                "under_replicated_partition": int(len(image.isr) < len(image.replicas)),
-            }
-            labels: Labels = (("topic", topic), ("partition", str(index)))
-            for name, value in values.items():
-                samples[f"kafka_topic_partition_{name}"].append(Sample(value, labels))
+    topics, last = status.image.topics, None  # of one moment: a topic may be deleted before its turn comes
+    async for partition in slices.over(sorted(status.partitions.all(), key=lambda partition: (partition.topic, partition.index))):
+        topic, index = partition.topic, partition.index
+        if topic != last:
+            samples["kafka_topic_partitions"].append(Sample(len(topics[topic].partitions), (("topic", topic),)))
+            last = topic
+        image = topics[topic].partitions[index]
+        ends[topic, index] = partition.high_watermark
+        values = {
+            "current_offset": partition.high_watermark,
+            "oldest_offset": partition.log.log_start_offset,
+            "leader": image.leader,
+            "replicas": len(image.replicas),
+            "in_sync_replica": len(image.isr),
+            "leader_is_preferred": int(image.leader == image.replicas[0]),
+            "under_replicated_partition": int(len(image.isr) < len(image.replicas)),
+        }
+        labels: Labels = (("topic", topic), ("partition", str(index)))
+        for name, value in values.items():
+            samples[f"kafka_topic_partition_{name}"].append(Sample(value, labels))
     return ends
 
 
-async def _add_group(status: Status, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]]) -> None:
+async def _add_group(
+    status: Status, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]], slices: Slices
+) -> None:
     group = ("consumergroup", group_id)
     described = await status.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
     member_count = len(described.members)
@@ -70,7 +76,7 @@ async def _add_group(status: Status, group_id: str, ends: dict[tuple[str, int], 
     samples["kafka_consumergroup_members"].append(Sample(member_count, (group,)))
     fetched = await status.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for found in sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition)):
+    async for found in slices.over(sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition))):
         labels: Labels = (group, ("topic", found.topic), ("partition", str(found.partition)))
         samples["kafka_consumergroup_current_offset"].append(Sample(found.offset, labels))
         sums[found.topic][0] += found.offset

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ottla import __version__
-from ottla.admin_http.exposition import CONTENT_TYPE, render
-from ottla.admin_http.kafka_names import broker_families, partition_families
+from ottla.admin_http.exposition import CONTENT_TYPE, Family, render
+from ottla.admin_http.kafka_names import broker_families
 from ottla.admin_http.lag import lag_families
 from ottla.admin_http.process import IdleMeter, process_families
+from ottla.admin_http.replica_names import partition_families, replica_families
 from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.status import Status
+from ottla.broker.tasks.slices import Slices
 from ottla.loggers import get_logger
 
 log = get_logger(__name__)
@@ -34,6 +36,10 @@ class Answer(NamedTuple):
 
 def as_json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     return Answer(status, "application/json", msgspec.json.encode(value) + b"\n")
+
+
+async def _as_metrics(families: Iterable[Family], slices: Slices) -> Answer:
+    return Answer(HTTPStatus.OK, CONTENT_TYPE, (await render(families, slices)).encode())
 
 
 class AdminPages:
@@ -61,18 +67,26 @@ class AdminPages:
         return await page()
 
     async def _metrics(self) -> Answer:
+        slices = self._slices()
+        replicas = await replica_families(self._status, slices)
         families = [
+            *replicas,
             *broker_families(self._status, idle_share=self._idle.read()),
             *transaction_families(self._status, now_ms=self._status.parts.world.clock.now_ms()),
             *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
         ]
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(families).encode())
+        return await _as_metrics(families, slices)
 
     async def _partitions(self) -> Answer:
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(partition_families(self._status)).encode())
+        slices = self._slices()
+        return await _as_metrics(await partition_families(self._status, slices), slices)
 
     async def _lag(self) -> Answer:
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, render(await lag_families(self._status)).encode())
+        slices = self._slices()
+        return await _as_metrics(await lag_families(self._status, slices), slices)
+
+    def _slices(self) -> Slices:
+        return Slices(self._status.parts.world.clock)
 
     async def _live(self) -> Answer:
         return as_json(liveness(self._status))
