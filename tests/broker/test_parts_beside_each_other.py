@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -13,10 +13,14 @@ from tests.broker.test_log_care import create, directory_of, files_of, log_of, r
 from tests.quiet import silence
 from tests.waiting import eventually_is
 
+from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks.slices import Slices
+from ottla.broker.upkeep import housekeeping
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode, KafkaError, StorageError
+from ottla.ports import Clock
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.faults import Fault, Slow
@@ -716,6 +720,45 @@ def test_a_topic_that_is_deleted_while_its_log_rolls_keeps_no_later_change_back(
         assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"y"]
 
     play(act)
+
+
+@pytest.mark.parametrize("walk", range(3), ids=["syncing", "retention", "deleted files"])
+def test_a_topic_may_be_deleted_while_a_round_over_very_many_logs_pauses(monkeypatch: pytest.MonkeyPatch, walk: int) -> None:
+    """A pause before the second log makes three of them very many."""
+    paused, deleted = asyncio.Event(), asyncio.Event()
+
+    class Pausing(Slices):
+        def __init__(self, clock: Clock) -> None:
+            super().__init__(clock)
+            self._walks = 0
+
+        async def over(self, items: Iterable[Any]) -> AsyncIterator[Any]:
+            number, self._walks = self._walks, self._walks + 1
+            for item in items:
+                if number == walk and isinstance(item, Partition) and (item.topic, item.index) == ("t", 1):
+                    paused.set()
+                    await deleted.wait()
+                yield item
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "other", retention_ms="1000")
+        await create(broker, "t", 3, retention_ms="1000", segment_ms="1000")
+        await send(broker, "t", [(None, b"x" * 300)] * 12)
+        monkeypatch.setattr(housekeeping, "Slices", Pausing)
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await paused.wait()
+        await delete(broker, "t")
+        deleted.set()
+        await send(broker, "other", [(None, b"x" * 300)] * 12)
+        log = log_of(broker, "other")
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while log.log_start_offset < 12:  # later rounds do their work
+                await asyncio.sleep(0.5)
+        assert failure_of(broker) is None
+
+    with structlog.testing.capture_logs() as events:
+        play(act)
+    assert [event for event in events if event["log_level"] in ("error", "warning")] == []
 
 
 def test_a_deletion_beside_a_write_wakes_no_reader_with_a_negative_growth() -> None:

@@ -10,9 +10,11 @@ from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, consumer_of, create, with_broker
 from tests.quiet import silence
 
+from ottla.admin_http.replica_names import replica_families
 from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.broker.coordinators.shard import Shard
+from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.records.builder import BatchBuilder
@@ -314,16 +316,17 @@ def test_the_metrics_of_transactions() -> None:
         assert broker.broker is not None
         status = broker.broker.status
 
-        def metric(name: str, now_ms: int) -> float:
-            [family] = [one for one in transaction_families(status, now_ms=now_ms) if one.name == name]
+        async def metric(name: str, now_ms: int) -> float:
+            replicas = await replica_families(status, Slices(broker.machine.clock), now_ms=now_ms)
+            [family] = [one for one in (*replicas, *transaction_families(status)) if one.name == name]
             return float(family.samples[0].value)
 
         now_ms = broker.machine.clock.now_ms()
-        assert metric("kafka_server_addpartitionstotxnmanager_verificationtimems_count", now_ms) >= 1
+        assert await metric("kafka_server_addpartitionstotxnmanager_verificationtimems_count", now_ms) >= 1
         late = "kafka_server_replicamanager_partitionswithlatetransactionscount"
         limit_ms = 900_000 + LATE_TRANSACTION_MS
-        assert (metric(late, now_ms + limit_ms - 60_000), metric(late, now_ms + limit_ms + 60_000)) == (0, 1)
-        assert metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", now_ms) == 0
+        assert (await metric(late, now_ms + limit_ms - 60_000), await metric(late, now_ms + limit_ms + 60_000)) == (0, 1)
+        assert await metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", now_ms) == 0
 
     with_broker(body)
 

@@ -22,6 +22,7 @@ from ottla.broker.handlers import delete_records, fetch
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
+from ottla.broker.tasks.slices import Slices
 from ottla.broker.upkeep.retention import Retention
 from ottla.controller.decided import Recorded
 from ottla.controller.topics import NewTopic
@@ -235,7 +236,7 @@ class History:
     async def expire(self) -> None:
         """Retention."""
         starts = sum(found.log.log_start_offset for found in self.partitions)
-        await Retention(self.broker.config, self.broker.partitions).run(1 << 40, wall_ms=1 << 41)
+        await Retention(self.broker.config, self.broker.partitions).run(1 << 40, wall_ms=1 << 41, slices=Slices(self.broker.world.clock))
         self.seen["retained less"] += sum(found.log.log_start_offset for found in self.partitions) > starts
 
     async def recreate(self) -> None:

@@ -25,7 +25,8 @@ MANAGER = "kafka_server_replicamanager_"
 async def metrics(cluster: LoopCluster, node_id: int) -> dict[str, Any]:
     """Those without labels."""
     status = cluster.nodes[node_id].status
-    families = [*await replica_families(status, Slices(status.parts.world.clock)), *broker_families(status, idle_share=0.0)]
+    clock = status.parts.world.clock
+    families = [*await replica_families(status, Slices(clock), now_ms=clock.now_ms()), *broker_families(status, idle_share=0.0)]
     return {family.name: sample.value for family in families for sample in family.samples if not sample.labels}
 
 

@@ -68,11 +68,11 @@ class AdminPages:
 
     async def _metrics(self) -> Answer:
         slices = self._slices()
-        replicas = await replica_families(self._status, slices)
+        replicas = await replica_families(self._status, slices, now_ms=self._status.parts.world.clock.now_ms())
         families = [
             *replicas,
             *broker_families(self._status, idle_share=self._idle.read()),
-            *transaction_families(self._status, now_ms=self._status.parts.world.clock.now_ms()),
+            *transaction_families(self._status),
             *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
         ]
         return await _as_metrics(families, slices)

@@ -14,6 +14,7 @@ from ottla.broker.status import Status
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.reassignment import is_moving
 from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.types import LATE_TRANSACTION_MS
 
 
 class _Replica(NamedTuple):
@@ -24,14 +25,15 @@ class _Replica(NamedTuple):
     spare: int
 
 
-async def replica_families(status: Status, slices: Slices) -> list[Family]:
+async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> list[Family]:
     """Returns what all replicas together are counted for."""
-    partition_count = led_count = under = under_min = at_min = offline = moving = producers = 0
-    node_id = status.node_id
+    partition_count = led_count = under = under_min = at_min = offline = moving = producers = late = 0
+    node_id, begun_before_ms = status.node_id, now_ms - status.parts.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
     async for partition, image, spare in slices.over(_replicas(status)):
         partition_count += 1
         producers += len(partition.log.producers)
         offline += partition.log.is_failed
+        late += partition.log.producers.has_open_since(begun_before_ms)
         if image.leader != node_id:
             continue
         led_count += 1
@@ -49,6 +51,11 @@ async def replica_families(status: Status, slices: Slices) -> list[Family]:
             ("atminisrpartitioncount", "Partitions led here with no replica in sync to spare.", at_min),
             ("offlinereplicacount", "Replicas of this broker that are offline.", offline + len(status.partitions.offline)),
             ("reassigningpartitions", "Partitions led here that are being moved.", moving),
+            (
+                "partitionswithlatetransactionscount",
+                "Partitions with a transaction that is open for longer than any may be.",
+                late,
+            ),
             ("produceridcount", "Producers whose sequence numbers are remembered.", producers),
         )
     ]

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from ottla.admin_http.exposition import Family, counter, gauge
 from ottla.broker.status import Status
-from ottla.types import LATE_TRANSACTION_MS
 
 
-def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
-    """Yields the figures of this broker's coordinators, and of its partitions."""
+def transaction_families(status: Status) -> Iterator[Family]:
+    """Yields the figures of this broker's coordinators, and of the permits of its partitions."""
     parts = status.parts
     transactions, markers = parts.transactions, parts.transactions.markers
     prefix = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
@@ -30,7 +29,3 @@ def transaction_families(status: Status, *, now_ms: int) -> Iterator[Family]:
     yield counter(prefix + "verificationtimems_count", asked, parts.permits.verification_count)
     took = "Milliseconds that the requests to transaction coordinators have taken, summed."
     yield counter(prefix + "verificationtimems_sum", took, parts.permits.verification_ms)
-    before_ms = now_ms - parts.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
-    late = sum(partition.log.producers.has_open_since(before_ms) for partition in status.partitions.all())
-    text = "Partitions with a transaction that is open for longer than any may be."
-    yield gauge("kafka_server_replicamanager_partitionswithlatetransactionscount", text, late)

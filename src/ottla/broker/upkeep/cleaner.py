@@ -11,6 +11,7 @@ from typing import Final
 from ottla.broker.part import Part
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks.slices import Slices
 from ottla.broker.upkeep.rounds import Rounds
 from ottla.config import BrokerConfig
 from ottla.errors import KafkaError, WorkerDied
@@ -64,7 +65,7 @@ class LogCleaner(Part):
         now_ms = self._world.clock.now_ms()
         self._rests_until = {partition: until_ms for partition, until_ms in self._rests_until.items() if until_ms > now_ms}
         logs = []
-        for partition in self._partitions.all():
+        async for partition in Slices(self._world.clock).over(self._partitions.all()):
             opened = partition.log
             if not opened.config.is_compacted or opened.is_failed or len(opened.segments) == 1 or partition in self._rests_until:
                 continue

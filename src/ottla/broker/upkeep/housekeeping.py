@@ -9,6 +9,7 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import eager
+from ottla.broker.tasks.slices import Slices
 from ottla.broker.upkeep.retention import Retention
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
@@ -84,11 +85,12 @@ class Housekeeping(Part):
         self._close_idle(now_ms)
         wall_ms = self._world.clock.now_ms()
         self._follow_clock(wall_ms - self._world.clock.monotonic_ms())
-        await self._sync_due(wall_ms)
-        await self._retention.run(now_ms, wall_ms=wall_ms)
+        slices = Slices(self._world.clock)
+        await self._sync_due(wall_ms, slices)
+        await self._retention.run(now_ms, wall_ms=wall_ms, slices=slices)
         if now_ms - self._last_expiration_ms >= self._config["producer.id.expiration.check.interval.ms"]:
             self._last_expiration_ms = now_ms
-            for partition in self._partitions.all():
+            async for partition in slices.over(self._partitions.all()):
                 partition.log.expire_producers(wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
@@ -122,9 +124,9 @@ class Housekeeping(Part):
             if now_ms - connection.last_used_ms > idle_ms and not connection.has_open_requests:
                 connection.transport.close()
 
-    async def _sync_due(self, now_ms: int) -> None:
+    async def _sync_due(self, now_ms: int, slices: Slices) -> None:
         """Syncs closed segments, and logs whose oldest unsynced message is older than flush.ms."""
-        for partition in self._partitions.all():
+        async for partition in slices.over(self._partitions.all()):
             opened = partition.log
             waited_ms = now_ms - opened.tail.unsynced_since_ms if opened.tail.unsynced_since_ms >= 0 else -1
             if not opened.is_failed and (opened.durability.has_unsynced_segments or waited_ms >= opened.config.flush_ms):

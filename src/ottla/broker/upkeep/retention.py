@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
+from ottla.broker.tasks.slices import Slices
 from ottla.config import BrokerConfig
 from ottla.errors import KafkaError, StorageError
 from ottla.loggers import get_logger
@@ -27,18 +28,18 @@ class Retention:
         """Starts: the first round is one interval away."""
         self._last_ms = now_ms
 
-    async def run(self, now_ms: int, *, wall_ms: int) -> None:
+    async def run(self, now_ms: int, *, wall_ms: int, slices: Slices) -> None:
         """Runs a round, if one is due by the monotonic clock; then removes files whose ``file.delete.delay.ms`` has passed."""
         if now_ms - self._last_ms >= self._config["log.retention.check.interval.ms"]:
             self._last_ms = now_ms
-            await _apply(self._partitions, wall_ms)
-        await _remove_deleted_files(self._partitions, wall_ms)
+            await _apply(self._partitions, wall_ms, slices)
+        await _remove_deleted_files(self._partitions, wall_ms, slices)
 
 
-async def _apply(partitions: PartitionStore, now_ms: int) -> None:
+async def _apply(partitions: PartitionStore, now_ms: int, slices: Slices) -> None:
     """Removes closed segments that ``retention.ms``, ``retention.bytes`` and the log's start no longer keep from their logs."""
     due: list[tuple[Partition, int]] = []
-    for partition in partitions.all():
+    async for partition in slices.over(partitions.all()):
         if partition.log.is_failed:
             continue
         try:
@@ -66,8 +67,8 @@ async def _apply(partitions: PartitionStore, now_ms: int) -> None:
         await _delete(partition, offset, now_ms, is_checkpointed=is_checkpointed)
 
 
-async def _remove_deleted_files(partitions: PartitionStore, now_ms: int) -> None:
-    for partition in partitions.all():
+async def _remove_deleted_files(partitions: PartitionStore, now_ms: int, slices: Slices) -> None:
+    async for partition in slices.over(partitions.all()):
         if partition.log.has_deleted and not partition.log.is_failed:
             async with partition.changing:
                 try:
