@@ -247,6 +247,19 @@ def test_errors_of_topics_and_rights_name_the_way_out() -> None:
     assert "authorizer.class.name" in way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
 
 
+def test_what_is_produced_to_a_topic_that_does_not_exist_is_said_to_wait_with_the_way_out(tmp_path: Path) -> None:
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "auto.create.topics.enable": "false"}
+    with BrokerThread(config) as thread:
+        done = CliRunner().invoke(cli, ["produce", "orders", "-B", thread.bootstrap, "-X", "max.block.ms=3000"], input=b"a\n")
+    assert "ottla: topic 'orders' does not exist; what is sent to it waits for it" in done.stderr
+    assert "`ottla topic create orders` creates it" in done.stderr
+    assert isinstance(done.exception, KafkaError)
+    assert f"{done.exception}{way_out(done.exception)}" == (
+        "UNKNOWN_TOPIC_OR_PARTITION: topic 'orders' does not exist; `ottla topic list` shows the topics, "
+        "and `ottla topic create orders` creates it"
+    )
+
+
 def test_the_language_of_formats_is_printed_and_is_complete(broker: BrokerThread) -> None:
     shown = run("", "help", "format").stdout
     for letter in (*record_format._TEXTS, *record_format._NUMBERS, "h", "d", "%", "{", "}"):

@@ -13,7 +13,7 @@ import click
 from ottla.cli.client_settings import client_settings
 from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.names import GROUPS, TOPICS
-from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
+from ottla.cli.output import bootstrap_option, said_warnings, say_connectivity, wrong_call
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -91,13 +91,13 @@ def consume(
             )
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
         _check_topics(bootstrap, topics)
-        with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
+        with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
             silence = Silence(idle_seconds)
             silence.wait()
             consumer.subscribe(topics, on_assigned=lambda _: silence.begin())
             _print_group(consumer, record_format, count, matches, silence)
         return
-    with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
+    with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, partitions)
         ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
         _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ LOCAL: Final = "localhost:9092"
 
 
 _JSON: Final = "ottla.json"
+_ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
 
 def format_option(function: F) -> F:
@@ -99,6 +102,26 @@ def say_connectivity(problem: KafkaError | None) -> None:
         complain(f"no broker can be reached, still trying: {problem.message}")
 
 
+@contextlib.contextmanager
+def said_warnings() -> Iterator[None]:
+    """Prints what a client warns of meanwhile on standard error, each with its way out."""
+    logger, handler = logging.getLogger("ottla.client"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Warnings(logging.Handler):
+    """Warnings of a client, as lines of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        absent = _ABSENT_TOPIC.match(text)
+        complain(text if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
+
+
 def complain(text: str) -> None:
     """Prints one line on standard error."""
     click.echo(f"ottla: {text}", err=True)
@@ -140,6 +163,9 @@ def way_out(error: BaseException) -> str:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown ") and "did you mean" not in error.message:
             return "; `ottla config keys` lists the keys"
+        absent = _ABSENT_TOPIC.match(error.message)
+        if absent is not None and "`" not in error.message and "did you mean" not in error.message:
+            return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
         return "" if "`" in error.message or "did you mean" in error.message else _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import TOPICS
-from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, say_connectivity, wrong_call
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, said_warnings, say_connectivity, wrong_call
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def produce(
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
     settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
     tally = Tally()
-    with Producer(bootstrap, **settings) as producer:
+    with said_warnings(), Producer(bootstrap, **settings) as producer:
         for record in _read(parser.parse(sys.stdin.buffer), tally):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
             tally.sent += 1
