@@ -367,6 +367,13 @@ def test_every_command_that_reports_takes_the_same_option_for_json() -> None:
         assert "--json" not in shown, path
 
 
+def test_every_command_that_asks_brokers_takes_them_from_the_environment() -> None:
+    for path, command in commands(cli):
+        for parameter in command.params:
+            wanted = {"bootstrap": "OTTLA_BOOTSTRAP", "command_config": "OTTLA_COMMAND_CONFIG"}.get(parameter.name or "")
+            assert wanted is None or parameter.envvar == wanted, path
+
+
 def test_keys_are_searched_and_explained_with_the_value_in_force(tmp_path: Path) -> None:
     found = {(row["resource"], row["name"]): row["default"] for row in items(run("", "config", "keys", "retention", "--json"))}
     week_ms = str(168 * 3_600_000)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ottla.cli.client_settings import client_options, client_settings
-from ottla.cli.node_orders import data_option, order, place_of
+from ottla.cli.node_orders import asked_option, data_option, order, place_of
 from ottla.cli.output import complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
@@ -21,14 +21,7 @@ WATCH_SECONDS: Final = 2.0
 @click.command()
 @data_option
 @client_options
-@click.option(
-    "-B",
-    "--bootstrap-server",
-    "bootstrap",
-    envvar="OTTLA_BOOTSTRAP",
-    show_envvar=True,
-    help="Ask this cluster, of other machines, in place of one that runs here.",
-)
+@asked_option
 @click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
 @click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
 @click.option(

@@ -20,6 +20,17 @@ def data_option(function: Any) -> Any:
     )(function)
 
 
+def asked_option(function: Any) -> Any:
+    return click.option(
+        "-B",
+        "--bootstrap-server",
+        "bootstrap",
+        envvar="OTTLA_BOOTSTRAP",
+        show_envvar=True,
+        help="Ask this cluster, of other machines, in place of one that runs here.",
+    )(function)
+
+
 def place_of(data: str | None) -> Place:
     from ottla.cli.broker import default_data_directory
     from ottla.cli.nodes.place import Place
