@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from tests.cli.test_yes import commands
 
 from ottla.cli import record_format
 from ottla.cli.consume import Silence
+from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out
 from ottla.cli.record_parser import RecordParser
@@ -314,6 +316,65 @@ def test_groups_are_described_together(broker: BrokerThread) -> None:
     assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1}
     assert run(broker.bootstrap, "group", "describe").exit_code == 2
     assert run(broker.bootstrap, "group", "describe", "readers", "--all").exit_code == 2
+
+
+def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(broker: BrokerThread) -> None:
+    with Consumer(broker.bootstrap, group_id="fresh", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(100)
+        [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
+        assert [(row["committed"], row["end_offset"], row["lag"]) for row in found["offsets"]] == [(None, 5, None), (None, 0, None)]
+        assert found["lag"] is None
+        text = run(broker.bootstrap, "group", "describe", "fresh").stdout.splitlines()
+        assert text[0].endswith("members 1  lag -")
+        assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "False"]
+        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-1] == "-"
+        consumer.commit({("t", 0): 2})
+        [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
+        assert ([row["lag"] for row in found["offsets"]], found["lag"]) == ([3, None], 3)
+    assert run(broker.bootstrap, "group", "delete", "fresh", "--yes").exit_code == 0
+
+
+def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
+    partitions = {0: SimpleNamespace(leader=1), 1: SimpleNamespace(leader=-1)}
+
+    class Asked:
+        def describe_topic(self, name: str) -> SimpleNamespace:
+            if name == "gone":
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'gone' does not exist")
+            return SimpleNamespace(partitions=partitions)
+
+        def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, SimpleNamespace]:
+            return {key: SimpleNamespace(offset=7) for key in times}
+
+    admin: Any = Asked()
+    keys = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
+    assert _ends(admin, keys) == {TopicPartition("t", 0): 7}
+
+
+def test_offsets_that_a_partition_does_not_have_are_moved_to_its_ends_with_a_warning(broker: BrokerThread, tmp_path: Path) -> None:
+    """As kafka-consumer-groups --reset-offsets does: with --to-offset, --shift-by and --from-file."""
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,99\nt,1,0\n")
+    after, before = "offset {} is after the end of t-0; 5 is taken", "offset {} is before the first record of t-0; 0 is taken"
+    for arguments, taken, warning in (
+        (["import", "readers", str(file)], 5, after.format(99)),
+        (["seek", "readers", "--to", "77", "--topic", "t:0"], 5, after.format(77)),
+        (["seek", "readers", "--to", "-6", "--topic", "t:0"], 0, before.format(-1)),
+        (["seek", "readers", "--by", "-9", "--topic", "t:0"], 0, before.format(-5)),
+        (["seek", "readers", "--to", "5", "--topic", "t:0"], 5, ""),
+    ):
+        done = run(broker.bootstrap, "group", *arguments, "--json")
+        assert (done.exit_code, items(done)[0]["to"]) == (1, taken), arguments
+        assert done.stderr == (f"ottla: warning: {warning}\n" if warning else "") + "nothing was changed; add --yes to apply it\n"
+    for line, problem in (("t,7,1", "topic 't' has no partition 7: it has 2"), ("tt,0,1", "topic 'tt' does not exist")):
+        file.write_text(line)
+        assert problem in str(run(broker.bootstrap, "group", "import", "readers", str(file), "--yes").exception)
+    for target in ("soon", "1:2", ":end", "@soon", ""):
+        refused = run(broker.bootstrap, "group", "seek", "readers", "--to", target)
+        said = " ".join(refused.stderr.split())
+        assert (refused.exit_code, f"--to {target}: expected start, end, an offset, +N (after the start), -N" in said) == (2, True), said
 
 
 def committed(broker: BrokerThread, group: str) -> dict[TopicPartition, int]:
