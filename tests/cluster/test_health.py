@@ -24,9 +24,11 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import cli
+from ottla.cli.output import way_out
 from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.client.admin import PartitionDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.storage.directory.room import RESERVE_BYTES
@@ -221,6 +223,11 @@ def test_waiting_for_health_has_a_limit() -> None:
     bootstrap = f"127.0.0.1:{lasting_port()}"
     nothing = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--until-healthy", "--timeout", "0"])
     assert (nothing.exit_code, "not healthy after 0 s" in nothing.stderr) == (1, True)
+    for command in (["cluster", "health"], ["cluster", "status"], ["quorum"]):
+        problem = runner.invoke(cli, [*command, "-B", bootstrap]).exception
+        assert isinstance(problem, KafkaError), command
+        assert "; start its brokers (`ottla broker start FILE`, `ottla cluster start`); a node that runs and takes" in problem.message
+        assert way_out(problem) == "", "`ottla dev` would start another cluster"
     wrong = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--timeout", "1"])
     assert (wrong.exit_code, "--timeout limits --until-healthy" in wrong.stderr) == (2, True)
 

@@ -13,7 +13,7 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.cluster_health_command import health
 from ottla.cli.node_orders import asked_option, data_option, order, place_of
-from ottla.cli.output import complain, end_with, format_option, print_json, print_rows, wrong_call
+from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
@@ -311,7 +311,8 @@ def status_from_outside(bootstrap: str, output: str) -> None:
 
     with wrong_call():
         parse_bootstrap(bootstrap)
-    seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
+    with asking_a_cluster():
+        seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
     if output == "json":
         nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]
         document = {"cluster_id": seen.cluster_id, "active_controller": seen.active_controller, "problem": seen.problem}

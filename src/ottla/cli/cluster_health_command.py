@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.client_settings import client_options, client_settings
 from ottla.cli.node_orders import asked_option, data_option, order, place_of
-from ottla.cli.output import complain, format_option, print_json, wrong_call
+from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
 TIMEOUT_MS: Final = 5_000
@@ -71,7 +71,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     servers = bootstrap if bootstrap and data is None else _servers_of(data)
     with wrong_call():
         parse_bootstrap(servers)
-    with Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
+    with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin)
     found = list(findings(seen))
     if is_shown or not found:

@@ -154,19 +154,39 @@ _WAYS_OUT: Final = {
 }
 
 
+def is_out_of_reach(error: BaseException) -> bool:
+    """Returns whether no broker took a connection."""
+    return isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message
+
+
+@contextlib.contextmanager
+def asking_a_cluster() -> Iterator[None]:
+    """Has errors of a cluster that takes no connection say what to start: another broker would be another cluster."""
+    try:
+        yield
+    except KafkaError as error:
+        if not is_out_of_reach(error):
+            raise
+        start = "start its brokers (`ottla broker start FILE`, `ottla cluster start`)"
+        waits = "a node that runs and takes no clients yet says in its log what it waits for, at node_waits"
+        raise KafkaError(error.code, f"{error.message}; {start}; {waits}") from error
+
+
 def way_out(error: BaseException) -> str:
     """Returns what to try next, as the end of the error's sentence; empty where the error says it itself."""
     if isinstance(error, KafkaError):
-        if error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
+        if "`" in error.message or "did you mean" in error.message:
+            return ""
+        if is_out_of_reach(error):
             return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
         if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker before its first answer" in error.message:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
-        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown ") and "did you mean" not in error.message:
+        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
         absent = _ABSENT_TOPIC.match(error.message)
-        if absent is not None and "`" not in error.message and "did you mean" not in error.message:
+        if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
-        return "" if "`" in error.message or "did you mean" in error.message else _WAYS_OUT.get(error.code, "")
+        return _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"
     return ""
