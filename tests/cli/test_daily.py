@@ -17,12 +17,13 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
-from ottla.cli import record_format
+from ottla.cli import record_format, waiting
 from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out
 from ottla.cli.record_parser import RecordParser
+from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
@@ -218,6 +219,66 @@ def test_consume_prints_what_a_regular_expression_finds_anywhere(broker: BrokerT
     assert run(broker.bootstrap, "consume", "t", "-n", "1", "-e", "v3").stdout == "v3\n", "-n counts what is printed"
     refused = run(broker.bootstrap, "consume", "t", "-e", "(")
     assert (refused.exit_code, "-e (: " in refused.stderr) == (2, True)
+
+
+def test_consume_says_where_it_waits_and_what_is_before(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "SECONDS", 0)
+    run(broker.bootstrap, "topic", "create", "bare")
+    back = "{}; `ottla group seek {} --to start`, while the group has no members, goes back to the 5 records before it"
+    run(broker.bootstrap, "group", "seek", "waiter", "--topic", "t", "--to", "end", "--yes")
+    for arguments, said in (
+        (("t", "-o", "end"), "waiting at the end of t (2 partitions); -o start reads the 5 records before it"),
+        (("bare",), "waiting for records of bare (1 partition): there are none yet"),
+        (
+            ("t", "-g", "waiter"),
+            back.format("waiting at the end of t (2 partitions) in group waiter", "waiter"),
+        ),
+    ):
+        done = run(broker.bootstrap, "consume", *arguments, "--timeout", "0.5")
+        assert (done.exit_code, said in done.stdout, done.stderr) == (0, False, f"ottla: {said}\n")
+    assert run(broker.bootstrap, "consume", "bare", "--exit").stderr == "", "it does not wait"
+    assert run(broker.bootstrap, "group", "delete", "waiter", "--yes").exit_code == 0
+
+
+def test_the_line_of_a_consumer_that_waits_comes_once_and_only_before_its_first_record() -> None:
+    now, said = 0.0, list[int]()
+    idle, busy, unassigned = (Waiting(lambda each=each: said.append(each), lambda: now) for each in range(3))  # type: ignore[misc]
+    idle.begin()
+    busy.begin()
+    for now, came in ((1.9, 0), (1.95, 1), (2.0, 0), (9.0, 0)):
+        for each, count in ((idle, 0), (busy, came), (unassigned, 0)):
+            each.look(came=count)
+        assert said == ([] if now < 2 else [0])
+    keys = [TopicPartition(name, 0) for name in "abcd"]
+    ends = dict.fromkeys(keys, 4)
+    assert where_it_waits(ends, dict.fromkeys(keys, 3), ends).startswith("waiting at the end of a, b, c and 1 more (4 partitions); -o")
+    stuck = where_it_waits(dict.fromkeys(keys[:1], 3), dict.fromkeys(keys, 0), ends)
+    assert stuck.startswith("waiting for 1 record of a (1 partition) that cannot be read yet: `ottla topic describe a` shows leaders")
+    assert (
+        where_it_waits({}, {}, {}, "g")
+        == "group g has given this member no partition: others have them (`ottla group describe g --members`)"
+    )
+
+
+def test_consume_reads_the_topics_that_a_regular_expression_matches(broker: BrokerThread) -> None:
+    for name in ("ord-a", "ord-b", "word"):
+        run(broker.bootstrap, "produce", name, stdin=name.encode())
+    for arguments, found in (
+        (("^ord",), ["ord-a", "ord-b"]),  # as kcat has it: the name begins so
+        (("^ord|^word",), ["ord-a", "ord-b", "word"]),
+        (("--include", "w?ord.*"), ["ord-a", "ord-b", "word"]),  # as kafka-console-consumer has it: the whole name
+    ):
+        for options in (("--exit",), ("-g", "matching", "-n", str(len(found)))):
+            done = run(broker.bootstrap, "consume", *arguments, *options)
+            values = [line for line in sorted(done.stdout.splitlines()) if line in ("ord-a", "ord-b", "word")]  # the broker logs there, too
+            assert (done.exit_code, values) == (0, found), arguments
+        assert run(broker.bootstrap, "group", "delete", "matching", "--yes").exit_code == 0
+    assert "no topic matches; `ottla topic list`" in str(run(broker.bootstrap, "consume", "--include", "ord").exception)
+    late = run(broker.bootstrap, "consume", "--include", "none.*", "-g", "matching", "--timeout", "0.1")
+    assert late.stderr == "ottla: no topic matches the regular expression; the group reads one as soon as it does\n"
+    for wrong in ((), ("t", "--include", "t"), ("^t", "u"), ("^t(",)):
+        assert run(broker.bootstrap, "consume", *wrong, "--exit").exit_code == 2, wrong
+    assert run(broker.bootstrap, "topic", "delete", "ord-a", "ord-b", "word", "--yes").exit_code == 0
 
 
 def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody: str) -> None:
