@@ -76,7 +76,7 @@ def consume(
 ) -> None:
     """Read records from topics until -n, the end of a range, --timeout, Ctrl-C or SIGTERM.
 
-    A TOPIC that begins with ^ is a regular expression: '^orders' is every topic whose name begins so. With -g, topics that are created
+    A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
     later are read, too.
     """
     from ottla.cli.offsets import parse_offsets
