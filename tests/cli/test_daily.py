@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -479,6 +482,32 @@ def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobod
     assert completed("consume", "t", "-g", begun="r") == ["readers"]
     assert completed("broker", "drain") == ["1"]
     assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
+
+
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("topic create x -c ret", "retention.bytes= retention.ms="),
+        ("topic create x --config cleanup.policy=", "compact delete"),
+        ("topic alter t -c unclean.leader.election.enable=f", "false"),
+        ("topic alter t -d segment.m", "segment.ms"),
+        ("config set --topic t compression.type=g", "gzip"),
+        ("config set --brokers log.retention.m", "log.retention.ms="),
+        ("topic create x -c retention.ms=", "604800000"),
+        ("topic create x -c nosuch=", ""),
+        ("cluster hea", "health"),
+        ("topic describe -B HOST u", "u"),
+    ],
+)
+def test_bash_completes_keys_and_values_though_it_splits_words_at_equals_signs(broker: BrokerThread, line: str, fits: str) -> None:
+    """As bash calls what `ottla completion bash` defines; only ``compopt`` is called outside a completion here."""
+    typed = f"ottla {line}".replace("HOST", broker.bootstrap)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = f"""eval "$(ottla completion bash)"; compopt() {{ :; }}; COMP_LINE='{typed}'; COMP_POINT=${{#COMP_LINE}}
+        _ottla_completion ottla; echo "${{COMPREPLY[*]}}" """
+    environment = os.environ | {"PATH": path}
+    done = subprocess.run(["bash", "--norc", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == (fits.split(), "")
 
 
 def test_every_command_that_reports_takes_the_same_option_for_json() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from typing import Final
 
@@ -101,6 +102,8 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the console script."""
+    if "_OTTLA_COMPLETE" in os.environ:
+        import ottla.cli.completion  # noqa: F401 - registers its own for bash
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:

@@ -12,7 +12,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import change_values, key_and_value
-from ottla.cli.names import TOPICS
+from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, way_out, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
@@ -49,7 +49,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=int, default=-1, help="Number of partitions; the broker's default when absent.")
 @click.option("-r", "--replicas", type=int, default=-1, help="Replication factor; the broker's default when absent.")
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic configuration.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A topic configuration.")
 @click.option("--if-not-exists", "may_exist", is_flag=True, help="A topic that exists is no failure; it stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @bootstrap_option
@@ -76,8 +76,10 @@ def create(
 
 @topic.command()
 @click.argument("name", shell_complete=TOPICS)
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
-@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to remove.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A configuration to set.")
+@click.option(
+    "-d", "--delete-config", "deleted", multiple=True, metavar="KEY", shell_complete=complete_key, help="A configuration to remove."
+)
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @bootstrap_option
 def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run: bool, bootstrap: str) -> None:
