@@ -24,7 +24,7 @@ from ottla.cli import record_format, waiting
 from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
-from ottla.cli.output import way_out
+from ottla.cli.output import way_out, with_way_out
 from ottla.cli.record_parser import RecordParser
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -310,7 +310,23 @@ def test_errors_of_topics_and_rights_name_the_way_out() -> None:
     assert "`ottla acl allow`" in way_out(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
     assert "`ottla group list`" in way_out(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
     assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version=29 is below 30"))
-    assert "authorizer.class.name" in way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+    disabled = with_way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+    assert disabled.startswith("SECURITY_DISABLED: No Authorizer is configured; ACLs need authorizer.class.name")
+    assert with_way_out(KafkaError(ErrorCode.NONE, "That is all.")) == "NONE: That is all."
+    for code, way in (
+        (ErrorCode.TOPIC_ALREADY_EXISTS, "--if-not-exists"),
+        (ErrorCode.INVALID_REPLICATION_FACTOR, "`ottla broker list`"),
+        (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "`ottla txn list`"),
+        (ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "--command-config"),
+    ):
+        assert way in way_out(KafkaError(code, "x")), code
+
+
+def test_consume_warns_of_an_offset_after_the_end(broker: BrokerThread) -> None:
+    done = run(broker.bootstrap, "consume", "t", "-p", "0", "-o", "99", "--exit")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "ottla: warning: offset 99 is after the end, at 5\n")
+    assert run(broker.bootstrap, "consume", "t", "-o", "5", "--exit").stderr == "", "it is the end of a partition"
+    assert "topic 't' has no partition 9; it has 2" in str(run(broker.bootstrap, "consume", "t", "-p", "9").exception)
 
 
 def test_what_is_produced_to_a_topic_that_does_not_exist_is_said_to_wait_with_the_way_out(tmp_path: Path) -> None:
@@ -358,7 +374,7 @@ def test_topics_are_described_with_what_they_override(broker: BrokerThread) -> N
 def test_a_topic_that_there_is_not_is_not_planned_to_be_deleted(broker: BrokerThread) -> None:
     for yes in ((), ("--yes",)):
         done = run(broker.bootstrap, "topic", "delete", "t", "tt", *yes)
-        assert "there is no topic 'tt'; did you mean t?" in str(done.exception)
+        assert "there is no topic 'tt', and nothing was deleted; did you mean t?" in str(done.exception)
     with Admin(broker.bootstrap) as admin:
         assert "t" in admin.list_topics(), "one that is not there keeps the others"
 
@@ -516,6 +532,13 @@ def test_every_command_that_reports_takes_the_same_option_for_json() -> None:
         assert ("--json" in options) == ("--format" in options), path
         shown = command.get_help(click.Context(command))
         assert "--json" not in shown, path
+
+
+def test_every_command_and_every_option_has_a_help() -> None:
+    for path, command in commands(cli):
+        assert command.help, path
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.hidden or option.help, (path, option.opts)
 
 
 def test_every_command_that_asks_brokers_takes_them_from_the_environment() -> None:

@@ -13,7 +13,7 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.cluster_health_command import health
 from ottla.cli.node_orders import asked_option, data_option, order, place_of
-from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, print_json, print_rows, wrong_call
+from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
@@ -49,7 +49,7 @@ cluster.add_command(health)
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+@log_level_option("info")
 @format_option
 @click.option(
     "--console", "has_console", is_flag=True, help="Serve a page to look at the cluster and to kill its nodes; its address is printed."

@@ -221,7 +221,9 @@ def _partitions(bootstrap: str, topics: Sequence[str], pattern: str | None, only
             known = admin.describe_topic(topic).partitions
             missing = [index for index in only if index not in known]
             if missing:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(known)} partitions, not {missing[0]}")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {missing[0]}; it has {len(known)}"
+                )
             wanted += [TopicPartition(topic, index) for index in sorted(known) if not only or index in only]
     return wanted
 
@@ -235,6 +237,8 @@ def _seek(
     consumer.assign(wanted)
     first, last = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
     starts = _resolve(consumer, asked.start, first, last)
+    if starts and all(start > last[partition] for partition, start in starts.items()):
+        complain(f"warning: offset {max(starts.values())} is after the end, at {max(last.values())}")
     for partition in wanted:
         consumer.seek(partition, max(first[partition], min(starts[partition], last[partition])))
     ends: dict[TopicPartition, int] | None = None

@@ -118,8 +118,8 @@ def main() -> None:
         sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)
     except (OttlaError, OSError) as error:
-        from ottla.cli.output import way_out
+        from ottla.cli.output import with_way_out
 
-        click.echo(f"ottla: {error}{way_out(error)}", err=True)
+        click.echo(f"ottla: {with_way_out(error)}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -48,6 +48,12 @@ def _note_json(context: click.Context, _: click.Parameter, is_given: bool) -> No
         context.meta[_JSON] = True
 
 
+def log_level_option(default: str) -> Callable[[F], F]:
+    """Adds ``--log-level``."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return click.option("--log-level", type=levels, default=default, show_default=True, help="The least level that is logged.")
+
+
 def override_option(function: F) -> F:
     """Adds ``-X KEY=VALUE``, any number of them."""
     option = click.option(
@@ -151,6 +157,10 @@ _WAYS_OUT: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "; `ottla broker list` shows the brokers, and without -r the default applies",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "; `ottla txn list` shows the transactional ids",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "; --command-config names a file with a user, -B a listener with SASL",
 }
 
 
@@ -170,6 +180,12 @@ def asking_a_cluster() -> Iterator[None]:
         start = "start its brokers (`ottla broker start FILE`, `ottla cluster start`)"
         waits = "a node that runs and takes no clients yet says in its log what it waits for, at node_waits"
         raise KafkaError(error.code, f"{error.message}; {start}; {waits}") from error
+
+
+def with_way_out(error: BaseException) -> str:
+    """Returns the error as one sentence, with what to try next."""
+    text, end = str(error), way_out(error)
+    return f"{text.removesuffix('.')}{end}" if end else text
 
 
 def way_out(error: BaseException) -> str:

@@ -34,8 +34,21 @@ REFUSALS_SAID_MAX: Final = 10
 @click.option("-k", "--key", help="A key for every record.")
 @click.option("-p", "--partition", type=int, help="A partition for every record.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Which replicas acknowledge a record: none, the leader, or all in sync.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
 @click.option("-Z", "--tombstone", is_flag=True, help="Empty values are sent as null.")
 @bootstrap_option
 @format_option
