@@ -20,7 +20,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
-from ottla.cli import record_format, waiting
+from ottla.cli import output, record_format, waiting
 from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
@@ -222,6 +222,34 @@ def test_consume_prints_what_a_regular_expression_finds_anywhere(broker: BrokerT
     assert run(broker.bootstrap, "consume", "t", "-n", "1", "-e", "v3").stdout == "v3\n", "-n counts what is printed"
     refused = run(broker.bootstrap, "consume", "t", "-e", "(")
     assert (refused.exit_code, "-e (: " in refused.stderr) == (2, True)
+
+
+def test_produce_at_a_terminal_says_that_it_reads_from_it(broker: BrokerThread) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "ottla", "produce", "typed", "-B", broker.bootstrap]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == "ottla: reading records for typed from the terminal, one per line unless -f is given; Ctrl-D ends\n"
+        os.write(ours, b"one\n\x04")
+        shown, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert (process.returncode, shown.split()[-4:]) == (0, ["0", "1", "0", "0"])
+    assert run(broker.bootstrap, "topic", "delete", "typed", "--yes").exit_code == 0
+
+
+def test_without_a_cluster_of_this_machine_the_lone_broker_is_asked(
+    broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("OTTLA_BOOTSTRAP", raising=False)
+    monkeypatch.setattr(output, "LOCAL", broker.bootstrap)
+    for command, said in ((("cluster", "status"), "alive"), (("cluster", "health"), "partitions   ")):
+        done = CliRunner().invoke(cli, command)
+        assert (done.exit_code, said in done.stdout) == (0, True), done.output
+    elsewhere = CliRunner().invoke(cli, ["cluster", "health", "--data", str(tmp_path / "place")])
+    assert "no cluster runs in" in str(elsewhere.exception)
 
 
 def test_consume_says_where_it_waits_and_what_is_before(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ottla.cli.client_settings import client_options
 from ottla.cli.cluster_health_command import health
-from ottla.cli.node_orders import asked_option, data_option, order, place_of
+from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
 from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
@@ -261,6 +261,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
 
+    bootstrap = bootstrap or lone_broker(data)
     is_elsewhere = bool(bootstrap)
     if context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:
         is_elsewhere = is_elsewhere and data is None and not _runs_here(place_of(None), bootstrap or "")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ottla.cli.client_settings import client_options, client_settings
-from ottla.cli.node_orders import asked_option, data_option, order, place_of
+from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
@@ -68,7 +68,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
 
-    servers = bootstrap if bootstrap and data is None else _servers_of(data)
+    servers = bootstrap if bootstrap and data is None else lone_broker(data) or _servers_of(data)
     with wrong_call():
         parse_bootstrap(servers)
     with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:

@@ -77,6 +77,10 @@ def produce(
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
     settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
     tally = Tally()
+    if sys.stdin.isatty():
+        complain(
+            f"reading records for {topic or 'the topics that they name'} from the terminal, one per line unless -f is given; Ctrl-D ends"
+        )
     with said_warnings(), Producer(bootstrap, **settings) as producer:
         for record in _read(parser.parse(sys.stdin.buffer), tally):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None

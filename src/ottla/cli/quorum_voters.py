@@ -38,10 +38,11 @@ def voters_in(text: str) -> dict[int, str]:
 
 def without_connection(voters: dict[int, str]) -> list[int]:
     """Returns the voters that take no connection from here."""
-    return sorted(node for node, address in voters.items() if not _connects(address))
+    return sorted(node for node, address in voters.items() if not takes_connections(address))
 
 
-def _connects(address: str) -> bool:
+def takes_connections(address: str) -> bool:
+    """Returns whether a process listens at ``host:port``, as far as can be seen from here."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX).close()
