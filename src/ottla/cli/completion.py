@@ -1,52 +1,12 @@
-"""``ottla completion``: a script for a shell, which asks ottla what fits.
-
-bash splits words at ``=`` and ``:`` as well, so that ``KEY=VALUE`` and ``host:port`` reach click in pieces: its script here passes the
-line instead, and takes back what follows the last of these characters.
-"""
+"""``ottla completion``: a script for a shell, which asks ottla what fits."""
 
 from __future__ import annotations
 
-import os
-import re
-
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class, split_arg_string
+from click.shell_completion import get_completion_class
 
 PROGRAM = "ottla"
 VARIABLE = f"_{PROGRAM.upper()}_COMPLETE"
-_BASH = """\
-%(complete_func)s() {
-    local IFS=$'\\n' completion type value
-    for completion in $(env COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_BREAKS="$COMP_WORDBREAKS" %(complete_var)s=bash_complete $1); do
-        IFS=',' read -r type value <<< "$completion"
-        case $type in
-            dir) COMPREPLY=(); compopt -o dirnames ;;
-            file) COMPREPLY=(); compopt -o default ;;
-            plain) COMPREPLY+=("$value"); [[ $value == *= ]] && compopt -o nospace ;;
-        esac
-    done
-    return 0
-}
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
-
-
-@add_completion_class
-class WholeWordsInBash(BashComplete):
-    """Completion in bash whose words end at blanks alone."""
-
-    source_template = _BASH
-
-    def get_completion_args(self) -> tuple[list[str], str]:
-        line = os.environ["COMP_LINE"]
-        words = split_arg_string(line)
-        self._incomplete = "" if not words or line[-1:].isspace() else words.pop()
-        return words[1:], self._incomplete
-
-    def format_completion(self, item: CompletionItem) -> str:
-        breaks = re.escape("".join({*os.environ["COMP_BREAKS"]} & {*"=:"}))
-        kept = re.match(f".*[{breaks}]", self._incomplete) if breaks else None
-        return f"{item.type},{item.value[kept.end() if kept else 0 :]}"
 
 
 @click.command()
@@ -59,6 +19,7 @@ def completion(shell: str) -> None:
     zsh:  eval "$(ottla completion zsh)"              in ~/.zshrc
     fish: ottla completion fish > ~/.config/fish/completions/ottla.fish
     """
+    import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
     from ottla.cli.main import cli
 
     kind = get_completion_class(shell)

@@ -103,7 +103,7 @@ def cli() -> None:
 def main() -> None:
     """Runs the console script."""
     if "_OTTLA_COMPLETE" in os.environ:
-        import ottla.cli.completion  # noqa: F401 - registers its own for bash
+        import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
