@@ -156,13 +156,13 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
 
 def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:
     one, two, three = Voter(1, 0, False, 0, 0), Voter(2, 1, True, 9_900, 0), Voter(3, 120, False, 200, 31_000)
-    fetched = "controller 2 does not follow the metadata log: it fetched"
+    follows = "controller 2 does not follow the metadata log: it"
     [silent, lagging] = findings(replace(WELL, voters=[one, two, three]))
-    assert silent.problem == f"{fetched} the last time 9 s ago"
+    assert silent.problem == f"{follows} last fetched 9 s ago"
     assert silent.remedy.endswith("cuts it off from controller 1; of 3 controllers 2 must run, and 2 do: no more may fail")
     assert lagging.problem == "controller 3 lags: it lacks 120 records of the metadata log, and last had all 31 s ago"
     assert lagging.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
-    assert problems(replace(WELL, voters=[one, Voter(2, -1, True)])) == [f"{fetched} not since 1 leads"]
+    assert problems(replace(WELL, voters=[one, Voter(2, -1, True)])) == [f"{follows} has not fetched since 1 leads"]
     assert problems(replace(WELL, voters=[one, replace(three, lags_for_ms=9_000)])) == [], "it has just started"
     shown = list(summary(replace(WELL, voters=[one, replace(two, node_id=5), *(Voter(node, 0, False, 0, 0) for node in (2, 3, 4))]), []))
     assert "controller   1 is active in epoch 5; lag of the voters: 1: 0, 5: silent, 2: 0, 3: 0, 4: 0; " in shown[2]

@@ -255,9 +255,13 @@ def findings(health: Health) -> Iterator[Finding]:
     for voter in health.voters:
         if voter.is_silent:
             is_new = voter.fetched_ms_ago is None or voter.lag < 0
-            last = f"not since {health.controller} leads" if is_new else f"the last time {(voter.fetched_ms_ago or 0) // 1000} s ago"
+            last = (
+                f"has not fetched since {health.controller} leads"
+                if is_new
+                else f"last fetched {(voter.fetched_ms_ago or 0) // 1000} s ago"
+            )
             yield Finding(
-                f"controller {voter.node_id} does not follow the metadata log: it fetched {last}",
+                f"controller {voter.node_id} does not follow the metadata log: it {last}",
                 f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}), or see what cuts it off from controller "
                 f"{health.controller}; {_spare(health.voters)}",
             )
