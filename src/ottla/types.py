@@ -64,10 +64,10 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
-def topic_text(name: str) -> str:
-    """Returns the topic as errors name it, with what is wrong with its name, if anything is."""
+def topic_text(name: str, *, is_absent: bool = False) -> str:
+    """Returns the topic as errors name it, with what is wrong with its name, if anything is; else that it does not exist."""
     problem = topic_name_problem(name)
-    return f"topic {name!r}" + (f": {problem}" if problem else "")
+    return f"topic {name!r}" + (f": {problem}" if problem else " does not exist" if is_absent else "")
 
 
 def uuid_bytes(text: str) -> bytes:

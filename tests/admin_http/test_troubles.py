@@ -101,6 +101,27 @@ def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_page
     play(act, log_dirs="/data,/spare")
 
 
+def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again_when_there_is_room() -> None:
+    async def act(sim: SimBroker) -> None:
+        broker = sim.broker
+        assert broker is not None
+        await create(sim, "t", 4)
+        in_directory = {directory_of(sim, "t", index): index for index in range(4)}
+        reason = "every log directory is full, and nothing is written: /data, /spare; lower retention.ms, delete topics, or add room"
+        for directory in ("data", "spare"):
+            assert await readiness(broker) == (HTTPStatus.OK, []), "one of them has room"
+            for operation in ("append", "reserve"):
+                sim.machine.disk.faults.append(Fault(operation, "", errno.ENOSPC, lasts=True, within=f"/{directory}"))
+            assert await attempt(sim, in_directory[directory]) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [reason])
+        await assert_pages_are_there(broker)
+        sim.machine.disk.faults.clear()
+        while await readiness(broker) != (HTTPStatus.OK, []):
+            await asyncio.sleep(1)  # simulated: there is room, and the next probe finds it
+
+    play(act, log_dirs="/data,/spare")
+
+
 def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_there() -> None:
     async def act(sim: SimBroker) -> None:
         assert sim.broker is not None

@@ -105,9 +105,9 @@ class ClusterCommand:
         self.wait_for_nodes()
 
 
-def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ottla", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False)
+def ottla(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, whole = [sys.executable, "-m", "ottla", *arguments], os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False, env=whole)
 
 
 def is_running(pid: int) -> bool:

@@ -40,7 +40,8 @@ VARIABLE: Final = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\bsupervisor \d+"), "supervisor N"),
     (re.compile(r"\b\d+ is active in epoch \d+"), "N is active"),
-    (re.compile(r"(\b\d: )\d+\b(?=[^\n]*3: \d+$|$)", re.MULTILINE), r"\1N"),
+    (re.compile(r"(\b\d: )\d+\b(?=[^\n]*3: \d+(?:;|$)|$)", re.MULTILINE), r"\1N"),
+    (re.compile(r"\bfrom controller \d+"), "from controller N"),
     (re.compile(r'("(?:timestamp|leader|brokerid|\w+_epoch)":"?)\d+'), r"\1N"),  # of znodes
     (re.compile(r"(?<=  )v\d+(?=  )"), "vN"),
     (re.compile(r"(/controller_epoch  vN  )\d+"), r"\1N"),

@@ -58,7 +58,7 @@ def test_three_nodes_serve_at_consecutive_ports_and_status_says_what_the_cluster
 
 
 @pytest.mark.slow
-def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
+def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand, tmp_path: Path) -> None:
     result = ottla("cluster", "status", "-B", cluster.bootstrap, "--format", "json")
     assert result.returncode == 0, result.stderr
     [found] = json.loads(result.stdout)["items"]
@@ -67,6 +67,15 @@ def test_a_cluster_is_asked_from_outside_too(cluster: ClusterCommand) -> None:
     assert [node["controller"] for node in found["nodes"]].count("active") == 1
     assert {node["broker"] for node in found["nodes"]} == {"alive"}
     assert ottla("cluster", "status", "-B", "host:port").returncode == 2
+    outside = ottla("cluster", "status", OTTLA_BOOTSTRAP=cluster.bootstrap, XDG_DATA_HOME=str(tmp_path))
+    assert (outside.returncode, outside.stdout.split()[2:5]) == (0, ["NODE", "ADDRESS", "RACK"]), outside.stderr
+    with_processes = ottla("cluster", "status", "--data", str(cluster.place), OTTLA_BOOTSTRAP="127.0.0.1:1")
+    assert (with_processes.returncode, "PID" in with_processes.stdout) == (0, True), "--data takes precedence"
+    (tmp_path / "ottla").mkdir()
+    (tmp_path / "ottla" / "cluster").symlink_to(cluster.place)  # the place of a cluster without --data
+    for address, is_shown in ((cluster.bootstrap.split(",")[1], True), ("127.0.0.1:1", False)):
+        named = ottla("cluster", "status", OTTLA_BOOTSTRAP=address, XDG_DATA_HOME=str(tmp_path))
+        assert ("PID" in named.stdout) == is_shown, named.stderr
 
 
 @pytest.mark.slow

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -16,11 +20,13 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
-from ottla.cli import record_format
+from ottla.cli import output, record_format, waiting
 from ottla.cli.consume import Silence
+from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
-from ottla.cli.output import way_out
+from ottla.cli.output import way_out, with_way_out
 from ottla.cli.record_parser import RecordParser
+from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
@@ -218,6 +224,94 @@ def test_consume_prints_what_a_regular_expression_finds_anywhere(broker: BrokerT
     assert (refused.exit_code, "-e (: " in refused.stderr) == (2, True)
 
 
+def test_produce_at_a_terminal_says_that_it_reads_from_it(broker: BrokerThread) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "ottla", "produce", "typed", "-B", broker.bootstrap]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == "ottla: reading records for typed from the terminal, one per line unless -f is given; Ctrl-D ends\n"
+        os.write(ours, b"one\n\x04")
+        shown, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert (process.returncode, shown.split()[-4:]) == (0, ["0", "1", "0", "0"])
+    assert run(broker.bootstrap, "topic", "delete", "typed", "--yes").exit_code == 0
+
+
+def test_without_a_cluster_of_this_machine_the_lone_broker_is_asked(
+    broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("OTTLA_BOOTSTRAP", raising=False)
+    monkeypatch.setattr(output, "LOCAL", broker.bootstrap)
+    for command, said in ((("cluster", "status"), "alive"), (("cluster", "health"), "partitions   ")):
+        done = CliRunner().invoke(cli, command)
+        assert (done.exit_code, said in done.stdout) == (0, True), done.output
+    elsewhere = CliRunner().invoke(cli, ["cluster", "health", "--data", str(tmp_path / "place")])
+    assert "no cluster runs in" in str(elsewhere.exception)
+
+
+def test_consume_says_where_it_waits_and_what_is_before(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "SECONDS", 0)
+    run(broker.bootstrap, "topic", "create", "bare")
+    back = "{}; `ottla group seek {} --to start`, while the group has no members, goes back to the 5 records before it"
+    run(broker.bootstrap, "group", "seek", "waiter", "--topic", "t", "--to", "end", "--yes")
+    for arguments, said in (
+        (("t", "-o", "end"), "waiting at the end of t (2 partitions); -o start reads the 5 records before it"),
+        (("bare",), "waiting for records of bare (1 partition): there are none yet"),
+        (
+            ("t", "-g", "waiter"),
+            back.format("waiting at the end of t (2 partitions) in group waiter", "waiter"),
+        ),
+    ):
+        done = run(broker.bootstrap, "consume", *arguments, "--timeout", "0.5")
+        assert (done.exit_code, said in done.stdout, done.stderr) == (0, False, f"ottla: {said}\n")
+    assert run(broker.bootstrap, "consume", "bare", "--exit").stderr == "", "it does not wait"
+    assert run(broker.bootstrap, "group", "delete", "waiter", "--yes").exit_code == 0
+
+
+def test_the_line_of_a_consumer_that_waits_comes_once_and_only_before_its_first_record() -> None:
+    now, said = 0.0, list[int]()
+    idle, busy, unassigned = (Waiting(lambda each=each: said.append(each), lambda: now) for each in range(3))  # type: ignore[misc]
+    idle.begin()
+    busy.begin()
+    for now, came in ((1.9, 0), (1.95, 1), (2.0, 0), (9.0, 0)):
+        for each, count in ((idle, 0), (busy, came), (unassigned, 0)):
+            each.look(came=count)
+        assert said == ([] if now < 2 else [0])
+    keys = [TopicPartition(name, 0) for name in "abcd"]
+    ends = dict.fromkeys(keys, 4)
+    assert where_it_waits(ends, dict.fromkeys(keys, 3), ends).startswith("waiting at the end of a, b, c and 1 more (4 partitions); -o")
+    stuck = where_it_waits(dict.fromkeys(keys[:1], 3), dict.fromkeys(keys, 0), ends)
+    assert stuck.startswith("waiting for 1 record of a (1 partition) that cannot be read yet: `ottla topic describe a` shows leaders")
+    assert (
+        where_it_waits({}, {}, {}, "g")
+        == "group g has given this member no partition: others have them (`ottla group describe g --members`)"
+    )
+
+
+def test_consume_reads_the_topics_that_a_regular_expression_matches(broker: BrokerThread) -> None:
+    for name in ("ord-a", "ord-b", "word"):
+        run(broker.bootstrap, "produce", name, stdin=name.encode())
+    for arguments, found in (
+        (("^ord",), ["ord-a", "ord-b"]),  # as kcat has it: the name begins so
+        (("^ord|^word",), ["ord-a", "ord-b", "word"]),
+        (("--include", "w?ord.*"), ["ord-a", "ord-b", "word"]),  # as kafka-console-consumer has it: the whole name
+    ):
+        for options in (("--exit",), ("-g", "matching", "-n", str(len(found)))):
+            done = run(broker.bootstrap, "consume", *arguments, *options)
+            values = [line for line in sorted(done.stdout.splitlines()) if line in ("ord-a", "ord-b", "word")]  # the broker logs there, too
+            assert (done.exit_code, values) == (0, found), arguments
+        assert run(broker.bootstrap, "group", "delete", "matching", "--yes").exit_code == 0
+    assert "no topic matches; `ottla topic list`" in str(run(broker.bootstrap, "consume", "--include", "ord").exception)
+    late = run(broker.bootstrap, "consume", "--include", "none.*", "-g", "matching", "--timeout", "0.1")
+    assert late.stderr == "ottla: no topic matches the regular expression; the group reads one as soon as it does\n"
+    for wrong in ((), ("t", "--include", "t"), ("^t", "u"), ("^t(",)):
+        assert run(broker.bootstrap, "consume", *wrong, "--exit").exit_code == 2, wrong
+    assert run(broker.bootstrap, "topic", "delete", "ord-a", "ord-b", "word", "--yes").exit_code == 0
+
+
 def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody: str) -> None:
     done = run(nobody, "produce", "t")
     assert isinstance(done.exception, KafkaError)
@@ -244,7 +338,36 @@ def test_errors_of_topics_and_rights_name_the_way_out() -> None:
     assert "`ottla acl allow`" in way_out(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
     assert "`ottla group list`" in way_out(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
     assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version=29 is below 30"))
-    assert "authorizer.class.name" in way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+    disabled = with_way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+    assert disabled.startswith("SECURITY_DISABLED: No Authorizer is configured; ACLs need authorizer.class.name")
+    assert with_way_out(KafkaError(ErrorCode.NONE, "That is all.")) == "NONE: That is all."
+    for code, way in (
+        (ErrorCode.TOPIC_ALREADY_EXISTS, "--if-not-exists"),
+        (ErrorCode.INVALID_REPLICATION_FACTOR, "`ottla broker list`"),
+        (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "`ottla txn list`"),
+        (ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "--command-config"),
+    ):
+        assert way in way_out(KafkaError(code, "x")), code
+
+
+def test_consume_warns_of_an_offset_after_the_end(broker: BrokerThread) -> None:
+    done = run(broker.bootstrap, "consume", "t", "-p", "0", "-o", "99", "--exit")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "ottla: warning: offset 99 is after the end, at 5\n")
+    assert run(broker.bootstrap, "consume", "t", "-o", "5", "--exit").stderr == "", "it is the end of a partition"
+    assert "topic 't' has no partition 9; it has 2" in str(run(broker.bootstrap, "consume", "t", "-p", "9").exception)
+
+
+def test_what_is_produced_to_a_topic_that_does_not_exist_is_said_to_wait_with_the_way_out(tmp_path: Path) -> None:
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "auto.create.topics.enable": "false"}
+    with BrokerThread(config) as thread:
+        done = CliRunner().invoke(cli, ["produce", "orders", "-B", thread.bootstrap, "-X", "max.block.ms=3000"], input=b"a\n")
+    assert "ottla: topic 'orders' does not exist; what is sent to it waits for it" in done.stderr
+    assert "`ottla topic create orders` creates it" in done.stderr
+    assert isinstance(done.exception, KafkaError)
+    assert f"{done.exception}{way_out(done.exception)}" == (
+        "UNKNOWN_TOPIC_OR_PARTITION: topic 'orders' does not exist; `ottla topic list` shows the topics, "
+        "and `ottla topic create orders` creates it"
+    )
 
 
 def test_the_language_of_formats_is_printed_and_is_complete(broker: BrokerThread) -> None:
@@ -279,7 +402,7 @@ def test_topics_are_described_with_what_they_override(broker: BrokerThread) -> N
 def test_a_topic_that_there_is_not_is_not_planned_to_be_deleted(broker: BrokerThread) -> None:
     for yes in ((), ("--yes",)):
         done = run(broker.bootstrap, "topic", "delete", "t", "tt", *yes)
-        assert "there is no topic 'tt'; did you mean t?" in str(done.exception)
+        assert "there is no topic 'tt', and nothing was deleted; did you mean t?" in str(done.exception)
     with Admin(broker.bootstrap) as admin:
         assert "t" in admin.list_topics(), "one that is not there keeps the others"
 
@@ -301,6 +424,65 @@ def test_groups_are_described_together(broker: BrokerThread) -> None:
     assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1}
     assert run(broker.bootstrap, "group", "describe").exit_code == 2
     assert run(broker.bootstrap, "group", "describe", "readers", "--all").exit_code == 2
+
+
+def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(broker: BrokerThread) -> None:
+    with Consumer(broker.bootstrap, group_id="fresh", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(100)
+        [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
+        assert [(row["committed"], row["end_offset"], row["lag"]) for row in found["offsets"]] == [(None, 5, None), (None, 0, None)]
+        assert found["lag"] is None
+        text = run(broker.bootstrap, "group", "describe", "fresh").stdout.splitlines()
+        assert text[0].endswith("members 1  lag -")
+        assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "False"]
+        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-1] == "-"
+        consumer.commit({("t", 0): 2})
+        [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
+        assert ([row["lag"] for row in found["offsets"]], found["lag"]) == ([3, None], 3)
+    assert run(broker.bootstrap, "group", "delete", "fresh", "--yes").exit_code == 0
+
+
+def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
+    partitions = {0: SimpleNamespace(leader=1), 1: SimpleNamespace(leader=-1)}
+
+    class Asked:
+        def describe_topic(self, name: str) -> SimpleNamespace:
+            if name == "gone":
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'gone' does not exist")
+            return SimpleNamespace(partitions=partitions)
+
+        def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, SimpleNamespace]:
+            return {key: SimpleNamespace(offset=7) for key in times}
+
+    admin: Any = Asked()
+    keys = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
+    assert _ends(admin, keys) == {TopicPartition("t", 0): 7}
+
+
+def test_offsets_that_a_partition_does_not_have_are_moved_to_its_ends_with_a_warning(broker: BrokerThread, tmp_path: Path) -> None:
+    """As kafka-consumer-groups --reset-offsets does: with --to-offset, --shift-by and --from-file."""
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,99\nt,1,0\n")
+    after, before = "offset {} is after the end of t-0; 5 is taken", "offset {} is before the first record of t-0; 0 is taken"
+    for arguments, taken, warning in (
+        (["import", "readers", str(file)], 5, after.format(99)),
+        (["seek", "readers", "--to", "77", "--topic", "t:0"], 5, after.format(77)),
+        (["seek", "readers", "--to", "-6", "--topic", "t:0"], 0, before.format(-1)),
+        (["seek", "readers", "--by", "-9", "--topic", "t:0"], 0, before.format(-5)),
+        (["seek", "readers", "--to", "5", "--topic", "t:0"], 5, ""),
+    ):
+        done = run(broker.bootstrap, "group", *arguments, "--json")
+        assert (done.exit_code, items(done)[0]["to"]) == (1, taken), arguments
+        assert done.stderr == (f"ottla: warning: {warning}\n" if warning else "") + "nothing was changed; add --yes to apply it\n"
+    for line, problem in (("t,7,1", "topic 't' has no partition 7: it has 2"), ("tt,0,1", "topic 'tt' does not exist")):
+        file.write_text(line)
+        assert problem in str(run(broker.bootstrap, "group", "import", "readers", str(file), "--yes").exception)
+    for target in ("soon", "1:2", ":end", "@soon", ""):
+        refused = run(broker.bootstrap, "group", "seek", "readers", "--to", target)
+        said = " ".join(refused.stderr.split())
+        assert (refused.exit_code, f"--to {target}: expected start, end, an offset, +N (after the start), -N" in said) == (2, True), said
 
 
 def committed(broker: BrokerThread, group: str) -> dict[TopicPartition, int]:
@@ -346,12 +528,52 @@ def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobod
     assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
 
 
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("topic create x -c ret", "retention.bytes= retention.ms="),
+        ("topic create x --config cleanup.policy=", "compact delete"),
+        ("topic alter t -c unclean.leader.election.enable=f", "false"),
+        ("topic alter t -d segment.m", "segment.ms"),
+        ("config set --topic t compression.type=g", "gzip"),
+        ("config set --brokers log.retention.m", "log.retention.ms="),
+        ("topic create x -c retention.ms=", "604800000"),
+        ("topic create x -c nosuch=", ""),
+        ("cluster hea", "health"),
+        ("topic describe -B HOST u", "u"),
+    ],
+)
+def test_bash_completes_keys_and_values_though_it_splits_words_at_equals_signs(broker: BrokerThread, line: str, fits: str) -> None:
+    """As bash calls what `ottla completion bash` defines; only ``compopt`` is called outside a completion here."""
+    typed = f"ottla {line}".replace("HOST", broker.bootstrap)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = f"""eval "$(ottla completion bash)"; compopt() {{ :; }}; COMP_LINE='{typed}'; COMP_POINT=${{#COMP_LINE}}
+        _ottla_completion ottla; echo "${{COMPREPLY[*]}}" """
+    environment = os.environ | {"PATH": path}
+    done = subprocess.run(["bash", "--norc", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == (fits.split(), "")
+
+
 def test_every_command_that_reports_takes_the_same_option_for_json() -> None:
     for path, command in commands(cli):
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--json" in options) == ("--format" in options), path
         shown = command.get_help(click.Context(command))
         assert "--json" not in shown, path
+
+
+def test_every_command_and_every_option_has_a_help() -> None:
+    for path, command in commands(cli):
+        assert command.help, path
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.hidden or option.help, (path, option.opts)
+
+
+def test_every_command_that_asks_brokers_takes_them_from_the_environment() -> None:
+    for path, command in commands(cli):
+        for parameter in command.params:
+            wanted = {"bootstrap": "OTTLA_BOOTSTRAP", "command_config": "OTTLA_COMMAND_CONFIG"}.get(parameter.name or "")
+            assert wanted is None or parameter.envvar == wanted, path
 
 
 def test_keys_are_searched_and_explained_with_the_value_in_force(tmp_path: Path) -> None:

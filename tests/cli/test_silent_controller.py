@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -54,6 +55,8 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
         ill = ottla(nodes.bootstrap, "cluster", "health", "-B", nodes.bootstrap, "--until-healthy", "--timeout", "0")
         assert (ill.returncode, "PROBLEM  no controller is active" in ill.stdout) == (1, True), ill.stderr
         assert "the cluster is not healthy after 0 s" in ill.stderr
+        downs = sorted((first, other))
+        assert re.search(rf"start controllers .*{downs[0]} \(\S+:\d+\).*{downs[1]} \(\S+:\d+\), which take no connection", ill.stdout)
         refused = ottla(nodes.bootstrap, "topic", "create", "zz")
         assert (refused.returncode, "no controller is active" in refused.stdout, "security.protocol" in refused.stderr) == (1, True, False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.client.simulated import consumer_of, create, fill, with_broker
 
 from ottla import aio, sync
 from ottla.client.admin import Admin
+from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
 
@@ -86,6 +88,26 @@ def test_a_misspelt_topic_is_warned_of_once(caplog: pytest.LogCaptureFixture) ->
 
     with_broker(body, auto_create_topics_enable="true")
     assert len(warnings_of(caplog)) == 1
+
+
+def test_a_producer_that_waits_for_a_topic_says_so_and_sends_when_it_exists(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("c"), ProducerSettings())
+        sending = [asyncio.create_task(producer.send("later", b"%d" % number)) for number in range(2)]
+        await asyncio.sleep(0.9)  # of the simulated clock, as the sleep below
+        assert warnings_of(caplog) == [], "a broker that creates topics may take so long"
+        await asyncio.sleep(1.5)
+        [warning] = warnings_of(caplog)
+        assert re.fullmatch("topic 'later' does not exist; what is sent to it waits for it, for another 5[789] s", warning)
+        await create(broker, "later")
+        for task in sending:
+            await (await task)
+        with pytest.raises(KafkaError, match="topic 'never' does not exist"):
+            await producer.send("never", b"")
+        await producer.close()
+
+    with_broker(body, auto_create_topics_enable="false")
+    assert len(warnings_of(caplog)) == 2, "once for each topic"
 
 
 @pytest.mark.parametrize("is_created", [True, False])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,8 +24,11 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
 from ottla.cli.main import cli
+from ottla.cli.output import way_out
+from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.client.admin import PartitionDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.storage.directory.room import RESERVE_BYTES
@@ -136,7 +140,6 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(WELL) == []
     assert next(summary(WELL, [])) == "cluster id: healthy"
     assert problems(replace(WELL, controller=None, controller_problem="why"))[0].startswith("no controller is active")
-    assert problems(replace(WELL, voters=[Voter(1, 0, False), Voter(2, -1, True)])) == ["controller 2 does not follow the metadata log"]
     full = "log directory /d of broker 2 is full: nothing is written there"
     assert problems(replace(WELL, full_log_dirs=[(2, "/d")])) == [full]
     assert [LogDir("/d", None, 100 << 20, usable, ()).is_full for usable in (-1, 0, FULL_BELOW_BYTES - 1, FULL_BELOW_BYTES)] == [
@@ -149,6 +152,43 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:
+    one, two, three = Voter(1, 0, False, 0, 0), Voter(2, 1, True, 9_900, 0), Voter(3, 120, False, 200, 31_000)
+    follows = "controller 2 does not follow the metadata log: it"
+    [silent, lagging] = findings(replace(WELL, voters=[one, two, three]))
+    assert silent.problem == f"{follows} last fetched 9 s ago"
+    assert silent.remedy.endswith("cuts it off from controller 1; of 3 controllers 2 must run, and 2 do: no more may fail")
+    assert lagging.problem == "controller 3 lags: it lacks 120 records of the metadata log, and last had all 31 s ago"
+    assert lagging.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
+    assert problems(replace(WELL, voters=[one, Voter(2, -1, True)])) == [f"{follows} has not fetched since 1 leads"]
+    assert problems(replace(WELL, voters=[one, replace(three, lags_for_ms=9_000)])) == [], "it has just started"
+    shown = list(summary(replace(WELL, voters=[one, replace(two, node_id=5), *(Voter(node, 0, False, 0, 0) for node in (2, 3, 4))]), []))
+    assert "controller   1 is active in epoch 5; lag of the voters: 1: 0, 5: silent, 2: 0, 3: 0, 4: 0; " in shown[2]
+    assert shown[2].endswith("of 5 controllers 3 must run, and 4 do: 1 more may fail")
+    assert list(summary(replace(WELL, voters=[one]), []))[2].endswith("lag of the voters: 1: 0"), "a lone broker has nothing to spare"
+
+
+def test_without_a_controller_those_that_take_no_connection_are_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in (live, dead)]
+        voters = voters_in(f"1@{addresses[0]}, 2@{addresses[1]},3@nohost.invalid:1")
+        assert list(voters.values()) == [*addresses, "nohost.invalid:1"]
+        assert without_connection(voters) == [2, 3]
+    assert voters_in("") == {}
+    ill = replace(WELL, controller=None, controller_problem="why", configured_voters=voters)
+    [named] = [finding.remedy for finding in findings(replace(ill, unreachable_voters=[2, 3]))]
+    assert f"start controllers 2 ({addresses[1]}), 3 (nohost.invalid:1), which take no connection" in named
+    assert named.endswith("of 3 controllers 2 must run")
+    [one] = [finding.remedy for finding in findings(replace(ill, unreachable_voters=[2]))]
+    assert f"start controller 2 ({addresses[1]}), which takes no connection" in one
+    assert "`ottla cluster restart 2`" in one
+    [none] = [finding.remedy for finding in findings(ill)]
+    assert "all controllers take connections from here" in none
+    [unknown] = [finding.remedy for finding in findings(replace(ill, configured_voters={}))]
+    assert "start the voters of controller.quorum.voters that are down" in unknown
 
 
 def test_a_way_out_is_one_that_can_be_gone() -> None:
@@ -183,6 +223,11 @@ def test_waiting_for_health_has_a_limit() -> None:
     bootstrap = f"127.0.0.1:{lasting_port()}"
     nothing = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--until-healthy", "--timeout", "0"])
     assert (nothing.exit_code, "not healthy after 0 s" in nothing.stderr) == (1, True)
+    for command in (["cluster", "health"], ["cluster", "status"], ["quorum"]):
+        problem = runner.invoke(cli, [*command, "-B", bootstrap]).exception
+        assert isinstance(problem, KafkaError), command
+        assert "; start its brokers (`ottla broker start FILE`, `ottla cluster start`); a node that runs and takes" in problem.message
+        assert way_out(problem) == "", "`ottla dev` would start another cluster"
     wrong = runner.invoke(cli, ["cluster", "health", "-B", bootstrap, "--timeout", "1"])
     assert (wrong.exit_code, "--timeout limits --until-healthy" in wrong.stderr) == (2, True)
 

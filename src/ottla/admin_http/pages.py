@@ -136,6 +136,10 @@ def readiness(status: Status) -> dict[str, object]:
     failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
     if failed:
         reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
+    serving = [directory for directory in status.partitions.directories if not directory.is_failed]
+    if serving and all(directory.room.is_full for directory in serving):
+        full = ", ".join(directory.path for directory in serving)
+        reasons.append(f"every log directory is full, and nothing is written: {full}; lower retention.ms, delete topics, or add room")
     leaderless = sum(map(len, status.image.index.leaderless.values()))
     if leaderless:
         reasons.append(f"{leaderless} partitions have no leader")

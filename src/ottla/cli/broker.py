@@ -12,7 +12,7 @@ from ottla.cli.admin_pages import admin_beside
 from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, override_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, log_level_option, override_option, print_rows, yes_option
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
@@ -30,8 +30,14 @@ broker.add_command(drain)
 @override_option
 @click.option("--cores", default="1", metavar="N|auto", help="Run this many brokers, as one cluster: a broker is a core.  [default: 1]")
 @click.option("--strict", is_flag=True, help="Refuse unknown keys.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
-@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", show_default=True)
+@log_level_option("info")
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "text", "json"]),
+    default="auto",
+    show_default=True,
+    help="The format of the log; auto is text on a terminal, and JSON otherwise.",
+)
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False),

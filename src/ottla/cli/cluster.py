@@ -12,8 +12,8 @@ import msgspec
 
 from ottla.cli.client_settings import client_options
 from ottla.cli.cluster_health_command import health
-from ottla.cli.node_orders import data_option, order, place_of
-from ottla.cli.output import complain, end_with, format_option, print_json, print_rows, wrong_call
+from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
@@ -49,7 +49,7 @@ cluster.add_command(health)
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+@log_level_option("info")
 @format_option
 @click.option(
     "--console", "has_console", is_flag=True, help="Serve a page to look at the cluster and to kill its nodes; its address is printed."
@@ -243,23 +243,31 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
 @cluster.command()
 @data_option
 @client_options
-@click.option("-B", "--bootstrap-server", "bootstrap", help="Ask this cluster, of other machines, in place of one that runs here.")
+@asked_option
 @format_option
-def status(data: str | None, bootstrap: str | None, output: str) -> None:
+@click.pass_context
+def status(context: click.Context, data: str | None, bootstrap: str | None, output: str) -> None:
     """Show the nodes, as their supervisor and the cluster see them.
 
     Exit code 1 when the cluster does not run, or no controller is active. A cluster that is asked by -B says itself who serves, and how
     far each node lags behind in the metadata. A controller is silent that does not fetch the metadata: it is down, or the active
-    controller cannot be reached from it.
+    controller cannot be reached from it. --data takes precedence over OTTLA_BOOTSTRAP, and a cluster of this machine that
+    OTTLA_BOOTSTRAP names is shown with its processes.
     """
-    if bootstrap is not None:
-        status_from_outside(bootstrap, output)
-        return
+    from click.core import ParameterSource
+
     from ottla.cli.nodes.place import PlaceState
     from ottla.cli.nodes.standing import standing_of
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
 
+    bootstrap = bootstrap or lone_broker(data)
+    is_elsewhere = bool(bootstrap)
+    if context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:
+        is_elsewhere = is_elsewhere and data is None and not _runs_here(place_of(None), bootstrap or "")
+    if is_elsewhere:
+        status_from_outside(bootstrap or "", output)
+        return
     place = place_of(data)
     try:
         state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
@@ -285,6 +293,18 @@ def status(data: str | None, bootstrap: str | None, output: str) -> None:
     end_with(seen.problem)
 
 
+def _runs_here(place: Place, bootstrap: str) -> bool:
+    """Returns whether the cluster of this place runs, and has one of the addresses."""
+    from ottla.cli.nodes.place import PlaceState
+    from ottla.runtime.supervision.control import NoSupervisor
+
+    try:
+        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
+    except NoSupervisor:
+        return False
+    return bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
+
+
 def status_from_outside(bootstrap: str, output: str) -> None:
     from ottla.cli.nodes.standing import SEEN_COLUMNS, seen_from_outside
     from ottla.cli.quorum_states import controller_text
@@ -292,7 +312,8 @@ def status_from_outside(bootstrap: str, output: str) -> None:
 
     with wrong_call():
         parse_bootstrap(bootstrap)
-    seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
+    with asking_a_cluster():
+        seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
     if output == "json":
         nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]
         document = {"cluster_id": seen.cluster_id, "active_controller": seen.active_controller, "problem": seen.problem}

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
-from ottla.cli.quorum_states import is_silent, leader_of
+from ottla.cli.quorum_states import fetched_ms_ago, is_silent, leader_of
+from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
     from ottla.sync import Admin
 
 NAMES_MAX: Final = 5
+LAG_MS_MAX: Final = 10_000
+"""For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster restart {}` for a cluster of this machine"
 
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter of the metadata quorum. ``lag`` is in records; -1 where it is not known."""
+    """A voter of the metadata quorum. ``lag`` is in records; -1 where it is not known, and times are None there."""
 
     node_id: int
     lag: int
     is_silent: bool
+    fetched_ms_ago: int | None = None
+    lags_for_ms: int | None = None  # since when it has not had all records, by its last fetch
 
 
 @dataclass(slots=True)
@@ -90,7 +95,8 @@ class PartitionStates:
 class Health:
     """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves.
 
-    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered.
+    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered. Where no controller is active,
+    ``configured_voters`` are those that a broker's configuration names, and ``unreachable_voters`` those that take no connection.
     """
 
     cluster_id: str
@@ -106,6 +112,8 @@ class Health:
     silent: list[int]
     is_in_zookeeper: bool = False
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
+    configured_voters: dict[int, str] = field(default_factory=dict)
+    unreachable_voters: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,8 @@ def look(admin: Admin) -> Health:
             silent.append(broker)
         else:
             log_dirs += [(broker, log_dir) for log_dir in found]
+    answering = sorted(serving - {*silent})
+    configured = configured_voters(admin, answering) if controller is None and not is_in_zookeeper else {}
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
@@ -162,6 +172,8 @@ def look(admin: Admin) -> Health:
         full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
         silent=silent,
         is_in_zookeeper=is_in_zookeeper,
+        configured_voters=configured,
+        unreachable_voters=without_connection(configured),
     )
 
 
@@ -186,7 +198,8 @@ def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
     end_offset = leader_of(quorum).end_offset
     for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
         lag = -1 if voter.end_offset < 0 else end_offset - voter.end_offset
-        yield Voter(voter.node_id, lag, is_silent(quorum, voter))
+        lags_for_ms = voter.last_fetch_ms - voter.last_caught_up_ms if voter.last_caught_up_ms >= 0 else None
+        yield Voter(voter.node_id, lag, is_silent(quorum, voter), fetched_ms_ago(quorum, voter), lags_for_ms)
 
 
 def findings(health: Health) -> Iterator[Finding]:
@@ -196,12 +209,11 @@ def findings(health: Health) -> Iterator[Finding]:
     down = sorted({*fenced, *absent})
     restart = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
     if health.controller is None:
-        voters = f"start the voters of controller.quorum.voters that are down, of which a majority must run ({HOW_TO_START.format('NODE')})"
         zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
         yield Finding(
             f"no controller is active: nothing can be created or changed, no leader elected, and what brokers and partitions show "
             f"may be old ({health.controller_problem})",
-            zookeeper if health.is_in_zookeeper else voters,
+            zookeeper if health.is_in_zookeeper else _start_voters(health),
         )
     if states.offline:
         owners = sorted(states.could_lead)
@@ -242,10 +254,22 @@ def findings(health: Health) -> Iterator[Finding]:
         )
     for voter in health.voters:
         if voter.is_silent:
-            majority = f"of {len(health.voters)} controllers a majority must run, or nothing can be changed"
+            is_new = voter.fetched_ms_ago is None or voter.lag < 0
+            last = (
+                f"has not fetched since {health.controller} leads"
+                if is_new
+                else f"last fetched {(voter.fetched_ms_ago or 0) // 1000} s ago"
+            )
             yield Finding(
-                f"controller {voter.node_id} does not follow the metadata log",
-                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}): {majority}",
+                f"controller {voter.node_id} does not follow the metadata log: it {last}",
+                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}), or see what cuts it off from controller "
+                f"{health.controller}; {_spare(health.voters)}",
+            )
+        elif voter.lags_for_ms is not None and voter.lags_for_ms > LAG_MS_MAX:
+            yield Finding(
+                f"controller {voter.node_id} lags: it lacks {voter.lag} records of the metadata log, and last had all "
+                f"{voter.lags_for_ms // 1000} s ago",
+                f"see whether its disk and its network keep up (`ottla quorum`); {_spare(health.voters)}",
             )
     for broker, path in health.full_log_dirs:
         yield Finding(
@@ -257,6 +281,26 @@ def findings(health: Health) -> Iterator[Finding]:
             f"log directory {path} of broker {broker} is offline",
             f"replace the disk and restart the broker ({HOW_TO_START.format(broker)}); its replicas are fetched again from their leaders",
         )
+
+
+def _start_voters(health: Health) -> str:
+    """Returns what to start where no controller is active, by name as far as the names are known."""
+    voters, down = health.configured_voters, health.unreachable_voters
+    if not voters:
+        return f"start the voters of controller.quorum.voters that are down, of which a majority must run ({HOW_TO_START.format('NODE')})"
+    count = f"of {len(voters)} controllers {len(voters) // 2 + 1} must run"
+    if not down:
+        return f"all controllers take connections from here, and {count}: look at their logs, and at the network between them"
+    named = ", ".join(f"{node} ({voters[node]})" for node in down)
+    numbers = "NODE" if len(down) > 1 else str(down[0])
+    verb = "s" if len(down) == 1 else ""
+    return f"start controller{'s'[: len(down) != 1]} {named}, which take{verb} no connection ({HOW_TO_START.format(numbers)}): {count}"
+
+
+def _spare(voters: Collection[Voter]) -> str:
+    """Returns how many more controllers may fail."""
+    live, needed = sum(not voter.is_silent for voter in voters), len(voters) // 2 + 1
+    return f"of {len(voters)} controllers {needed} must run, and {live} do: {max(0, live - needed) or 'no'} more may fail"
 
 
 def _start(brokers: list[int]) -> str:
@@ -286,7 +330,8 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     else:
         where = "in ZooKeeper mode"
         lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
-        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}"
+        spare = f"; {_spare(health.voters)}" if len(health.voters) > 1 else ""
+        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{spare}"
         yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
     yield (
         f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "

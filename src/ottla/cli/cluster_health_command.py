@@ -10,8 +10,8 @@ from typing import Any, Final
 import click
 
 from ottla.cli.client_settings import client_options, client_settings
-from ottla.cli.node_orders import data_option, order, place_of
-from ottla.cli.output import complain, format_option, print_json, wrong_call
+from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
 TIMEOUT_MS: Final = 5_000
@@ -21,14 +21,7 @@ WATCH_SECONDS: Final = 2.0
 @click.command()
 @data_option
 @client_options
-@click.option(
-    "-B",
-    "--bootstrap-server",
-    "bootstrap",
-    envvar="OTTLA_BOOTSTRAP",
-    show_envvar=True,
-    help="Ask this cluster, of other machines, in place of one that runs here.",
-)
+@asked_option
 @click.option("-w", "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
 @click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
 @click.option(
@@ -75,10 +68,10 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
 
-    servers = bootstrap if bootstrap and data is None else _servers_of(data)
+    servers = bootstrap if bootstrap and data is None else lone_broker(data) or _servers_of(data)
     with wrong_call():
         parse_bootstrap(servers)
-    with Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
+    with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin)
     found = list(findings(seen))
     if is_shown or not found:

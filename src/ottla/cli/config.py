@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
 
@@ -32,10 +33,10 @@ def resource_options(function: F) -> F:
     """Adds ``--topic``, ``--broker``, ``--brokers``, ``--group`` and ``--client-metrics``."""
     for option in (
         click.option("--client-metrics", metavar="NAME", help="A subscription to clients' metrics."),
-        click.option("--group", metavar="NAME", help="A consumer group."),
+        click.option("--group", metavar="NAME", shell_complete=GROUPS, help="A consumer group."),
         click.option("--brokers", is_flag=True, help="What is set for all brokers."),
-        click.option("--broker", metavar="ID", help="One broker."),
-        click.option("--topic", metavar="NAME", help="A topic."),
+        click.option("--broker", metavar="ID", shell_complete=BROKERS, help="One broker."),
+        click.option("--topic", metavar="NAME", shell_complete=TOPICS, help="A topic."),
     ):
         function = option(function)
     return function
@@ -58,7 +59,7 @@ def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str
 
 
 @config.command()
-@click.argument("keys", nargs=-1)
+@click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option("--all", "everything", is_flag=True, help="Also values that are not set anywhere.")
 @resource_options
 @bootstrap_option
@@ -82,12 +83,20 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
 
 
 @config.command("set")
-@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_pair)
 @click.option(
-    "-d", "--delete", "deleted", multiple=True, metavar="KEY", help="Remove the value, so that the next level or the default applies."
+    "-d",
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=complete_key,
+    help="Remove the value, so that the next level or the default applies.",
 )
-@click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", help="Append to a list.")
-@click.option("-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", help="Remove from a list.")
+@click.option("-a", "--append", "appended", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="Append to a list.")
+@click.option(
+    "-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="Remove from a list."
+)
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @resource_options
 @bootstrap_option

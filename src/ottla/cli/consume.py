@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,8 @@ import click
 from ottla.cli.client_settings import client_settings
 from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.names import GROUPS, TOPICS
-from ottla.cli.output import bootstrap_option, say_connectivity, wrong_call
+from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
+from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -22,14 +24,15 @@ if TYPE_CHECKING:
     from ottla.cli.record_format import Marks, RecordFormat
     from ottla.client.buffer import AnyRecord
     from ottla.client.options import ConsumerOptions
-    from ottla.sync import Consumer
+    from ottla.sync import Admin, Consumer
 
 POLL_MS = 200
 Matcher = Callable[["AnyRecord"], bool]
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, shell_complete=TOPICS)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=TOPICS)
+@click.option("--include", metavar="REGEX", help="All topics whose whole name matches, in place of TOPIC.")
 @click.option(
     "-f",
     "--record-format",
@@ -59,6 +62,7 @@ Matcher = Callable[["AnyRecord"], bool]
 @bootstrap_option
 def consume(
     topics: tuple[str, ...],
+    include: str | None,
     layout: str,
     offset: str,
     count: int | None,
@@ -70,7 +74,11 @@ def consume(
     read_committed: bool,
     bootstrap: str,
 ) -> None:
-    """Read records from TOPICS until -n, the end of a range, --timeout, Ctrl-C or SIGTERM."""
+    """Read records from topics until -n, the end of a range, --timeout, Ctrl-C or SIGTERM.
+
+    A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
+    later are read, too.
+    """
     from ottla.cli.offsets import parse_offsets
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
@@ -81,6 +89,7 @@ def consume(
     with wrong_call():
         record_format = RecordFormat(layout)
         asked = parse_offsets(offset, time.time_ns() // 1_000_000)
+    pattern = pattern_of(topics, include)
     matches = matcher_of(regex)
     settings: ConsumerOptions = client_settings(ConsumerSettings, FetchSettings, MembershipSettings, on_connectivity=say_connectivity)
     settings["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
@@ -90,17 +99,55 @@ def consume(
                 "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -o, -p and --exit"
             )
         settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
-        _check_topics(bootstrap, topics)
-        with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
-            silence = Silence(idle_seconds)
-            silence.wait()
-            consumer.subscribe(topics, on_assigned=lambda _: silence.begin())
-            _print_group(consumer, record_format, count, matches, silence)
+        are_there = _check_topics(bootstrap, topics, pattern)
+        with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
+            silence, waiting = Silence(idle_seconds), Waiting(partial(_where_a_member_waits, consumer, group_id))
+            if are_there:
+                silence.wait()
+
+            def on_assigned(_: object) -> None:
+                silence.begin()
+                waiting.begin()
+
+            consumer.subscribe(() if pattern else topics, pattern=pattern, on_assigned=on_assigned)
+            _print_group(consumer, record_format, count, matches, silence, waiting)
         return
-    with stopped_by_sigterm(), Consumer(bootstrap, **settings) as consumer:
-        wanted = _partitions(bootstrap, topics, partitions)
+    with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
+        wanted = _partitions(bootstrap, topics, pattern, partitions)
         ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
-        _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds))
+        waiting = Waiting(partial(_where_it_waits, consumer, marks))
+        waiting.begin()
+        _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds), waiting)
+
+
+def pattern_of(topics: Sequence[str], include: str | None) -> str | None:
+    """Returns the expression that whole names of topics match; None where topics are named. UsageError for neither, or for both."""
+    expressions = [topic for topic in topics if topic.startswith("^")]
+    if bool(topics) == (include is not None) or (expressions and len(topics) > 1):
+        raise click.UsageError("name topics, or give one regular expression: '^orders', or --include 'orders-.*'")
+    expression = f"(?:{expressions[0]}).*" if expressions else include
+    if expression is not None:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise click.UsageError(f"{expressions[0] if expressions else include}: no regular expression: {error}") from None
+    return expression
+
+
+def _where_it_waits(consumer: Consumer[bytes | None, bytes | None], marks: Mapping[TopicPartition, Marks]) -> str:
+    positions = {partition: consumer.position(partition) for partition in marks}
+    first = {partition: found.start_offset for partition, found in marks.items()}
+    return where_it_waits(positions, first, {partition: found.high_watermark for partition, found in marks.items()})
+
+
+def _where_a_member_waits(consumer: Consumer[bytes | None, bytes | None], group_id: str) -> str | None:
+    """Returns nothing where the brokers do not say it: the next poll reports that."""
+    try:
+        mine = sorted(consumer.assignment())
+        positions = {partition: consumer.position(partition) for partition in mine}
+        return where_it_waits(positions, consumer.beginning_offsets(mine), consumer.end_offsets(mine), group_id)
+    except KafkaError:
+        return None
 
 
 class Silence:
@@ -143,25 +190,40 @@ def matcher_of(regex: str | None) -> Matcher:
     return matches
 
 
-def _check_topics(bootstrap: str, topics: tuple[str, ...]) -> None:
-    """Raises KafkaError for a topic that does not exist: a group would wait for it, without a word."""
+def _check_topics(bootstrap: str, topics: Sequence[str], pattern: str | None) -> bool:
+    """Raises KafkaError for a topic that does not exist, for which a group would wait. Says that none matches, and returns False."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
-        for topic in topics:
+        for topic in () if pattern else topics:
             admin.describe_topic(topic)
+        are_there = not pattern or bool(_matching(admin, pattern))
+    if not are_there:
+        complain("no topic matches the regular expression; the group reads one as soon as it does")
+    return are_there
 
 
-def _partitions(bootstrap: str, topics: tuple[str, ...], only: tuple[int, ...]) -> list[TopicPartition]:
+def _matching(admin: Admin, pattern: str) -> list[str]:
+    found = re.compile(pattern)
+    return sorted(name for name, topic in admin.list_topics().items() if not topic.is_internal and found.fullmatch(name))
+
+
+def _partitions(bootstrap: str, topics: Sequence[str], pattern: str | None, only: tuple[int, ...]) -> list[TopicPartition]:
     from ottla.sync import Admin
 
     wanted = []
     with Admin(bootstrap, **client_settings()) as admin:
+        if pattern:
+            topics = _matching(admin, pattern)
+            if not topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic matches; `ottla topic list` shows the topics")
         for topic in topics:
             known = admin.describe_topic(topic).partitions
             missing = [index for index in only if index not in known]
             if missing:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {len(known)} partitions, not {missing[0]}")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {missing[0]}; it has {len(known)}"
+                )
             wanted += [TopicPartition(topic, index) for index in sorted(known) if not only or index in only]
     return wanted
 
@@ -175,6 +237,8 @@ def _seek(
     consumer.assign(wanted)
     first, last = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
     starts = _resolve(consumer, asked.start, first, last)
+    if starts and all(start > last[partition] for partition, start in starts.items()):
+        complain(f"warning: offset {max(starts.values())} is after the end, at {max(last.values())}")
     for partition in wanted:
         consumer.seek(partition, max(first[partition], min(starts[partition], last[partition])))
     ends: dict[TopicPartition, int] | None = None
@@ -201,7 +265,12 @@ def _resolve(
 
 
 def _print_group(
-    consumer: Consumer[bytes | None, bytes | None], record_format: RecordFormat, count: int | None, matches: Matcher, silence: Silence
+    consumer: Consumer[bytes | None, bytes | None],
+    record_format: RecordFormat,
+    count: int | None,
+    matches: Matcher,
+    silence: Silence,
+    waiting: Waiting,
 ) -> None:
     from ottla.cli.record_format import Marks
 
@@ -212,6 +281,7 @@ def _print_group(
             sys.stdout.buffer.write(record_format.render(record, Marks()))
             printed += 1
         sys.stdout.buffer.flush()
+        waiting.look(came=len(records))
         if silence.is_over(came=len(records)):
             return
 
@@ -224,6 +294,7 @@ def _print_assigned(
     marks: dict[TopicPartition, Marks],
     matches: Matcher,
     silence: Silence,
+    waiting: Waiting,
 ) -> None:
     printed = 0
     while count is None or printed < count:
@@ -236,5 +307,6 @@ def _print_assigned(
                 sys.stdout.buffer.write(record_format.render(record, marks[key]))
                 printed += 1
         sys.stdout.buffer.flush()
+        waiting.look(came=len(records))
         if silence.is_over(came=len(records)):
             return

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.output import format_option
+from ottla.cli.output import format_option, log_level_option
 
 DEV_PROFILE: Final = {
     "offsets.topic.num.partitions": "4",
@@ -25,7 +25,7 @@ DEV_PROFILE: Final = {
     help="Keep the data in this directory; without it a temporary directory is used and removed.",
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True)
+@log_level_option("warning")
 @click.option("--secure", is_flag=True, help="Over SASL_SSL, with ACLs: a certificate, a user and a file for clients are made.")
 @click.option("--console", "has_console", is_flag=True, help="Serve a page to look at the broker; its address is printed.")
 @format_option

@@ -78,8 +78,17 @@ def _command() -> str:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--app", help="The application's name.  [default: the file's name without its end]")
 @click.option("--user", default="ottla", show_default=True, help="The account that the pipelines run under.")
-@click.option("-B", "--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port, comma-separated.")
-@click.option("--command-config", metavar="FILE", help="A properties file of the client.")
+@click.option(
+    "-B",
+    "--bootstrap-server",
+    "bootstrap",
+    envvar="OTTLA_BOOTSTRAP",
+    show_envvar=True,
+    default="localhost:9092",
+    show_default=True,
+    help="host:port, comma-separated.",
+)
+@click.option("--command-config", metavar="FILE", envvar="OTTLA_COMMAND_CONFIG", show_envvar=True, help="A properties file of the client.")
 @click.option("--memory", metavar="SIZE", help="What driver, JVM and Python workers may take together, as 2G.")
 def pipeline_unit(file: Path, app: str | None, user: str, bootstrap: str, command_config: str | None, memory: str | None) -> None:
     """A systemd unit for the pipelines of FILE.

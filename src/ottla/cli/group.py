@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +13,7 @@ from ottla.cli.group_offsets import COMMANDS
 from ottla.cli.names import GROUPS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
-from ottla.types import LATEST_TIMESTAMP
+from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
@@ -53,7 +55,7 @@ def list_groups(bootstrap: str, output: str) -> None:
 def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, only_members: bool, bootstrap: str, output: str) -> None:
     """Describe groups: members, committed offsets and lag.
 
-    "pending" says where an open transaction has newer offsets.
+    "pending" says where an open transaction has newer offsets. "-" is what is not known: the lag where nothing is committed.
     """
     from ottla.sync import Admin
 
@@ -88,12 +90,24 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
         head = f"group {found['group']}  type {found['type']}  state {found['state']}  protocol {found['protocol'] or '-'}"
         if found["epoch"] is not None:
             head += f"  epoch {found['epoch']}  target {found['target_epoch']}"
-        click.echo(f"{head}  members {len(found['members'])}  lag {found['lag']}")
+        click.echo(f"{head}  members {len(found['members'])}  lag {'-' if found['lag'] is None else found['lag']}")
         print_rows(output, "group describe", COLUMNS, [tuple(row.values()) for row in found["offsets"]])
 
 
 def _topics_of(found: dict[str, Any]) -> list[str]:
     return sorted({row["topic"] for row in found["offsets"]})
+
+
+def _ends(admin: Admin, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the end of each partition that has a leader: no other broker knows it."""
+    wanted = list(keys)
+    led = set()
+    for topic in {key.topic for key in wanted}:
+        with contextlib.suppress(KafkaError):
+            partitions = admin.describe_topic(topic).partitions
+            led |= {TopicPartition(topic, index) for index, partition in partitions.items() if partition.leader >= 0}
+    asked = dict.fromkeys([key for key in wanted if key in led], LATEST_TIMESTAMP)
+    return {key: found.offset for key, found in admin.offsets_for_times(asked).items()} if asked else {}
 
 
 def _described(admin: Admin, group_id: str) -> dict[str, Any]:
@@ -105,12 +119,14 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
     pending = admin.pending_offsets(group_id)
     owners = {partition: member.member_id for member in found.members for partition in member.assignment}
     keys = sorted(set(committed) | pending | set(owners))
-    ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP)) if keys else {}
+    ends = _ends(admin, keys)
     rows = []
     for key in keys:
         offset = committed[key].offset if key in committed else None
-        lag = None if offset is None else ends[key].offset - offset
-        rows.append((key.topic, key.partition, offset, ends[key].offset, lag, key in pending, owners.get(key)))
+        end = ends.get(key)
+        lag = None if offset is None or end is None else end - offset
+        rows.append((key.topic, key.partition, offset, end, lag, key in pending, owners.get(key)))
+    lags = [row[4] for row in rows if row[4] is not None]
     members = [
         {
             "member_id": member.member_id,
@@ -130,7 +146,7 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
         "epoch": found.epoch,
         "target_epoch": found.target_epoch,
         "protocol": found.assignor,
-        "lag": sum(row[4] or 0 for row in rows),
+        "lag": sum(lags) if lags else None,
         "members": members,
         "offsets": [dict(zip(COLUMNS, row, strict=True)) for row in rows],
     }

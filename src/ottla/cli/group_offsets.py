@@ -9,18 +9,19 @@ import csv
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import GROUPS, TOPICS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, wrong_call, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.cli.offsets import OffsetPoint
     from ottla.client.admin import CommittedOffset
     from ottla.sync import Admin
 
@@ -30,7 +31,7 @@ PLAN = ("topic", "partition", "from", "to")
 
 @click.command()
 @click.argument("group_id", shell_complete=GROUPS)
-@click.option("--to", "target", help="start, end, an offset, or @TIME (@-1h, @2024-05-01).")
+@click.option("--to", "target", help="start, end, an offset, +N, -N, or @TIME (@-1h, @2024-05-01).")
 @click.option("--by", "shift", type=int, help="So many records on from what is committed; back when it is negative.")
 @click.option(
     "--topic",
@@ -44,30 +45,38 @@ PLAN = ("topic", "partition", "from", "to")
 @bootstrap_option
 @format_option
 def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Set an empty group's offsets. Prints the plan; --yes applies it."""
+    """Set an empty group's offsets. Prints the plan; --yes applies it.
+
+    An offset that a partition does not have is moved to its start or its end, with a warning.
+    """
     from ottla.sync import Admin
 
     if (target is None) == (shift is None):
         raise click.UsageError("give --to or --by")
     places = _places(topics)
+    place = None if target is None else _place(target)
     with Admin(bootstrap, **client_settings()) as admin:
         committed = admin.committed_offsets(group_id)
         keys = [key for key in committed if not places or _is_among(key, places)]
         for topic in places if target is not None else ():
-            there = admin.describe_topic(topic).partitions
-            strange = sorted(places[topic] - there.keys())
-            if strange:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {strange[0]}: it has {len(there)}"
-                )
+            there = _check_partitions(admin, topic, places[topic])
             keys += [key for index in places[topic] or there if (key := TopicPartition(topic, index)) not in keys]
         if not keys:
             if admin.describe_group(group_id).members:
                 problem = f"group {group_id!r} has members: stop them first (`ottla group describe {group_id}` lists them)"
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{problem}; it has committed nothing, so name topics with --topic and --to")
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing; name topics with --topic and --to")
-        plan = _shifted(admin, committed, keys, shift) if target is None else _placed(admin, sorted(keys), target)
+        plan = _shifted(admin, committed, keys, shift) if place is None else _placed(admin, sorted(keys), place)
         _apply(admin, group_id, committed, plan, yes=yes, output=output, command="group seek")
+
+
+def _check_partitions(admin: Admin, topic: str, wanted: set[int]) -> Collection[int]:
+    """Returns the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION where one that is wanted does not exist."""
+    there = admin.describe_topic(topic).partitions
+    strange = sorted(wanted - there.keys())
+    if strange:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {strange[0]}: it has {len(there)}")
+    return there
 
 
 def _places(topics: Sequence[str]) -> dict[str, set[int]]:
@@ -113,25 +122,50 @@ def _bounds(admin: Admin, keys: Sequence[TopicPartition]) -> tuple[dict[TopicPar
 def _shifted(
     admin: Admin, committed: Mapping[TopicPartition, CommittedOffset], keys: Sequence[TopicPartition], shift: int | None
 ) -> dict[TopicPartition, int]:
-    """Returns the shifted offsets, within the partitions: nothing is before their first record nor after their end."""
+    """Returns the shifted offsets, within the partitions."""
     assert shift is not None, "one of --to and --by was given"
-    first, last = _bounds(admin, keys)
-    return {key: max(first[key], min(committed[key].offset + shift, last[key])) for key in keys}
+    return _within(_bounds(admin, keys), {key: committed[key].offset + shift for key in keys})
 
 
-def _placed(admin: Admin, keys: Sequence[TopicPartition], target: str) -> dict[TopicPartition, int]:
-    from ottla.cli.offsets import Base, parse_offsets
+def _placed(admin: Admin, keys: Sequence[TopicPartition], place: OffsetPoint) -> dict[TopicPartition, int]:
+    from ottla.cli.offsets import Base
 
-    with wrong_call():
-        place = parse_offsets(target, time.time_ns() // 1_000_000).start
     first, last = _bounds(admin, keys)
     if place.base is Base.TIME:
         found = admin.offsets_for_times(dict.fromkeys(keys, place.value))
         return {key: last[key] if found[key].offset < 0 else found[key].offset for key in keys}
     if place.base is Base.OFFSET:
-        return {key: max(first[key], min(place.value, last[key])) for key in keys}
+        return _within((first, last), dict.fromkeys(keys, place.value))
     base = first if place.base is Base.START else last
-    return {key: max(first[key], min(base[key] + place.value, last[key])) for key in keys}
+    return _within((first, last), {key: base[key] + place.value for key in keys})
+
+
+def _within(
+    bounds: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Returns the offsets within the partitions, with a warning of each that was not, as kafka-consumer-groups has them."""
+    first, last = bounds
+    within = {}
+    for key, offset in sorted(wanted.items()):
+        within[key] = taken = max(first[key], min(offset, last[key]))
+        if taken != offset:
+            where = f"after the end of {key}" if offset > taken else f"before the first record of {key}"
+            complain(f"warning: offset {offset} is {where}; {taken} is taken")
+    return within
+
+
+def _place(target: str) -> OffsetPoint:
+    """Returns where ``--to`` points. UsageError for anything else, ranges among it."""
+    from ottla.cli.offsets import parse_offsets
+
+    try:
+        asked = parse_offsets(target, time.time_ns() // 1_000_000)
+    except KafkaError:
+        asked = None
+    if asked is None or asked.stop is not None:
+        expected = "start, end, an offset, +N (after the start), -N (before the end), or @TIME: @-1h, @2024-05-01, @2024-05-01T12:00"
+        raise click.UsageError(f"--to {target}: expected {expected}")
+    return asked.start
 
 
 @click.command("delete-offsets")
@@ -193,7 +227,8 @@ def export(group_id: str, bootstrap: str) -> None:
 def import_offsets(group_id: str, file: TextIO, yes: bool, bootstrap: str, output: str) -> None:
     """Set an empty group's offsets from FILE.
 
-    `ottla group export` prints such a file. Prints the plan; --yes applies it.
+    `ottla group export` prints such a file. Prints the plan; --yes applies it. An offset that a partition does not have is moved to
+    its start or its end, with a warning.
     """
     from ottla.sync import Admin
 
@@ -207,6 +242,9 @@ def import_offsets(group_id: str, file: TextIO, yes: bool, bootstrap: str, outpu
     if not plan:
         raise click.UsageError(f"{file.name} has no offsets")
     with Admin(bootstrap, **client_settings()) as admin:
+        for topic in sorted({key.topic for key in plan}):
+            _check_partitions(admin, topic, {key.partition for key in plan if key.topic == topic})
+        plan = _within(_bounds(admin, sorted(plan)), plan)
         _apply(admin, group_id, admin.committed_offsets(group_id), plan, yes=yes, output=output, command="group import")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from typing import Final
 
@@ -101,6 +102,8 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the console script."""
+    if "_OTTLA_COMPLETE" in os.environ:
+        import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
@@ -115,8 +118,8 @@ def main() -> None:
         sys.stderr.close()  # the reader of a pipe has ended, as `head` does
         sys.exit(0)
     except (OttlaError, OSError) as error:
-        from ottla.cli.output import way_out
+        from ottla.cli.output import with_way_out
 
-        click.echo(f"ottla: {error}{way_out(error)}", err=True)
+        click.echo(f"ottla: {with_way_out(error)}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""Names that a shell completes: topics, groups and brokers of the cluster that the command is about.
+"""Names that a shell completes: topics, groups and brokers of the cluster that the command is about, and keys of topics.
 
 The cluster is asked while a person waits for a key to have an effect: nothing is completed where it does not answer at once.
 """
@@ -17,6 +17,7 @@ from ottla.cli.output import LOCAL
 
 if TYPE_CHECKING:
     from ottla.aio import Admin
+    from ottla.config import ConfigKey
 
 SECONDS_MAX: Final = 1.5
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -57,3 +58,38 @@ async def _brokers(admin: Admin) -> Iterable[str]:
 TOPICS: Final = _completer(_topics)
 GROUPS: Final = _completer(_groups)
 BROKERS: Final = _completer(_brokers)
+
+
+def _keys_of(context: click.Context) -> list[ConfigKey]:
+    """Returns the keys, by name, of what the command changes: a topic, unless its options say otherwise."""
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+
+    given = context.params
+    keys = GROUP_KEYS if given.get("group") else CLIENT_METRICS_KEYS if given.get("client_metrics") else TOPIC_KEYS
+    if given.get("brokers") or given.get("broker"):
+        keys = {name: key for name, key in BROKER_KEYS.items() if key.is_dynamic}
+    return [key for _, key in sorted(keys.items()) if not key.is_internal]
+
+
+def complete_key(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes ``KEY``."""
+    return [CompletionItem(key.name, help=key.doc) for key in _keys_of(context) if key.name.startswith(begun)]
+
+
+def complete_pair(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes ``KEY=VALUE``: the key first, then the values that it may have, or its default where they are not counted."""
+    name, separator, value = begun.partition("=")
+    if not separator:
+        return [CompletionItem(f"{key.name}=", help=key.doc) for key in _keys_of(context) if key.name.startswith(name)]
+    found = [text for key in _keys_of(context) if key.name == name for text in _values_of(key)]
+    return [CompletionItem(f"{name}={text}") for text in found if text.startswith(value)]
+
+
+def _values_of(key: ConfigKey) -> list[str]:
+    from ottla.config import ConfigType
+
+    if key.type is ConfigType.BOOLEAN:
+        return ["true", "false"]
+    if key.choices is not None:
+        return list(key.choices)
+    return [] if key.default is None or isinstance(key.default, list | tuple) else [str(key.default)]

@@ -20,12 +20,32 @@ def data_option(function: Any) -> Any:
     )(function)
 
 
+def asked_option(function: Any) -> Any:
+    return click.option(
+        "-B",
+        "--bootstrap-server",
+        "bootstrap",
+        envvar="OTTLA_BOOTSTRAP",
+        show_envvar=True,
+        help="Ask this cluster, of other machines, in place of one that runs here.",
+    )(function)
+
+
 def place_of(data: str | None) -> Place:
     from ottla.cli.broker import default_data_directory
     from ottla.cli.nodes.place import Place
     from ottla.cli.nodes.plan import default_place
 
     return Place(data if data is not None else default_place(default_data_directory(os.environ)))
+
+
+def lone_broker(data: str | None) -> str | None:
+    """Returns the address where all commands look for a broker, where one listens there and no cluster was made in the usual place."""
+    from ottla.cli import output
+    from ottla.cli.quorum_voters import takes_connections
+
+    is_asked = data is None and place_of(None).read() is None and takes_connections(output.LOCAL)
+    return output.LOCAL if is_asked else None
 
 
 def order(place: Place, command: str, node: int | None = None) -> Answer:

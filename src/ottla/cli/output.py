@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ LOCAL: Final = "localhost:9092"
 
 
 _JSON: Final = "ottla.json"
+_ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
 
 def format_option(function: F) -> F:
@@ -43,6 +46,12 @@ def format_option(function: F) -> F:
 def _note_json(context: click.Context, _: click.Parameter, is_given: bool) -> None:
     if is_given:
         context.meta[_JSON] = True
+
+
+def log_level_option(default: str) -> Callable[[F], F]:
+    """Adds ``--log-level``."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return click.option("--log-level", type=levels, default=default, show_default=True, help="The least level that is logged.")
 
 
 def override_option(function: F) -> F:
@@ -99,6 +108,26 @@ def say_connectivity(problem: KafkaError | None) -> None:
         complain(f"no broker can be reached, still trying: {problem.message}")
 
 
+@contextlib.contextmanager
+def said_warnings() -> Iterator[None]:
+    """Prints what a client warns of meanwhile on standard error, each with its way out."""
+    logger, handler = logging.getLogger("ottla.client"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Warnings(logging.Handler):
+    """Warnings of a client, as lines of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        absent = _ABSENT_TOPIC.match(text)
+        complain(text if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
+
+
 def complain(text: str) -> None:
     """Prints one line on standard error."""
     click.echo(f"ottla: {text}", err=True)
@@ -128,19 +157,52 @@ _WAYS_OUT: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "; `ottla broker list` shows the brokers, and without -r the default applies",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "; `ottla txn list` shows the transactional ids",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "; --command-config names a file with a user, -B a listener with SASL",
 }
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Returns whether no broker took a connection."""
+    return isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message
+
+
+@contextlib.contextmanager
+def asking_a_cluster() -> Iterator[None]:
+    """Has errors of a cluster that takes no connection say what to start: another broker would be another cluster."""
+    try:
+        yield
+    except KafkaError as error:
+        if not is_out_of_reach(error):
+            raise
+        start = "start its brokers (`ottla broker start FILE`, `ottla cluster start`)"
+        waits = "a node that runs and takes no clients yet says in its log what it waits for, at node_waits"
+        raise KafkaError(error.code, f"{error.message}; {start}; {waits}") from error
+
+
+def with_way_out(error: BaseException) -> str:
+    """Returns the error as one sentence, with what to try next."""
+    text, end = str(error), way_out(error)
+    return f"{text.removesuffix('.')}{end}" if end else text
 
 
 def way_out(error: BaseException) -> str:
     """Returns what to try next, as the end of the error's sentence; empty where the error says it itself."""
     if isinstance(error, KafkaError):
-        if error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message:
+        if "`" in error.message or "did you mean" in error.message:
+            return ""
+        if is_out_of_reach(error):
             return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
         if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker before its first answer" in error.message:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
-        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown ") and "did you mean" not in error.message:
+        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
-        return "" if "`" in error.message or "did you mean" in error.message else _WAYS_OUT.get(error.code, "")
+        absent = _ABSENT_TOPIC.match(error.message)
+        if absent is not None:
+            return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
+        return _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"
     return ""

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import TOPICS
-from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, say_connectivity, wrong_call
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, said_warnings, say_connectivity, wrong_call
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -34,8 +34,21 @@ REFUSALS_SAID_MAX: Final = 10
 @click.option("-k", "--key", help="A key for every record.")
 @click.option("-p", "--partition", type=int, help="A partition for every record.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for every record.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Which replicas acknowledge a record: none, the leader, or all in sync.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
 @click.option("-Z", "--tombstone", is_flag=True, help="Empty values are sent as null.")
 @bootstrap_option
 @format_option
@@ -64,7 +77,11 @@ def produce(
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
     settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
     tally = Tally()
-    with Producer(bootstrap, **settings) as producer:
+    if sys.stdin.isatty():
+        complain(
+            f"reading records for {topic or 'the topics that they name'} from the terminal, one per line unless -f is given; Ctrl-D ends"
+        )
+    with said_warnings(), Producer(bootstrap, **settings) as producer:
         for record in _read(parser.parse(sys.stdin.buffer), tally):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
             tally.sent += 1

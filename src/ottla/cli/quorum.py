@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import asking_a_cluster, bootstrap_option, format_option, print_rows
 from ottla.cli.quorum_states import fetched_ms_ago
 
 
@@ -16,7 +16,7 @@ def quorum(bootstrap: str, output: str) -> None:
     """Show the nodes that hold the metadata log: leader, voters and observers, with how much each lacks, and when it last fetched."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, **client_settings()) as admin:
+    with asking_a_cluster(), Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_quorum()
     end = max([state.end_offset for state in found.voters], default=0)
     rows = []

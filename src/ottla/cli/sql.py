@@ -69,7 +69,7 @@ def sql(
         return
     topics = named_in(query, there)
     if not topics:
-        raise click.ClickException("the query names no topic of the cluster")
+        raise click.ClickException("the query names no topic of the cluster; `ottla topic list` shows them")
     query, as_of = with_views(query, topics)
     if follow and as_of:
         raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")

@@ -12,9 +12,9 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import change_values, key_and_value
-from ottla.cli.names import TOPICS
+from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, way_out, wrong_call, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
@@ -49,7 +49,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=int, default=-1, help="Number of partitions; the broker's default when absent.")
 @click.option("-r", "--replicas", type=int, default=-1, help="Replication factor; the broker's default when absent.")
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic configuration.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A topic configuration.")
 @click.option("--if-not-exists", "may_exist", is_flag=True, help="A topic that exists is no failure; it stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @bootstrap_option
@@ -76,8 +76,10 @@ def create(
 
 @topic.command()
 @click.argument("name", shell_complete=TOPICS)
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration to set.")
-@click.option("-d", "--delete-config", "deleted", multiple=True, metavar="KEY", help="A configuration to remove.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A configuration to set.")
+@click.option(
+    "-d", "--delete-config", "deleted", multiple=True, metavar="KEY", shell_complete=complete_key, help="A configuration to remove."
+)
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @bootstrap_option
 def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run: bool, bootstrap: str) -> None:
@@ -156,7 +158,7 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
         if name not in known and not may_be_absent:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; {hint}; nothing was deleted")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}, and nothing was deleted; {hint}")
     if there and not yes:
         end_of_plan(f"would delete {', '.join(there)} with all data")
     absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
@@ -261,7 +263,7 @@ def report(
         if error is None or error.code in expected:
             rows.append((name, done if error is None else expected[error.code], None))
         else:
-            rows.append((name, "failed", f"{error}{way_out(error)}"))
+            rows.append((name, "failed", with_way_out(error)))
     print_rows(output, command, ("name", "result", "error"), rows)
     if any(error for _, _, error in rows):
         sys.exit(1)

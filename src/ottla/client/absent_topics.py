@@ -1,4 +1,7 @@
-"""Warnings of what a consumer is to read and the cluster does not have: a misspelt topic has no records, and raises no error."""
+"""Warnings of what a consumer is to read, or a producer to write, and the cluster does not have.
+
+A misspelt topic has no records, and raises no error; what is sent to it waits for it, as long as max.block.ms lasts.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
+WARNING_MS: Final = 1000
+"""For so long a topic did not exist when a producer's wait for it is said: a broker that creates topics by itself takes less."""
 
 
 class AbsentTopics:
-    """The topics and partitions of one consumer that were warned of: each of them once."""
+    """The topics and partitions of one client that were warned of: each of them once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -27,6 +32,14 @@ class AbsentTopics:
             if is_absent and topic not in self._warned:
                 self._warned.add(topic)
                 log.warning("topic %r does not exist; this consumer reads it as soon as it does", topic)
+
+    def wait(self, topic: str, since_ms: int, deadline_ms: int) -> None:
+        """Warns of a topic that a producer has been waiting for since then; both are times of the monotonic clock."""
+        now_ms = self._cluster.world.clock.monotonic_ms()
+        is_absent = self._cluster.topic_errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if is_absent and now_ms - since_ms >= WARNING_MS and topic not in self._warned:
+            self._warned.add(topic)
+            log.warning("topic %r does not exist; what is sent to it waits for it, for another %d s", topic, (deadline_ms - now_ms) // 1000)
 
     def look_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Warns of the partitions that the newest metadata says do not exist, and of their topics."""

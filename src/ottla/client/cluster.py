@@ -7,7 +7,7 @@ share one request. Source: the Kafka protocol guide, "Partitioning and bootstrap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
@@ -304,8 +304,13 @@ class Cluster:
         """Returns how long the metadata of all topics in use may still be used; 0 when it should be refreshed."""
         return max(0, self._refreshed_ms + self.metadata_max_age_ms - self.world.clock.monotonic_ms())
 
-    async def topic(self, name: str, *, deadline_ms: int, allow_create: bool = False) -> TopicMetadata:
-        """Returns the topic, and waits for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not."""
+    async def topic(
+        self, name: str, *, deadline_ms: int, allow_create: bool = False, on_wait: Callable[[], object] | None = None
+    ) -> TopicMetadata:
+        """Returns the topic, and waits for it to exist until ``deadline_ms`` of the monotonic clock; then KafkaError says why not.
+
+        ``on_wait`` is called before each further try.
+        """
         attempt = 0
         while True:
             found = self.topics.get(name)
@@ -313,14 +318,16 @@ class Cluster:
                 return found
             try:
                 await self.refresh([name], allow_create=allow_create)
-                code = self.topic_errors.get(name, ErrorCode.NONE)
-                problem = KafkaError(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_text(name))
+                code = self.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                problem = KafkaError(code, topic_text(name, is_absent=code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             except KafkaError as error:
                 problem = error
             if name in self.topics:
                 continue
             if not problem.is_transient:
                 raise problem
+            if on_wait is not None:
+                on_wait()
             await self.pause(attempt, deadline_ms, problem)
             attempt += 1
 

@@ -13,8 +13,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
+from ottla.client.absent_topics import AbsentTopics
 from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
@@ -72,6 +74,7 @@ class Producer:
         self._cluster = cluster
         self._world = cluster.world
         self._settings = settings
+        self._absent = AbsentTopics(cluster)
         self._sticky = StickyPartitioner(cluster.world.random)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._queues_of: dict[str, dict[int, PartitionQueue]] = {}  # the same ones; each record is looked up here
@@ -287,9 +290,11 @@ class Producer:
 
     async def _admit(self, topic: str, partition: int | None) -> None:
         """Waits until ``_add`` may be called. KafkaError when that takes longer than max.block.ms, or is impossible."""
-        deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
+        now_ms = self._world.clock.monotonic_ms()
+        deadline_ms = now_ms + self._settings.max_block_ms
+        on_wait = partial(self._absent.wait, topic, now_ms, deadline_ms)
         while not self._is_admitted(topic, partition):
-            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True)
+            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True, on_wait=on_wait)
             if partition is not None and partition not in found.partitions:
                 await self._cluster.refresh([topic])  # it may have been added
                 known = self._cluster.topics.get(topic)

@@ -30,7 +30,7 @@ from ottla.messages.create_topics import (
 )
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NamedInt, TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NamedInt, TopicPartition, topic_text
 
 PARTITIONS_MAX = 2_000
 """Of one page."""
@@ -80,7 +80,8 @@ class TopicAdmin(AdminBase):
         await self._cluster.refresh([name])
         found = self._cluster.topics.get(name)
         if found is None:
-            raise KafkaError(self._cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name!r}")
+            code = self._cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(code, topic_text(name, is_absent=code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return found
 
     async def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
