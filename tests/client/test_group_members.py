@@ -63,7 +63,7 @@ def test_no_heartbeat_is_sent_while_the_group_is_joined() -> None:
         assert network.of(HeartbeatRequest)
         network.requests.clear()
         network.alter = lambda request, response: Held(5000) if isinstance(request, JoinGroupRequest) else None
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         await poll_for(consumer, 4)
         assert network.of(JoinGroupRequest)
         assert not network.of(HeartbeatRequest)
@@ -97,7 +97,7 @@ def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(co
         network.requests.clear()
         while not network.of(HeartbeatRequest):
             await consumer.poll(100)
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         await poll_for(consumer, 0.5)
         network.alter = lambda request, response: None
         second = consumer.generation_id
@@ -503,7 +503,7 @@ def test_partitions_of_a_membership_that_ends_while_its_member_joins_are_lost_an
             return response
 
         network.alter = alter
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         again = await take(consumer, 10)
         assert [record.offset for record in again] == list(range(10))
         assert called.seen == [("assigned", 1), ("lost", 1), ("assigned", 1)]
