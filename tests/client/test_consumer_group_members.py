@@ -14,9 +14,11 @@ from ottla.client.consumer import Consumer
 from ottla.client.subscription import SubscriptionPattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic
+from ottla.messages.offset_fetch import OffsetFetchRequest
 from ottla.sim.cluster import SimBroker
-from ottla.sim.interference import Interference, Lost
+from ottla.sim.interference import Held, Interference, Lost
 from ottla.types import TopicPartition
 
 
@@ -134,8 +136,8 @@ def test_a_fenced_member_loses_its_partitions_and_joins_again_with_its_id(code: 
         assert len(await take(consumer, 4, max_records=4)) == 4
         member_id = consumer.member_id
         network.alter = answering([code])
-        again = await take(consumer, 16)
-        assert [record.offset for record in again if record.offset >= 0][-10:] == list(range(10)), "from the commit, of which there is none"
+        again = [record.offset for record in await poll_for(consumer, 20)]
+        assert again[-10:] == list(range(10)), "from the commit, of which there is none"
         assert called.seen == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
         assert called.commits == [ErrorCode.ILLEGAL_GENERATION]
         assert consumer.member_id == member_id
@@ -310,6 +312,158 @@ def test_a_commit_in_an_old_epoch_is_made_in_the_new_one() -> None:
         assert (epochs[0], epochs[-1]) == (epoch, epoch + 1)
         assert len(epochs) <= 3
         network.refuse = lambda request: None
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_what_the_brokers_match_is_read_and_a_topic_that_metadata_lacks_is_waited_for() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, "orders-eu")
+        await create(broker, "bills")
+        await fill(broker, 1, topic="orders-eu")
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        lacking = [1, 2]
+
+        def alter(request: object, response: object) -> MetadataResponse | None:
+            if lacking and isinstance(request, MetadataRequest) and request.topics and any(request.topics[0].topic_id):
+                lacking.pop()
+                return MetadataResponse(brokers=response.brokers, topics=[])  # type: ignore[attr-defined]
+            return None
+
+        network.alter = alter
+        consumer = consumer_of(cluster, group_id="g", group_protocol="consumer")
+        called = Called(consumer, SubscriptionPattern("orders-.*"))
+        assert [record.topic for record in await take(consumer, 1)] == ["orders-eu"]
+        assert not lacking
+        assert called.seen == [("assigned", []), ("assigned", [0])]
+        assert consumer.subscription() == ["orders-eu"]
+        await create(broker, "orders-us")
+        await fill(broker, 1, topic="orders-us")
+        assert [record.topic for record in await take(consumer, 1)] == ["orders-us"]
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_brokers_refuse_an_expression_and_a_classic_member_has_none() -> None:
+    async def body(broker: SimBroker) -> None:
+        consumer = member_of(broker, "c")
+        consumer.subscribe(pattern=SubscriptionPattern("("))
+        with pytest.raises(KafkaError) as refused:
+            await poll_for(consumer, 5)
+        assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        await consumer.close()
+        classic = consumer_of(broker.client("classic"), group_id="h")
+        with pytest.raises(KafkaError, match="group_protocol='consumer'"):
+            classic.subscribe(pattern=SubscriptionPattern("orders-.*"))
+        await classic.close()
+
+    with_group_broker(body)
+
+
+def test_a_pattern_in_text_is_matched_by_the_client() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, "orders-eu")
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, group_id="g", group_protocol="consumer")
+        consumer.subscribe(pattern="orders-(?!us).*")  # RE2 has no such thing
+        await poll_for(consumer, 2)
+        assert consumer.assignment() == [TopicPartition("orders-eu", 0)]
+        await create(broker, "orders-de")
+        await poll_for(consumer, 40)
+        assert sorted(consumer.assignment()) == [TopicPartition("orders-de", 0), TopicPartition("orders-eu", 0)]
+        assert all(request.subscribed_topic_regex is None for request in network.of(ConsumerGroupHeartbeatRequest))
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_a_topic_that_is_made_again_is_another_topic() -> None:
+    """Its partitions have the same names; a position of the old one is no place in the new one."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 5)
+        consumer = member_of(broker, "c", enable_auto_commit=False)
+        called = Called(consumer, commits=False)
+        assert len(await take(consumer, 5)) == 5
+        admin = Admin(broker.client("a"))
+        await admin.delete_topics(["t"])
+        await create(broker)
+        await fill(broker, 3)
+        assert [record.offset for record in await take(consumer, 3)] == [0, 1, 2]
+        words = [word for word, partitions in called.seen if partitions]
+        assert words == ["assigned", "revoked", "assigned"]
+        await admin.close()
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_a_subscription_that_changes_gives_up_what_is_no_longer_in_it() -> None:
+    async def body(broker: SimBroker) -> None:
+        for name in ("a", "b"):
+            await create(broker, name)
+        consumer = member_of(broker, "c")
+        consumer.subscribe(["a"])
+        await poll_for(consumer, 1)
+        epoch = consumer.generation_id
+        consumer.subscribe(["b"])
+        await poll_for(consumer, 2)
+        assert consumer.assignment() == [TopicPartition("b", 0)]
+        assert consumer.generation_id > epoch
+        await consumer.unsubscribe()
+        assert (consumer.assignment(), consumer.generation_id) == ([], -1)
+        consumer.subscribe(["a"])
+        await poll_for(consumer, 1)
+        assert consumer.assignment() == [TopicPartition("a", 0)]
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_a_missing_topic_is_created_where_the_brokers_do_that() -> None:
+    async def body(broker: SimBroker) -> None:
+        consumer = member_of(broker, "c")
+        consumer.subscribe(["new"])
+        await poll_for(consumer, 10)
+        assert consumer.assignment() == [TopicPartition("new", 0)]
+        await consumer.close()
+
+    with_group_broker(body)
+
+
+def test_a_member_that_closes_while_it_joins_leaves_none_of_itself() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        network.alter = lambda request, response: Held(3000) if isinstance(request, ConsumerGroupHeartbeatRequest) else None
+        consumer = consumer_of(cluster, group_id="g", group_protocol="consumer")
+        consumer.subscribe(["t"])
+        await poll_for(consumer, 1)
+        assert consumer.generation_id == -1
+        await consumer.close()
+        admin = Admin(broker.client("a"))
+        assert (await admin.describe_group("g")).members == ()
+        await admin.close()
+
+    with_group_broker(body)
+
+
+def test_offsets_are_asked_for_in_the_members_epoch() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, group_id="g", group_protocol="consumer")
+        consumer.subscribe(["t"])
+        await poll_for(consumer, 1)
+        [asked] = network.of(OffsetFetchRequest)
+        assert [(group.member_id, group.member_epoch) for group in asked.groups] == [(consumer.member_id, consumer.generation_id)]
         await consumer.close()
 
     with_group_broker(body)

@@ -172,6 +172,45 @@ def test_what_was_handed_out_is_committed_before_a_rebalance() -> None:
     with_broker(body)
 
 
+def test_what_was_handed_out_while_a_cooperative_member_joined_is_committed_before_it_gives_partitions_up() -> None:
+    """Its round began with a commit, and it has read on since."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        settings: dict[str, Any] = {
+            "group_id": "g",
+            "auto_commit_interval_ms": 3_600_000,
+            "heartbeat_interval_ms": 500,
+            "partition_assignment_strategy": COOPERATIVE,
+        }
+        cluster = broker.client("first")
+        network = Interference(cluster)
+        first, second = consumer_of(cluster, **settings), consumer_of(broker.client("second"), **settings)
+        first.subscribe(["t"])
+        await poll_for(first, 2)
+        network.alter = lambda request, response: Held(3000) if isinstance(response, JoinGroupResponse) else None
+        second.subscribe(["t"])
+        joining = asyncio.create_task(poll_for(second, 3))
+        while network.of(JoinGroupRequest)[-1].member_id == "" or first._joining is None:
+            await first.poll(10)
+        for index in range(2):
+            await fill(broker, 5, partition=index)
+        assert len(await take(first, 10)) == 10
+        assert first._joining is not None, "it joins still"
+        again: list[Any] = []
+        until = asyncio.get_running_loop().time() + 20
+        await joining
+        while asyncio.get_running_loop().time() < until:
+            for consumer in (first, second):
+                again += await consumer.poll(100)
+        assert [len(consumer.assignment()) for consumer in (first, second)] == [1, 1]
+        assert again == []
+        await first.close()
+        await second.close()
+
+    with_broker(body)
+
+
 def test_a_consumer_that_has_lost_its_membership_commits_nothing() -> None:
     """It stalls, its successor commits and leaves; the group is empty then, and would take a commit without a member."""
 

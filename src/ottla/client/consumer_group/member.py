@@ -29,7 +29,7 @@ JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 LEAVING_FOR_A_WHILE_EPOCH: Final = -2
 LOOK_AGAIN_MS: Final = 1_000
-"""How long a topic of the assignment that metadata does not have yet is left out, before it is looked for again."""
+"""How often a topic of the assignment that metadata does not have yet is looked for."""
 LOST: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 """The membership has ended: the member gives up what it has, and joins again."""
 _OF_ANOTHER: Final = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
@@ -73,7 +73,7 @@ class ConsumerMember:
         self._has_said_regex = False
         self._is_news = False  # an assignment came with the join; it may be empty
         self._unresolved: frozenset[bytes] = frozenset()
-        self._look_ms = 0  # when these are looked for again
+        self._look_ms = 0  # when these are looked for
         self._said: dict[str, Any] = {}  # and was answered
         self._asked: dict[str, Any] | None = None  # what the heartbeat under way says; None, too, when its membership has ended
         self.failures = 0  # heartbeats that were not answered, one after the other
@@ -120,24 +120,23 @@ class ConsumerMember:
 
     # Rounds: from what the member has to what it is to have
 
-    def needs_round(self, now_ms: int) -> bool:
+    def needs_round(self) -> bool:
         """Returns whether the application has partitions to give up or to take, or is to join."""
         if self.standing is Standing.MEMBER:
-            is_found = bool(self._unresolved) and now_ms >= self._look_ms
-            return self._is_news or is_found or self._available() != self.owned
+            return self._is_news or self._available() != self.owned
         return self.standing is Standing.JOINING or self.problem is not None or self._topics is not None
 
     def next_round(self) -> Partitions:
         """Returns what the member is to have after the next round: what it may keep, as long as it has more than that."""
         return _common(self.owned, self.target) if _has_more(self.owned, self.target) else self.target
 
-    def look_later(self, topics: Iterable[bytes], now_ms: int) -> None:
-        """Leaves out topics that are not in the metadata, for a while."""
+    def leave_out(self, topics: Iterable[bytes], now_ms: int) -> None:
+        """Leaves out topics that are not in the metadata, until they were found."""
         self._unresolved, self._look_ms = frozenset(topics), now_ms + LOOK_AGAIN_MS
 
-    def look_in_ms(self, now_ms: int) -> float | None:
-        """Returns how long topics are left out; None when there are none."""
-        return max(0, self._look_ms - now_ms) if self._unresolved else None
+    def to_look_for(self, now_ms: int) -> frozenset[bytes]:
+        """Returns the topics that are left out, once in a while."""
+        return self._unresolved if now_ms >= self._look_ms else frozenset()
 
     def take(self, partitions: Partitions) -> None:
         """Notes what the application has after a round. The next heartbeat acknowledges it, at once."""

@@ -82,7 +82,7 @@ class ConsumerMembership:
 
     @property
     def needs_rejoin(self) -> bool:
-        return self._is_fresh or self._member.needs_round(self._clock.monotonic_ms())
+        return self._is_fresh or self._member.needs_round()
 
     @property
     def is_lost(self) -> bool:
@@ -119,8 +119,7 @@ class ConsumerMembership:
         self._polled_ms = self._clock.monotonic_ms()
 
     def due_ms(self) -> float:
-        look_ms = self._member.look_in_ms(self._clock.monotonic_ms())
-        return float(IDLE_LOOK_MS) if look_ms is None else look_ms
+        return float(IDLE_LOOK_MS)
 
     def revoked_before_join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
         """Returns everything where the membership was lost. Otherwise ``join`` says what is to be given up."""
@@ -167,10 +166,9 @@ class ConsumerMembership:
 
     async def _taken(self, partitions: Partitions) -> list[TopicPartition]:
         """Returns the round's partitions by name. Topics that the metadata does not have yet are left for a later round."""
-        member = self._member
-        names = {topic: self._names[topic] for topic in partitions if topic in member.owned and topic in self._names}
+        names = {topic: self._names[topic] for topic in partitions if topic in self._names}
         names |= await names_of(self._cluster, partitions.keys() - names.keys())
-        member.look_later(partitions.keys() - names.keys(), self._clock.monotonic_ms())
+        self._member.leave_out(partitions.keys() - names.keys(), self._clock.monotonic_ms())
         self._names = names
         self._taking = {topic: indexes for topic, indexes in partitions.items() if topic in names}
         self._cluster.retain({*(self._topics or ()), *names.values()})
@@ -199,6 +197,8 @@ class ConsumerMembership:
                 await self._drop_out()
             elif (request := member.heartbeat(now_ms)) is not None:
                 await self._send(request)
+            elif topics := member.to_look_for(now_ms):
+                await self._look_for(topics)
             else:
                 await self._sleep(now_ms)
                 continue
@@ -215,6 +215,15 @@ class ConsumerMembership:
         except TimeoutError:
             return
         self._nudge.clear()
+
+    async def _look_for(self, topics: frozenset[bytes]) -> None:
+        """Has the next round take what was left out, of the topics that there are now."""
+        try:
+            found = await names_of(self._cluster, topics)
+        except KafkaError:
+            found = {}  # the next look asks again
+        self._names |= found
+        self._member.leave_out(topics - found.keys(), self._clock.monotonic_ms())
 
     async def _send(self, request: ConsumerGroupHeartbeatRequest) -> None:
         member, membership = self._member, self._member.membership
