@@ -467,3 +467,26 @@ def test_offsets_are_asked_for_in_the_members_epoch() -> None:
         await consumer.close()
 
     with_group_broker(body)
+
+
+def test_a_defect_in_the_heartbeats_is_raised_by_the_poll_and_the_next_one_joins() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = member_of(broker, "c")
+        assert consumer._coordinator is not None
+        answered, due = consumer._coordinator.ask, [RuntimeError("a defect")]
+
+        async def ask(*arguments: Any, **options: Any) -> Any:
+            if due:
+                raise due.pop()
+            return await answered(*arguments, **options)
+
+        consumer._coordinator.ask = ask  # type: ignore[method-assign]
+        consumer.subscribe(["t"])
+        with pytest.raises(KafkaError, match="RuntimeError: a defect"):
+            await poll_for(consumer, 5)
+        await poll_for(consumer, 5)
+        assert consumer.assignment() == [KEY]
+        await consumer.close()
+
+    with_group_broker(body)

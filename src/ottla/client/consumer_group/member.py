@@ -216,8 +216,12 @@ class ConsumerMember:
         elif error.is_transient or error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self.on_silence(now_ms, retry_ms=retry_ms)
         else:
-            self.lose()
-            self.problem = error
+            self.refuse(error)
+
+    def refuse(self, error: KafkaError) -> None:
+        """Ends the membership with a problem that the application has to know."""
+        self.lose()
+        self.problem = error
 
     def on_silence(self, now_ms: int, *, retry_ms: float) -> None:
         """Notes that the heartbeat under way was not answered: the coordinator may have taken it, or not."""

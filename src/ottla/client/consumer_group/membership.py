@@ -16,6 +16,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer_group.member import LOST, ConsumerMember, Identity, Partitions, Standing, may_leave_after
 from ottla.client.consumer_group.topic_names import names_of
 from ottla.client.coordinator import EPOCHS_SINCE, Found, GroupCoordinator
+from ottla.client.failures import as_kafka_error
 from ottla.client.group_metadata import NO_MEMBER, GroupMetadata
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
@@ -187,6 +188,16 @@ class ConsumerMembership:
         self._nudge.set()
         if self._heartbeats is None:
             self._heartbeats = background(self._beat(), name="ottla-heartbeat")
+            self._heartbeats.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Has the poll raise what ended the heartbeats: a join would wait for them for ever."""
+        problem = None if task.cancelled() else task.exception()
+        if isinstance(problem, Exception):
+            self._heartbeats = None
+            self._member.refuse(as_kafka_error(problem))
+            self._moved.set()
+            self._wake()
 
     async def _beat(self) -> None:
         """Runs until the group is left. Rounds are the poll's work; here they are only asked for."""
