@@ -72,6 +72,7 @@ class ConsumerMember:
         self._regex: str | None = None
         self._has_said_regex = False
         self._is_news = False  # an assignment came with the join; it may be empty
+        self._differs = False  # what it has, from what it is to have: asked for with each record of an iteration
         self._unresolved: frozenset[bytes] = frozenset()
         self._look_ms = 0  # when these are looked for
         self._said: dict[str, Any] = {}  # and was answered
@@ -103,7 +104,7 @@ class ConsumerMember:
         self.standing, self.epoch = Standing.OUT, NO_EPOCH
         self.owned, self.target, self._unresolved = {}, {}, frozenset()
         self._said, self._asked = {}, None
-        self._is_news = self._has_said_regex = False
+        self._is_news = self._differs = self._has_said_regex = False
         self.membership += 1
 
     def end(self) -> None:
@@ -123,7 +124,7 @@ class ConsumerMember:
     def needs_round(self) -> bool:
         """Returns whether the application has partitions to give up or to take, or is to join."""
         if self.standing is Standing.MEMBER:
-            return self._is_news or self._available() != self.owned
+            return self._is_news or self._differs
         return self.standing is Standing.JOINING or self.problem is not None or self._topics is not None
 
     def next_round(self) -> Partitions:
@@ -133,6 +134,7 @@ class ConsumerMember:
     def leave_out(self, topics: Iterable[bytes], now_ms: int) -> None:
         """Leaves out topics that are not in the metadata, until they were found."""
         self._unresolved, self._look_ms = frozenset(topics), now_ms + LOOK_AGAIN_MS
+        self._compare()
 
     def to_look_for(self, now_ms: int) -> frozenset[bytes]:
         """Returns the topics that are left out, once in a while."""
@@ -143,11 +145,13 @@ class ConsumerMember:
         if self.standing is not Standing.MEMBER:
             return  # lost meanwhile: the next round takes it away
         self.owned, self._is_news, self.was_lost = partitions, False, False
+        self._compare()
         if self._has_news():
             self.due_ms = 0
 
-    def _available(self) -> Partitions:
-        return {topic: indexes for topic, indexes in self.target.items() if topic not in self._unresolved}
+    def _compare(self) -> None:
+        available = {topic: indexes for topic, indexes in self.target.items() if topic not in self._unresolved}
+        self._differs = available != self.owned
 
     # Heartbeats
 
@@ -202,6 +206,7 @@ class ConsumerMember:
         if answer.assignment is not None:
             self.target = {found.topic_id: frozenset(found.partitions) for found in answer.assignment.topic_partitions if found.partitions}
             self._unresolved = self._unresolved & self.target.keys()
+            self._compare()
         if self.standing is Standing.JOINING:
             self.standing, self._is_news = Standing.MEMBER, True
         self.due_ms = now_ms if self._has_news() else now_ms + self.interval_ms
