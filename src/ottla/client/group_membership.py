@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ottla.client.background import background
+from ottla.client.background import background, end
 from ottla.client.cluster import JOIN_LANE, Cluster
 from ottla.client.consumer_protocol import (
     COOPERATIVE,
@@ -311,7 +311,5 @@ class GroupMembership:
 
     async def close(self) -> None:
         """Stops the heartbeats."""
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
-            self._heartbeats = None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        await end(heartbeats)

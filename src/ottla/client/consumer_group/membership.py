@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 from uuid import UUID
 
-from ottla.client.background import background
+from ottla.client.background import background, end
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_group.member import LOST, ConsumerMember, Identity, Partitions, Standing, may_leave_after
 from ottla.client.consumer_group.topic_names import names_of
@@ -335,10 +335,8 @@ class ConsumerMembership:
             return  # the session times out instead
 
     async def close(self) -> None:
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
-            self._heartbeats = None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        await end(heartbeats)
 
 
 def _fresh_id(random: Random) -> str:
