@@ -23,7 +23,7 @@ import click
 import msgspec
 import structlog
 
-from ottla import aio, spark
+from ottla import aio, pytest_plugin, spark, testing
 from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
 from ottla.cli.config import in_force
@@ -150,6 +150,32 @@ def pipelines_page() -> str:
         found = getattr(spark, name)
         parts.append(f"## {name}\n\n```python\ndef {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n")
     return "\n".join(parts)
+
+
+def testing_page() -> str:
+    lead = (
+        "The public names of `ottla.testing`, and the fixtures that pytest finds. [Tests with brokers and clusters](../testing.md) shows\n"
+        "their use. Arguments `properties` are broker keys with `_` for `.`; an instance is for the block of a `with`."
+    )
+    parts = [page("Tests: ottla.testing", lead), "## Fixtures\n", table(["fixture", "scope", "what it is"], fixtures())]
+    for name in testing.__all__:
+        found = getattr(testing, name)
+        if inspect.isfunction(found):
+            parts.append(f"## {name}\n\n```python\ndef {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n")
+    for name in testing.__all__:
+        found = getattr(testing, name)
+        if inspect.isclass(found):
+            parts += [f"## {name}\n\n{inspect.getdoc(found) or ''}\n", *members(found)]
+    return "\n".join(parts)
+
+
+def fixtures() -> Iterator[list[str]]:
+    """Yields the fixtures of the plugin, as its source has them."""
+    for node in ast.parse(Path(pytest_plugin.__file__).read_text()).body:
+        decorators = [ast.unparse(found) for found in node.decorator_list] if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.FunctionDef) and any(found.startswith("pytest.fixture") for found in decorators):
+            scope = "session" if any("session" in found for found in decorators) else "test"
+            yield [code(node.name), scope, ast.get_docstring(node) or ""]
 
 
 # -- configuration
@@ -360,6 +386,7 @@ PAGE_MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "formats.md": formats_page,
     "spark.md": spark_page,
     "pipelines.md": pipelines_page,
+    "testing.md": testing_page,
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,

@@ -71,14 +71,15 @@ from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
+from ottla.client.subscription import SubscriptionPattern
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
     ProducerFencedError,
@@ -149,6 +150,7 @@ __all__ = [
     "Reassignment",
     "RecordMetadata",
     "ResourceType",
+    "SubscriptionPattern",
     "Subtract",
     "Topic",
     "TopicMetadata",

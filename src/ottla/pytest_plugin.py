@@ -1,6 +1,7 @@
 """Fixtures for pytest, which finds them wherever ottla is installed.
 
     ottla_broker          a broker in a thread, one for all tests of a worker
+    ottla_secure_broker   the same with SASL_SSL, SCRAM and an authorizer
     ottla_thread_cluster  three nodes in one thread, for all tests of a worker
     ottla_cluster         three nodes in processes, for one test: they can be killed
     ottla_topic           a new topic, in the cluster that the test uses, else in the broker
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:  # a project whose tests use none of this does not wait for the rest of ottla
-    from ottla.testing import History, ProcessNodes, Served, ThreadNodes
+    from ottla.testing import History, ProcessNodes, SecureBroker, Served, ThreadNodes
 
-SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_broker")
+SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_secure_broker", "ottla_broker")
 """Where a topic is, and a history is read: the first of these that the test uses."""
 LINES_MAX: Final = 200
 _position = pytest.StashKey[int]()
@@ -41,6 +42,15 @@ def ottla_broker(ottla_properties: dict[str, str]) -> Iterator[ThreadNodes]:
     from ottla.testing import broker
 
     with broker(**ottla_properties) as served, _shared_by_tests(served):
+        yield served
+
+
+@pytest.fixture(scope="session")
+def ottla_secure_broker(ottla_properties: dict[str, str]) -> Iterator[SecureBroker]:
+    """Provides one broker with SASL_SSL, SCRAM and an authorizer for all tests; it has settings for each client, and makes users."""
+    from ottla.testing import secure_broker
+
+    with secure_broker(**ottla_properties) as served, _shared_by_tests(served):
         yield served
 
 
@@ -73,7 +83,8 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
     """Provides the history of the test's watched clients; the test fails when a record is lost or doubled."""
     from ottla.testing import History
 
-    recorded = History(_served(request).bootstrap)
+    served = _served(request)
+    recorded = History(served.bootstrap, **served.client_settings)
     yield recorded
     recorded.check()
 

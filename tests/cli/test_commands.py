@@ -207,6 +207,20 @@ def test_a_consumer_group_is_described_with_what_its_members_have_and_are_to_hav
     assert ottla(bootstrap, "group", "describe", "readers-848").returncode == 1
 
 
+@pytest.mark.slow
+def test_consume_reads_as_a_member_of_either_protocol(bootstrap: str) -> None:
+    ottla(bootstrap, "topic", "create", "either", "-p", "1")
+    ottla(bootstrap, "produce", "either", stdin="1\n2\n3\n4\n")
+    group = ("consume", "either", "-g", "either", "-n", "1")
+    assert ottla(bootstrap, *group, "--group-protocol", "consumer").stdout == "1\n"
+    [described] = items(ottla(bootstrap, "group", "describe", "either", "--format", "json"))
+    assert (described["type"], described["offsets"][0]["committed"]) == ("consumer", 1)
+    assert ottla(bootstrap, *group, "--group-protocol", "classic").stdout == "2\n"
+    assert ottla(bootstrap, *group, "-X", "group.protocol=consumer").stdout == "3\n"
+    refused = ottla(bootstrap, *group, "--group-protocol", "consumer", "-X", "session.timeout.ms=6000")
+    assert "session.timeout.ms has no effect with group.protocol=consumer" in refused.stderr
+
+
 def test_errors_name_the_cause_and_exit_codes_tell_its_kind(bootstrap: str) -> None:
     assert ottla(bootstrap, "nonsense").returncode == 2
     assert ottla(bootstrap, "topic", "create").returncode == 2
@@ -268,7 +282,9 @@ def test_configuration_comes_from_file_environment_and_overrides_in_that_order(t
     "arguments",
     [
         ("consume", "t", "-f", "%q"), ("consume", "t", "-o", "x:y"), ("consume", "t", "-o", "@soon"), ("consume", "t", "-B", "host:port"),
-        ("consume", "t", "-g", "group", "-o", "end"), ("consume", "t", "-p", "first"), ("produce", "t", "-f", "%q"), ("produce",),
+        ("consume", "t", "-g", "group", "-o", "end"), ("consume", "t", "--group-protocol", "consumer"),
+        ("consume", "t", "-g", "group", "--group-protocol", "new"),
+        ("consume", "t", "-p", "first"), ("produce", "t", "-f", "%q"), ("produce",),
         ("produce", "t", "-H", "x"), ("produce", "t", "-B", ":::"), ("produce", "t", "--acks", "2"), ("topic", "list", "-B", "host:port"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse

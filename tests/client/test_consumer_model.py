@@ -19,6 +19,7 @@ from ottla.client.admin import Admin
 from ottla.client.consumer import Consumer
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.messages.fetch import FetchRequest
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.offset_commit import OffsetCommitRequest
@@ -26,7 +27,7 @@ from ottla.messages.offset_fetch import OffsetFetchRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference, Lost
 from ottla.types import TopicPartition
-from ottla.wire.schema import Request
+from ottla.wire.schema import Request, Response
 
 MEMBER_COUNT = 3
 STEP_COUNT = 60
@@ -46,10 +47,8 @@ class Member:
         self.consumer = consumer_of(
             cluster,
             group_id="g",
-            session_timeout_ms=6000,
-            heartbeat_interval_ms=300,
             max_poll_interval_ms=4000,
-            partition_assignment_strategy=world.strategy,
+            **world.membership(),
             enable_auto_commit=world.rng.random() < 0.5,
             auto_commit_interval_ms=100,
             max_partition_fetch_bytes=world.rng.choice([200, 1_000_000]),
@@ -77,9 +76,10 @@ class Member:
 
 
 class World:
-    def __init__(self, broker: SimBroker, rng: random.Random) -> None:
+    def __init__(self, broker: SimBroker, rng: random.Random, protocol: str) -> None:
         self.broker = broker
         self.rng = rng
+        self.protocol = protocol
         self.strategy = rng.choice(STRATEGIES)
         self.reached: dict[TopicPartition, int] = {}  # the offset after the last that anybody handed out
         self.produced: dict[int, int] = {}
@@ -88,6 +88,13 @@ class World:
         self.stopped: list[Consumer] = []
         self.producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0, batch_size=100))
         self.admin = Admin(broker.client("a"))
+
+    def membership(self) -> dict[str, Any]:
+        """The settings of a new member's membership."""
+        protocol = self.rng.choice(["classic", "consumer"]) if self.protocol == "both" else self.protocol
+        if protocol == "consumer":
+            return {"group_protocol": protocol, "group_remote_assignor": self.rng.choice([None, "range", "uniform"])}
+        return {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300, "partition_assignment_strategy": self.strategy}
 
     async def step(self, number: int) -> None:
         rng = self.rng
@@ -132,9 +139,15 @@ class World:
                         await self.producer.send("t", b"x" * 20, partition=partition_index)
                         self.produced[partition_index] = self.produced.get(partition_index, 0) + 1
                 case "fault":
-                    kinds: list[type[Request]] = [FetchRequest, HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest]
-                    request = rng.choice(kinds)
-                    stale = HeartbeatResponse(0, ErrorCode.REBALANCE_IN_PROGRESS) if request is HeartbeatRequest else None
+                    heartbeat = (
+                        ConsumerGroupHeartbeatRequest if consumer._settings.membership.group_protocol == "consumer" else HeartbeatRequest
+                    )
+                    request = rng.choice([FetchRequest, heartbeat, OffsetCommitRequest, OffsetFetchRequest])
+                    stale: Response | None = None
+                    if request is HeartbeatRequest:
+                        stale = HeartbeatResponse(0, ErrorCode.REBALANCE_IN_PROGRESS)
+                    elif request is ConsumerGroupHeartbeatRequest:
+                        stale = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.FENCED_MEMBER_EPOCH)
                     fates: list[Held | Lost] = [Held(20), Held(700), Held(700, stale), Lost()]
                     member.fates[request] = rng.choice(fates)
                 case "leave":
@@ -177,17 +190,25 @@ class World:
         await self.admin.close()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "both"])
 @settings(max_examples=max(100, settings().max_examples))
 @given(st.integers(0, 2**32))
 @pytest.mark.slow
-def test_the_laws_of_a_group_hold_under_any_faults(seed: int) -> None:
+def test_the_laws_of_a_group_hold_under_any_faults(protocol: str, seed: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
-        world = World(broker, random.Random(seed))
+        world = World(broker, random.Random(seed), protocol)
         for number in range(STEP_COUNT):
             await world.step(number)
             if number % 10 == 9:
                 await world.check_commits()
         await world.end()
 
-    with_broker(body, seed, group_min_session_timeout_ms="1000")
+    times = {
+        "session_timeout_ms": "6000",
+        "min_session_timeout_ms": "1000",
+        "heartbeat_interval_ms": "300",
+        "min_heartbeat_interval_ms": "100",
+    }
+    of_group = {f"group_consumer_{name}": value for name, value in times.items()} | {"group_consumer_assignment_interval_ms": "0"}
+    with_broker(body, seed, group_min_session_timeout_ms="1000", **of_group)

@@ -11,7 +11,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_protocol import Share, decode_subscription, encode_subscription
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run

@@ -17,7 +17,7 @@ import pytest
 from ottla import aio, sync
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer import ProducerSettings
 from ottla.client.settings import checks_of
@@ -137,7 +137,20 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
         (sync.Consumer, {"session_timeout_ms": 1000}, "heartbeat.interval.ms=3000 must be below session.timeout.ms=1000"),
         (sync.Admin, {"group_id": "g"}, "unknown setting 'group_id'"),
         (sync.Producer, {"retries": 5}, "no setting 'retries': a record is sent again until delivery_timeout_ms"),
-        (sync.Consumer, {"group.protocol": "a"}, "no setting 'group.protocol': not yet: the consumer joins classic groups"),
+        (sync.Consumer, {"metric.reporters": "a"}, "no setting 'metric.reporters': metrics() returns the client's metrics"),
+        (sync.Consumer, {"group_protocol": "new"}, "group.protocol='new': it must be one of classic, consumer"),
+        (
+            sync.Consumer,
+            {"group_protocol": "consumer", "session_timeout_ms": 45_000},
+            "session.timeout.ms has no effect with group.protocol=consumer",
+        ),
+        (sync.Consumer, {"group_protocol": "consumer", "heartbeat_interval_ms": 50}, "heartbeat.interval.ms has no effect with"),
+        (
+            sync.Consumer,
+            {"group_protocol": "consumer", "partition_assignment_strategy": ["range"]},
+            "partition.assignment.strategy has no effect with group.protocol=consumer: the coordinator divides the partitions",
+        ),
+        (sync.Consumer, {"group_remote_assignor": "range"}, "group.remote.assignor needs group_protocol='consumer'"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest_name(make: Any, settings: dict[str, Any], text: str) -> None:

@@ -63,7 +63,7 @@ def test_no_heartbeat_is_sent_while_the_group_is_joined() -> None:
         assert network.of(HeartbeatRequest)
         network.requests.clear()
         network.alter = lambda request, response: Held(5000) if isinstance(request, JoinGroupRequest) else None
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         await poll_for(consumer, 4)
         assert network.of(JoinGroupRequest)
         assert not network.of(HeartbeatRequest)
@@ -97,7 +97,7 @@ def test_a_heartbeats_answer_of_an_old_generation_says_nothing_of_the_new_one(co
         network.requests.clear()
         while not network.of(HeartbeatRequest):
             await consumer.poll(100)
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         await poll_for(consumer, 0.5)
         network.alter = lambda request, response: None
         second = consumer.generation_id
@@ -166,6 +166,45 @@ def test_what_was_handed_out_is_committed_before_a_rebalance() -> None:
         assert [len(consumer.assignment()) for consumer in (first, second)] == [1, 1]
         assert again == []
         assert await first.committed(keys) == dict.fromkeys(keys, 10)
+        await first.close()
+        await second.close()
+
+    with_broker(body)
+
+
+def test_what_was_handed_out_while_a_cooperative_member_joined_is_committed_before_it_gives_partitions_up() -> None:
+    """Its round began with a commit, and it has read on since."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        settings: dict[str, Any] = {
+            "group_id": "g",
+            "auto_commit_interval_ms": 3_600_000,
+            "heartbeat_interval_ms": 500,
+            "partition_assignment_strategy": COOPERATIVE,
+        }
+        cluster = broker.client("first")
+        network = Interference(cluster)
+        first, second = consumer_of(cluster, **settings), consumer_of(broker.client("second"), **settings)
+        first.subscribe(["t"])
+        await poll_for(first, 2)
+        network.alter = lambda request, response: Held(3000) if isinstance(response, JoinGroupResponse) else None
+        second.subscribe(["t"])
+        joining = asyncio.create_task(poll_for(second, 3))
+        while network.of(JoinGroupRequest)[-1].member_id == "" or first._joining is None:
+            await first.poll(10)
+        for index in range(2):
+            await fill(broker, 5, partition=index)
+        assert len(await take(first, 10)) == 10
+        assert first._joining is not None, "it joins still"
+        again: list[Any] = []
+        until = asyncio.get_running_loop().time() + 20
+        await joining
+        while asyncio.get_running_loop().time() < until:
+            for consumer in (first, second):
+                again += await consumer.poll(100)
+        assert [len(consumer.assignment()) for consumer in (first, second)] == [1, 1]
+        assert again == []
         await first.close()
         await second.close()
 
@@ -503,7 +542,7 @@ def test_partitions_of_a_membership_that_ends_while_its_member_joins_are_lost_an
             return response
 
         network.alter = alter
-        consumer._membership.needs_rejoin = True  # type: ignore[union-attr]
+        consumer._membership.on_failed_join()  # type: ignore[union-attr]
         again = await take(consumer, 10)
         assert [record.offset for record in again] == list(range(10))
         assert called.seen == [("assigned", 1), ("lost", 1), ("assigned", 1)]

@@ -11,7 +11,7 @@ from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker

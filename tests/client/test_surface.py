@@ -15,7 +15,7 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import parse_bootstrap
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.other_settings import OTHER_SETTINGS
 from ottla.client.outgoing import prepare

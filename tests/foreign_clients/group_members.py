@@ -173,13 +173,10 @@ class OfAiokafka(Member):
 class OfOurs(Member):
     """ottla's client."""
 
+    SETTINGS: ClassVar[dict[str, Any]] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
+
     def run(self) -> None:
-        options: dict[str, Any] = {
-            "auto_offset_reset": "latest",
-            "auto_commit_interval_ms": COMMIT_MS,
-            "session_timeout_ms": SESSION_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS,
-        }
+        options: dict[str, Any] = {"auto_offset_reset": "latest", "auto_commit_interval_ms": COMMIT_MS} | self.SETTINGS
         with sync.Consumer(self.bootstrap, group_id=self.group, **options) as consumer:
             consumer.subscribe([self.topic])
             while not self.stopping.is_set():
@@ -190,4 +187,11 @@ class OfOurs(Member):
                         raise
 
 
+class OfOursByHeartbeats(OfOurs):
+    """ottla's client, by the consumer protocol (KIP-848)."""
+
+    SETTINGS: ClassVar[dict[str, Any]] = {"group_protocol": "consumer"}
+
+
 CLIENTS: Final[tuple[type[Member], ...]] = (OfConfluent, OfKafkaPython, OfAiokafka, OfOurs)
+BY_HEARTBEATS: Final[tuple[type[Member], ...]] = (OfConfluentByHeartbeats, OfOursByHeartbeats)

@@ -5,17 +5,19 @@ The assignments that each strategy gives on fixed inputs, and the laws of a grou
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.claims import Claims, new_member, poll_until
 
 from ottla import sync
 
@@ -55,96 +57,33 @@ def committed(broker: BrokerProcess, group: str, topic: str, partition: int = 0)
     return None if found is None else found.offset
 
 
-class Served(Protocol):
-    """Other brokers: where they are reached."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
-class Claims:
-    """Who owns which partition, as the members see it: a second owner is a failure at once."""
-
-    def __init__(self) -> None:
-        self.owners: dict[int, Member] = {}
-        self.count = 0
-
-    def claim(self, member: Member, partitions: list[TopicPartition]) -> None:
-        for place in partitions:
-            assert place.partition not in self.owners, f"partition {place.partition} has two owners"
-            self.owners[place.partition] = member
-            self.count += 1
-
-    def release(self, member: Member, partitions: list[TopicPartition]) -> None:
-        for place in partitions:
-            assert self.owners.pop(place.partition) is member
-
-
-class Member:
-    """librdkafka in the group; its callbacks run in ``poll``. ``consumer-uniform`` and ``consumer-range`` are those of the new protocol."""
-
-    def __init__(self, broker: BrokerProcess | Served, topic: str, group: str, claims: Claims, strategy: str) -> None:
-        self._claims = claims
-        kind, _, assignor = strategy.partition("-")
-        protocol: dict[str, Any] = {"heartbeat.interval.ms": 50, "partition.assignment.strategy": strategy}
-        if kind == "consumer":
-            protocol = {"group.protocol": "consumer", "group.remote.assignor": assignor}
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "log_level": 0,
-            }
-            | protocol
-        )
-        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
-        self.got: list[tuple[int, int]] = []
-
-    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._claims.claim(self, partitions)
-
-    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._claims.release(self, partitions)
-
-    @property
-    def share(self) -> set[int]:
-        return {partition for partition, owner in self._claims.owners.items() if owner is self}
-
-    def poll(self) -> None:
-        for message in self._consumer.consume(500, 0.02):
-            assert message.error() is None
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            self.got.append((partition, offset))
-
-    def leave(self) -> None:
-        self._consumer.close()
-
-
-def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, [member.share for member in members]
-        for member in members:
-            member.poll()
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky", "consumer-uniform", "consumer-range"])
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        ["range"],
+        ["roundrobin"],
+        ["cooperative-sticky"],
+        ["consumer-uniform"],
+        ["consumer-range"],
+        ["own-consumer-uniform"],
+        ["own-consumer-range"],
+        ["own-consumer-uniform", "consumer-uniform"],
+    ],
+    ids="+".join,
+)
 @pytest.mark.slow
-def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_and_go(broker: BrokerProcess, strategy: str) -> None:
+def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_and_go(broker: BrokerProcess, strategies: list[str]) -> None:
     """One member owns all six partitions, then four share them, then two: balanced each time, and never two owners of one."""
-    topic, group = create(broker, f"scaled-{strategy}", PARTITION_COUNT, record_count=600), f"scaled-{strategy}"
-    claims = Claims()
+    group = f"scaled-{'-'.join(strategies)}"
+    topic, claims = create(broker, group, PARTITION_COUNT, record_count=600), Claims()
+    kinds = itertools.cycle(strategies)
 
     def shares_are(*sizes: int) -> Callable[[], bool]:
-        return lambda: sorted(len(member.share) for member in members) == list(sizes)
+        return lambda: sorted(len(one.share) for one in members) == list(sizes)
 
-    members = [Member(broker, topic, group, claims, strategy)]
+    members = [new_member(broker, topic, group, claims, next(kinds))]
     poll_until(members, shares_are(6))
-    members += [Member(broker, topic, group, claims, strategy) for _ in range(3)]
+    members += [new_member(broker, topic, group, claims, next(kinds)) for _ in range(3)]
     poll_until(members, shares_are(1, 1, 2, 2))
     for leaving in (members.pop(0), members.pop(0)):
         leaving.leave()
@@ -155,11 +94,13 @@ def test_mechanisms_54_55_and_56_partitions_have_one_owner_while_members_come_an
             producer.send(topic, b"last", partition=number)
         producer.flush()
     ends = {(index, 100) for index in range(PARTITION_COUNT)}
-    poll_until(members, lambda: ends <= {place for member in members for place in member.got})
-    for member in members:
-        member.leave()
+    poll_until(members, lambda: ends <= {place for one in members for place in one.got})
+    for one in members:
+        one.leave()
     assert not claims.owners
-    assert claims.count >= 6 + (3 if strategy in ("cooperative-sticky", "consumer-uniform") else 6), "partitions changed hands"
+    assert claims.count >= 6 + (3 if strategies[0] in ("cooperative-sticky", "consumer-uniform", "own-consumer-uniform") else 6), (
+        "partitions changed hands"
+    )
 
 
 def test_mechanism_57_a_consumer_without_a_group_reads_and_leaves_no_group(broker: BrokerProcess) -> None:
@@ -237,72 +178,80 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
     return lambda: python.poll(1000), python.close  # a shorter poll gives up joining, and the next one starts again
 
 
+@pytest.mark.parametrize("strategy", ["consumer-uniform", "own-consumer-uniform"])
 @pytest.mark.slow
-def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess) -> None:
+def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess, strategy: str) -> None:
     """Kill -9 while one joins, and again while one leaves: the others read on, no partition has two owners, and nothing is passed over."""
-    topic, group, claims = create(broker, "killed-848", PARTITION_COUNT, record_count=60), "killed-848", Claims()
-    members = [Member(broker, topic, group, claims, "consumer-uniform") for _ in range(2)]
-    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
-    members.append(Member(broker, topic, group, claims, "consumer-uniform"))
+    topic, group, claims = create(broker, f"killed-{strategy}", PARTITION_COUNT, record_count=60), f"killed-{strategy}", Claims()
+    members = [new_member(broker, topic, group, claims, strategy) for _ in range(2)]
+    poll_until(members, lambda: sorted(len(one.share) for one in members) == [3, 3])
+    members.append(new_member(broker, topic, group, claims, strategy))
     broker.kill()
     broker.start()
-    poll_until(members, lambda: sorted(len(member.share) for member in members) == [2, 2, 2])
+    poll_until(members, lambda: sorted(len(one.share) for one in members) == [2, 2, 2])
     members.pop().leave()
     broker.kill()
     broker.start()
-    poll_until(members, lambda: sorted(len(member.share) for member in members) == [3, 3])
+    poll_until(members, lambda: sorted(len(one.share) for one in members) == [3, 3])
     with sync.Producer(broker.bootstrap) as producer:
         for number in range(PARTITION_COUNT):
             producer.send(topic, b"last", partition=number)
         producer.flush()
-    read = lambda: {place for member in members for place in member.got}  # noqa: E731
+    read = lambda: {place for one in members for place in one.got}  # noqa: E731
     poll_until(members, lambda: {(index, 10) for index in range(PARTITION_COUNT)} <= read())
-    for member in members:
-        member.leave()
+    for one in members:
+        one.leave()
     assert not claims.owners
 
 
-def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("strategy", ["consumer-uniform", "own-consumer-uniform"])
+def test_topics_that_match_an_expression_of_the_consumer_protocol_are_read(broker: BrokerProcess, strategy: str) -> None:
     """RE2's, which the coordinator matches; the whole name has to match."""
-    topic = create(broker, "matched-848", 2, record_count=20)
-    create(broker, "not-matched-848", 2)
+    create(broker, f"matched-{strategy}", 2, record_count=20)
+    create(broker, f"not-matched-{strategy}", 2)
     claims = Claims()
-    member = Member(broker, "^matched-.*", "by-expression", claims, "consumer-uniform")
-    poll_until([member], lambda: len(member.got) == 20)
+    reader = new_member(broker, f"^matched-{strategy}.*", f"by-expression-{strategy}", claims, strategy)
+    poll_until([reader], lambda: len(reader.got) == 20)
     assert claims.owners.keys() == {0, 1}
-    assert topic == "matched-848"
-    member.leave()
+    reader.leave()
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize(
+    ("strategy", "new"),
+    [
+        ("cooperative-sticky", "consumer-uniform"), ("range", "consumer-uniform"), ("cooperative-sticky", "own-consumer-uniform"),
+        ("own-cooperative-sticky", "own-consumer-uniform"), ("own-range", "own-consumer-range"), ("own-range", "consumer-uniform"),
+    ],
+)  # fmt: skip
 @pytest.mark.slow
-def test_a_group_is_moved_from_one_protocol_to_the_other_member_by_member_and_back(broker: BrokerProcess, strategy: str) -> None:
+def test_a_group_is_moved_from_one_protocol_to_the_other_member_by_member_and_back(broker: BrokerProcess, strategy: str, new: str) -> None:
     """KIP-848: no partition has two owners while members of both protocols read, whichever is in the majority."""
-    topic, group, claims = create(broker, f"moved-{strategy}", PARTITION_COUNT, record_count=60), f"moved-{strategy}", Claims()
+    group, claims = f"moved-{strategy}-{new}", Claims()
+    topic = create(broker, group, PARTITION_COUNT, record_count=60)
 
     def share(*sizes: int) -> None:
-        poll_until(members, lambda: sorted(len(member.share) for member in members) == list(sizes))
+        poll_until(members, lambda: sorted(len(one.share) for one in members) == list(sizes))
 
     def kind() -> str:
         with sync.Admin(broker.bootstrap) as admin:
             return admin.describe_group(group).type
 
-    members = [Member(broker, topic, group, claims, strategy) for _ in range(2)]
+    members = [new_member(broker, topic, group, claims, strategy) for _ in range(2)]
     share(3, 3)
     assert kind() == "classic"
-    members.append(Member(broker, topic, group, claims, "consumer-uniform"))
+    members.append(new_member(broker, topic, group, claims, new))
     share(2, 2, 2)
     assert kind() == "consumer"
     members.pop(0).leave()
     share(3, 3)
     members.pop(0).leave()
     share(6)
-    members.append(Member(broker, topic, group, claims, strategy))
+    members.append(new_member(broker, topic, group, claims, strategy))
     share(3, 3)
     members.pop(0).leave()
     share(6)
-    members.append(Member(broker, topic, group, claims, strategy))
+    members.append(new_member(broker, topic, group, claims, strategy))
     share(3, 3)
-    for member in members:
-        member.leave()
+    for one in members:
+        one.leave()
     assert not claims.owners

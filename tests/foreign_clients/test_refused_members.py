@@ -14,7 +14,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from tests.foreign_clients.group_members import CLIENTS, Member, OfConfluentByHeartbeats, Readings
+from tests.foreign_clients.group_members import BY_HEARTBEATS, CLIENTS, Member, Readings
 from tests.foreign_clients.refusing_broker import (
     COMMITTED,
     GROUP,
@@ -125,13 +125,13 @@ def test_aiokafka_asks_again(broker: Broker, code: ErrorCode) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("client", [*CLIENTS, OfConfluentByHeartbeats])
+@pytest.mark.parametrize("client", [*CLIENTS, *BY_HEARTBEATS])
 @pytest.mark.parametrize("code", PASSING)
 def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_once(
     broker: Broker, code: ErrorCode, client: type[Member]
 ) -> None:
     thread, refusing = broker
-    questions = QUESTIONS_BY_HEARTBEATS if client is OfConfluentByHeartbeats else QUESTIONS
+    questions = QUESTIONS_BY_HEARTBEATS if client in BY_HEARTBEATS else QUESTIONS
     readings = Readings()
     member = client(thread.bootstrap, TOPIC, readings)
     with Admin(thread.bootstrap) as admin, Producer(thread.bootstrap) as producer:
@@ -148,11 +148,12 @@ def test_a_member_reads_and_commits_on_when_each_of_its_questions_is_refused_onc
         assert admin.committed_offsets(member.group)[TopicPartition(TOPIC, 0)].offset == last + 1
 
 
-def test_a_member_whose_epoch_is_behind_asks_for_offsets_again(broker: Broker) -> None:
+@pytest.mark.parametrize("client", BY_HEARTBEATS)
+def test_a_member_whose_epoch_is_behind_asks_for_offsets_again(broker: Broker, client: type[Member]) -> None:
     """As it is when its coordinator has moved it on, and the answer to its heartbeat is on its way yet (KIP-848)."""
     thread, refusing = broker
     readings = Readings()
-    member = OfConfluentByHeartbeats(thread.bootstrap, TOPIC, readings)
+    member = client(thread.bootstrap, TOPIC, readings)
     with Admin(thread.bootstrap) as admin:
         admin.set_offsets(member.group, {TopicPartition(TOPIC, 0): COMMITTED})
     refusing.refuse(ErrorCode.STALE_MEMBER_EPOCH, FetchOffsets)

@@ -11,7 +11,8 @@ import confluent_kafka
 import pytest
 from bench.peers import Ottla, Peer
 
-from ottla.aio import Admin, Consumer, DeliveryError, KafkaError, NewTopic, Producer, TopicPartition
+from ottla.aio import Admin, Consumer, DeliveryError, KafkaError, NewTopic, Producer, SubscriptionPattern, TopicPartition
+from ottla.client.consumer_group.membership import ConsumerMembership
 from ottla.errors import ErrorCode
 
 WAIT_SECONDS_MAX = 90.0
@@ -256,5 +257,140 @@ def test_read_committed_drops_what_a_transactional_producer_aborted(kafka: Peer)
         async with Consumer(kafka.bootstrap) as consumer:
             assert (await consumer.end_offsets([here]))[here] == stable + 1
         await asyncio.to_thread(producer.abort_transaction, WAIT_SECONDS_MAX)
+
+    run(body())
+
+
+# Members of the consumer protocol (KIP-848)
+
+BY_HEARTBEATS: dict[str, Any] = {"group_protocol": "consumer", "auto_offset_reset": "earliest"}
+
+
+async def poll_until(members: list[Consumer], is_so: Callable[[], bool]) -> list[Any]:
+    """Polls the members in turn; returns what they read."""
+    records: list[Any] = []
+    while not is_so():
+        for member in members:
+            records += await member.poll(50)
+    return records
+
+
+def test_members_of_the_consumer_protocol_hand_partitions_over_without_a_second_reading(bootstrap: str) -> None:
+    async def body() -> None:
+        topic = await create(bootstrap, 4)
+        await fill(bootstrap, topic, 100)
+        settings = BY_HEARTBEATS | {"group_id": topic, "auto_commit_interval_ms": 3_600_000}
+        async with Consumer(bootstrap, **settings) as first, Consumer(bootstrap, **settings) as second:
+            first.subscribe([topic])
+            assert len(await take(first, 100)) == 100
+            second.subscribe([topic])
+            again = await poll_until([first, second], lambda: [len(one.assignment()) for one in (first, second)] == [2, 2])
+            assert again == []
+            await second.commit()
+            await second.unsubscribe()
+            again = await poll_until([first], lambda: len(first.assignment()) == 4)
+            assert again == []
+            committed = await first.committed(first.assignment())
+            assert sum(committed.values()) == 100
+
+    run(body())
+
+
+def test_a_member_that_an_administrator_removes_loses_its_partitions_and_joins_again(bootstrap: str) -> None:
+    """It leaves in the member's name, as another client could."""
+
+    async def body() -> None:
+        topic = await create(bootstrap)
+        seen: list[str] = []
+        async with Consumer(bootstrap, group_id=topic, **BY_HEARTBEATS) as consumer:
+            consumer.subscribe(
+                [topic],
+                on_assigned=lambda found: seen.append(f"assigned {len(found)}"),
+                on_revoked=lambda found: seen.append(f"revoked {len(found)}"),
+                on_lost=lambda found: seen.append(f"lost {len(found)}"),
+            )
+            await poll_until([consumer], lambda: "assigned 1" in seen)
+            assert isinstance(consumer._membership, ConsumerMembership)
+            await consumer._membership._send_leave()
+            await poll_until([consumer], lambda: seen.count("assigned 1") == 2)
+            await consumer.commit({TopicPartition(topic, 0): 0})
+        counted = [word for word in seen if word != "assigned 0"]  # Kafka may answer a join before it has divided the partitions
+        assert counted == ["assigned 1", "lost 1", "assigned 1", "revoked 1"]
+
+    run(body())
+
+
+def test_a_static_member_comes_back_and_a_second_one_waits_for_the_first_to_leave(bootstrap: str) -> None:
+    async def body() -> None:
+        topic = await create(bootstrap, 2)
+        settings = BY_HEARTBEATS | {"group_id": topic, "group_instance_id": "i"}
+        first, second = Consumer(bootstrap, **settings), Consumer(bootstrap, **settings)
+        first.subscribe([topic])
+        await poll_until([first], lambda: len(first.assignment()) == 2)
+        second.subscribe([topic])
+        with pytest.raises(KafkaError) as refused:
+            await second.poll(10_000)
+        assert refused.value.code == ErrorCode.UNRELEASED_INSTANCE_ID
+        await first.close()
+        await poll_until([second], lambda: len(second.assignment()) == 2)
+        await second.close()
+
+    run(body())
+
+
+def test_the_brokers_match_a_pattern_and_refuse_one_that_is_none(bootstrap: str) -> None:
+    async def body() -> None:
+        topic = await create(bootstrap)
+        await fill(bootstrap, topic, 3)
+        async with Consumer(bootstrap, group_id=topic, **BY_HEARTBEATS) as consumer:
+            consumer.subscribe(pattern=SubscriptionPattern(f"{topic[:-1]}[{topic[-1]}]"))
+            assert [record.topic for record in await take(consumer, 3)] == [topic] * 3
+            assert consumer.subscription() == [topic]
+            consumer.subscribe(pattern=SubscriptionPattern("("))
+            with pytest.raises(KafkaError) as refused:
+                await poll_until([consumer], lambda: False)
+            assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+            consumer.subscribe([topic])
+            await poll_until([consumer], lambda: bool(consumer.assignment()))
+
+    run(body())
+
+
+def test_a_transaction_has_the_offsets_of_a_member_of_the_consumer_protocol(bootstrap: str) -> None:
+    async def body() -> None:
+        topic = await create(bootstrap)
+        await fill(bootstrap, topic, 5)
+        key = TopicPartition(topic, 0)
+        async with (
+            Consumer(bootstrap, group_id=topic, enable_auto_commit=False, **BY_HEARTBEATS) as consumer,
+            Producer(bootstrap, transactional_id=topic) as producer,
+        ):
+            await producer.init_transactions()
+            consumer.subscribe([topic])
+            await take(consumer, 5)
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({key: 5}, consumer.group_metadata())
+            await producer.commit_transaction()
+            assert await consumer.committed([key]) == {key: 5}
+
+    run(body())
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_is_moved_to_the_consumer_protocol_and_back(bootstrap: str, strategy: str) -> None:
+    async def body() -> None:
+        topic = await create(bootstrap, 4)
+        classic: Any = {"group_id": topic, "partition_assignment_strategy": [strategy], "heartbeat_interval_ms": 100}
+        async with Consumer(bootstrap, **classic) as old, Consumer(bootstrap, group_id=topic, **BY_HEARTBEATS) as new:
+            old.subscribe([topic])
+            await poll_until([old], lambda: len(old.assignment()) == 4)
+            new.subscribe([topic])
+            await poll_until([old, new], lambda: [len(one.assignment()) for one in (old, new)] == [2, 2])
+            await old.unsubscribe()
+            await poll_until([new], lambda: len(new.assignment()) == 4)
+            old.subscribe([topic])
+            await poll_until([old, new], lambda: [len(one.assignment()) for one in (old, new)] == [2, 2])
+            await new.unsubscribe()
+            await poll_until([old], lambda: len(old.assignment()) == 4)
 
     run(body())

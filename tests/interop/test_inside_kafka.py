@@ -17,7 +17,7 @@ from bench.peers import Kafka
 from tests.cluster.processes import CLUSTER_ID, format_
 from tests.cluster.replicas import in_sync, leaders, stored, stored_end, wait_for_in_sync, wait_for_leader
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
-from tests.foreign_clients.test_groups import Claims, Member, poll_until
+from tests.foreign_clients.claims import Claims, new_member, poll_until
 from tests.interop.shared_partitions import Records, Transacted, let_its_fetch_end
 from tests.waiting import eventually
 
@@ -193,7 +193,7 @@ def test_a_consumer_group_over_coordinators_of_both_kinds(tmp_path: Path) -> Non
         assert created == {GROUP_METADATA_TOPIC: None, "t": None}
         eventually(lambda: leaders(admin, GROUP_METADATA_TOPIC), lambda found: found == [OURS])
         claims = Claims()
-        members = [Member(kafka, "t", "g", claims, "consumer-uniform") for _ in range(2)]
+        members = [new_member(kafka, "t", "g", claims, "consumer-uniform") for _ in range(2)]
 
         def share(*sizes: int) -> None:
             poll_until(members, lambda: sorted(len(member.share) for member in members) == list(sizes))
@@ -208,7 +208,7 @@ def test_a_consumer_group_over_coordinators_of_both_kinds(tmp_path: Path) -> Non
         ours.stop()
         wait_for_leader(admin, GROUP_METADATA_TOPIC, KAFKA, index=0)
         eventually(shown, lambda found: found == ("consumer", "Stable", 2))
-        members.append(Member(kafka, "t", "g", claims, "consumer-uniform"))
+        members.append(new_member(kafka, "t", "g", claims, "consumer-uniform"))
         share(2, 2, 2)
         assert all(member.share < before for member, before in zip(members, kept, strict=False)), "Kafka kept what they had"
         kept = [set(member.share) for member in members]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.scenarios.group_player import GroupPlayer
+from tests.scenarios.member_player import MemberPlayer
 from tests.scenarios.quorum_player import QuorumPlayer
 from tests.scenarios.replica_player import ReplicaPlayer
 from tests.scenarios.transaction_player import TransactionPlayer
@@ -14,6 +15,7 @@ from tests.scenarios.transcript import Play
 
 PLAYERS: Final[Mapping[str, Callable[[], Play]]] = {
     "groups": GroupPlayer,
+    "member": MemberPlayer,
     "quorum": QuorumPlayer,
     "replicas": ReplicaPlayer,
     "transactions": TransactionPlayer,

@@ -19,7 +19,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.sim import checkers

@@ -131,9 +131,10 @@ def test_a_project_has_broker_keys_of_its_own(tmp_path: Path) -> None:
     assert code == 0, output
 
 
+@pytest.mark.parametrize("word", ["ottla_cluster.kill", "ottla_secure_broker.user"])
 @pytest.mark.slow
-def test_the_test_of_the_documentation_passes(tmp_path: Path) -> None:
-    source = next(text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "ottla_cluster.kill" in text)
+def test_the_test_of_the_documentation_passes(tmp_path: Path, word: str) -> None:
+    source = next(text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if word in text)
     assert len(source.strip().splitlines()) <= 25
     code, output = run(tmp_path, source)
     assert code == 0, output

@@ -72,7 +72,7 @@ def _given() -> dict[str, str]:
         return {}
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetcher import FetchSettings
-    from ottla.client.group_membership import MembershipSettings
+    from ottla.client.membership_settings import MembershipSettings
     from ottla.client.options import ClusterSettings
     from ottla.client.other_settings import OTHER_SETTINGS
     from ottla.client.producer import ProducerSettings

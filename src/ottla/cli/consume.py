@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -50,6 +50,11 @@ Matcher = Callable[["AnyRecord"], bool]
 @click.option(
     "-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit; without -o, -p and --exit."
 )
+@click.option(
+    "--group-protocol",
+    type=click.Choice(["classic", "consumer"]),
+    help="Of -g: classic (the default), or consumer, where the coordinator divides the partitions (KIP-848).",
+)
 @click.option("--exit", "exit_at_end", is_flag=True, help="Stop at the current end of each partition (same as :end).")
 @click.option(
     "--timeout",
@@ -69,6 +74,7 @@ def consume(
     regex: str | None,
     partitions: tuple[int, ...],
     group_id: str | None,
+    group_protocol: Literal["classic", "consumer"] | None,
     exit_at_end: bool,
     idle_seconds: float | None,
     read_committed: bool,
@@ -83,7 +89,7 @@ def consume(
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetcher import FetchSettings
-    from ottla.client.group_membership import MembershipSettings
+    from ottla.client.membership_settings import MembershipSettings
     from ottla.sync import Consumer
 
     with wrong_call():
@@ -93,6 +99,10 @@ def consume(
     matches = matcher_of(regex)
     settings: ConsumerOptions = client_settings(ConsumerSettings, FetchSettings, MembershipSettings, on_connectivity=say_connectivity)
     settings["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
+    if group_protocol is not None:
+        if group_id is None:
+            raise click.UsageError("--group-protocol is of a member of a group: give -g, too")
+        settings["group_protocol"] = group_protocol
     if group_id is not None:
         if offset != "start" or partitions or exit_at_end:
             raise click.UsageError(

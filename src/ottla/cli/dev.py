@@ -37,12 +37,12 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.broker.node import Broker
     from ottla.cli.admin_pages import admin_beside
     from ottla.cli.broker import gather
-    from ottla.cli.certs import check_extra
     from ottla.cli.console import console_beside
     from ottla.cli.logging import configure_logging
     from ottla.cli.secure_place import USER, SecurePlace
     from ottla.cli.temporary_place import TemporaryPlace, remove_leftovers
     from ottla.config import BrokerConfig
+    from ottla.runtime.certificates import check_extra
     from ottla.runtime.serve import run_broker
 
     configure_logging(log_level)

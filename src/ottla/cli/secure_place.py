@@ -15,7 +15,8 @@ from typing import Final
 
 import click
 
-from ottla.cli.certs import AUTHORITY, HOSTS, new_authority, new_certificates
+from ottla.cli.output import wrong_call
+from ottla.runtime.certificates import AUTHORITY, HOSTS, new_authority, new_certificates
 
 CLIENT: Final = "client.properties"
 USER: Final = "admin"
@@ -35,9 +36,10 @@ class SecurePlace:
         if not self.client.exists() and own.is_dir() and any(own.iterdir()):
             text = f"{data} has data that was made without --secure, and no user; name another directory, or delete it"
             raise click.UsageError(text)
-        if not (self.directory / AUTHORITY).exists():
-            new_authority(self.directory, name="ottla dev", days=AUTHORITY_DAYS)
-        [(self._store, _)] = new_certificates(self.directory, ["broker"], hosts=HOSTS, days=DAYS, replaces=True)
+        with wrong_call():
+            if not (self.directory / AUTHORITY).exists():
+                new_authority(self.directory, name="ottla dev", days=AUTHORITY_DAYS)
+            [(self._store, _)] = new_certificates(self.directory, ["broker"], hosts=HOSTS, days=DAYS, replaces=True)
         if not self.client.exists():
             self._write_client(secrets.token_urlsafe(PASSWORD_BYTES))
 

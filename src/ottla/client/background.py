@@ -18,3 +18,10 @@ def background(coroutine: Coroutine[Any, Any, T], name: str | None = None) -> as
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # of each task of CPython, as asyncio itself sets it
     return task
+
+
+async def end(task: asyncio.Task[Any] | None) -> None:
+    """Cancels the task, if there is one, and waits for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

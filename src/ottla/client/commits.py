@@ -12,8 +12,9 @@ from typing import Any
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.group_membership import GroupMembership
+from ottla.client.group_metadata import NO_MEMBER
 from ottla.client.handout import Handout
+from ottla.client.membership import Membership
 from ottla.client.meters import ConsumerMeters
 from ottla.client.positions import ByPartition, Positions, partition_of
 from ottla.client.wrong_calls import check_offsets
@@ -34,7 +35,7 @@ class Commits:
         handout: Handout,
         meters: ConsumerMeters,
         coordinator: GroupCoordinator | None,
-        membership: GroupMembership | None,
+        membership: Membership | None,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -57,8 +58,7 @@ class Commits:
                 self._meters.commits += 1
         elif self._membership.generation_id < 0:
             # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
-            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, NO_MEMBER)
         elif wanted:
             await self._membership.commit(wanted)
             self._meters.commits += 1

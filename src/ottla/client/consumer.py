@@ -4,7 +4,7 @@ Partitions are either assigned by hand (``assign``) or by a group (``subscribe``
 heartbeats and fetches run beside ``poll``, positions move only inside it. Offsets are committed by hand; auto-commit
 covers the records that were handed out before the present ``poll``. What asks no broker is no coroutine.
 
-Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative rebalancing).
+Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative rebalancing), KIP-848 (``consumer_group/``).
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
 from ottla.client.commits import Commits, Committable
+from ottla.client.consumer_group.membership import ConsumerMembership
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
 from ottla.client.fetcher import Fetcher
 from ottla.client.group_membership import GroupMembership
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
+from ottla.client.membership import Membership
+from ottla.client.membership_settings import CONSUMER
 from ottla.client.meters import ConsumerMetrics
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, partition_of
 from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.starting_points import StartingPoints
-from ottla.client.subscription import Subscription
+from ottla.client.subscription import Subscription, SubscriptionPattern
 from ottla.client.wrong_calls import check_milliseconds, check_offset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -48,11 +51,12 @@ class Consumer:
         self._absent = AbsentTopics(cluster)
         self._fetcher = Fetcher(cluster, self._positions, settings.fetch, self._buffer, self._absent)
         self._coordinator: GroupCoordinator | None = None
-        self._membership: GroupMembership | None = None
+        self._membership: Membership | None = None
         if settings.group_id is not None:
             self._coordinator = GroupCoordinator(cluster, settings.group_id)
-            self._membership = GroupMembership(cluster, self._coordinator, settings.group_id, settings.membership, self._positions)
-        self._starting_points = StartingPoints(cluster, self._positions, self._coordinator, settings.fetch.auto_offset_reset)
+            self._membership = self._member_of(settings.group_id, self._coordinator)
+        look_up = None if self._membership is None else self._membership.look_up
+        self._starting_points = StartingPoints(cluster, self._positions, look_up, settings.fetch.auto_offset_reset)
         self._subscription: Subscription | None = None
         self._listener = RebalanceListener()
         self._handout = Handout()
@@ -69,14 +73,15 @@ class Consumer:
         self,
         topics: Sequence[str] = (),
         *,
-        pattern: str | None = None,
+        pattern: str | SubscriptionPattern | None = None,
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
         on_lost: Rebalanced | None = None,
     ) -> None:
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
-        ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
+        ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found. The brokers
+        match a ``SubscriptionPattern``.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """
@@ -126,12 +131,12 @@ class Consumer:
 
     @property
     def member_id(self) -> str:
-        """The coordinator's name for this member; empty while it has none."""
+        """This member's name in the group; empty while it has none."""
         return self._membership.member_id if self._membership is not None else ""
 
     @property
     def generation_id(self) -> int:
-        """The group's generation that this member belongs to; -1 while there is none."""
+        """The group's generation that this member belongs to, or its epoch; -1 while there is none."""
         return self._membership.generation_id if self._membership is not None else -1
 
     def group_metadata(self) -> GroupMetadata:
@@ -204,7 +209,7 @@ class Consumer:
                 await self._commits.commit_if_automatic()
         await self._starting_points.find()
 
-    async def _rebalance(self, membership: GroupMembership, deadline_ms: int) -> bool:
+    async def _rebalance(self, membership: Membership, deadline_ms: int) -> bool:
         """Runs one round: gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
         if self._joining is None:
             await self._commits.commit_if_automatic()
@@ -222,7 +227,7 @@ class Consumer:
         try:
             joined = task.result()
         except Exception:
-            membership.needs_rejoin = True  # the error is raised to the application, and the next poll tries again
+            membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
         if self._subscription is not None:
             self._subscription.on_joined()
@@ -231,6 +236,8 @@ class Consumer:
         gained = [partition for partition in joined if is_lost or partition not in owned]
         self._fetcher.meters.rebalances += 1
         try:
+            if given_up and not is_lost:  # records may have been handed out since the round began
+                await self._commits.commit_if_automatic()
             await self._revoke(given_up)
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
@@ -352,8 +359,8 @@ class Consumer:
 
     async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them."""
-        coordinator, _ = self._group()
-        found = await coordinator.committed([partition_of(given) for given in partitions])
+        coordinator, membership = self._group()
+        found = await coordinator.committed([partition_of(given) for given in partitions], membership.look_up)
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def close(self) -> None:
@@ -372,7 +379,14 @@ class Consumer:
 
     # Helpers
 
-    def _group(self) -> tuple[GroupCoordinator, GroupMembership]:
+    def _member_of(self, group_id: str, coordinator: GroupCoordinator) -> Membership:
+        settings, positions = self._settings.membership, self._positions
+        if settings.group_protocol == CONSUMER:
+            rack = self._settings.fetch.client_rack
+            return ConsumerMembership(self._cluster, coordinator, group_id, settings, positions, rack=rack)
+        return GroupMembership(self._cluster, coordinator, group_id, settings, positions)
+
+    def _group(self) -> tuple[GroupCoordinator, Membership]:
         if self._coordinator is None or self._membership is None:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id: give group_id=, or assign()")
         return self._coordinator, self._membership

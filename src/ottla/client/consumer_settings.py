@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ottla.client.buffer import Deserializer
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_membership import MembershipSettings
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
 
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from ottla.client.cluster import KEY_TYPE_GROUP, MAIN_LANE, Cluster
 from ottla.client.connection import ClientConnection
+from ottla.client.group_metadata import GroupMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
-from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchResponse
+from ottla.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
+Found = tuple[dict[TopicPartition, tuple[int, int]], set[TopicPartition]]
+"""Offset and leader epoch of each committed partition; and the partitions with offsets in a transaction that is open."""
+LookUp = Callable[[list[TopicPartition]], Awaitable[Found]]
 OFFSET_FETCH_BY_NAME: Final = 7
 OFFSET_COMMIT_BY_NAME: Final = 9
+EPOCHS_SINCE: Final = 9
+"""From this version on OffsetCommit and OffsetFetch know the epochs of members (KIP-848)."""
 _LOOK_AGAIN: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION, ErrorCode.BROKER_NOT_AVAILABLE}
 )
@@ -53,10 +67,18 @@ class GroupCoordinator(Coordinator):
         self._group_id = group_id
 
     async def ask(
-        self, request: Request, response_type: type[R], *, lane: str = MAIN_LANE, extra_ms: int = 0, version_max: int | None = None
+        self,
+        request: Request,
+        response_type: type[R],
+        *,
+        lane: str = MAIN_LANE,
+        extra_ms: int = 0,
+        version_max: int | None = None,
+        version_min: int = 0,
     ) -> R:
         """Returns the coordinator's response; ``extra_ms`` is how much longer than other requests this one may take."""
         connection = await self.connection(lane)
+        connection.require(type(request), version_min)
         try:
             timeout_ms = self._cluster.request_timeout_ms + extra_ms
             return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
@@ -71,6 +93,7 @@ class GroupCoordinator(Coordinator):
         generation_id: int = -1,
         member_id: str = "",
         group_instance_id: str | None = None,
+        version_min: int = 0,
     ) -> None:
         """Stores offset and leader epoch of each partition. KafkaError with the first failure."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
@@ -84,56 +107,56 @@ class GroupCoordinator(Coordinator):
             group_instance_id=group_instance_id,
             topics=list(topics.values()),
         )
-        response = await self._ask_until_found(request, OffsetCommitResponse, version_max=OFFSET_COMMIT_BY_NAME)
+        response = await self._ask_until_found(request, OffsetCommitResponse, version_max=OFFSET_COMMIT_BY_NAME, version_min=version_min)
         for answer in response.topics:
             for result in answer.partitions:
                 if result.error_code:
                     raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
 
-    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    async def committed(self, partitions: list[TopicPartition], look_up: LookUp | None = None) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and leader epoch of each committed partition, once the transactions that have commits of them have ended.
 
-        UNSTABLE_OFFSET_COMMIT when one is open for longer than a request may take.
+        UNSTABLE_OFFSET_COMMIT when one is open for longer than a request may take. ``look_up`` is how they are looked up.
         """
         deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
         attempt = 0
         while True:
-            found, pending = await self.look_up(partitions)
+            found, pending = await (look_up or self.look_up)(partitions)
             if not pending:
                 return found
             text = f"a transaction that is still open has offsets of {', '.join(map(str, sorted(pending)))}"
             await self._cluster.pause(attempt, deadline_ms, KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, text))
             attempt += 1
 
-    async def look_up(self, partitions: list[TopicPartition]) -> tuple[dict[TopicPartition, tuple[int, int]], set[TopicPartition]]:
-        """Returns offset and leader epoch of each committed partition, and the partitions with offsets in a transaction that is open."""
-        topics: dict[str, OffsetFetchRequestTopic] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, OffsetFetchRequestTopic(partition.topic)).partition_indexes.append(partition.partition)
-        request = OffsetFetchRequest(self._group_id, list(topics.values()), [OffsetFetchRequestGroup(self._group_id)], True)
-        response = await self._ask_until_found(request, OffsetFetchResponse, version_max=OFFSET_FETCH_BY_NAME)
-        if response.error_code:
-            raise KafkaError(response.error_code, f"offsets of group {self._group_id!r}")
-        found: dict[TopicPartition, tuple[int, int]] = {}
-        pending: set[TopicPartition] = set()
-        for topic in response.topics:
-            for answer in topic.partitions:
-                key = TopicPartition(topic.name, answer.partition_index)
-                if answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                    pending.add(key)
-                elif answer.error_code:
-                    raise KafkaError(answer.error_code, f"offset of {key}")
-                elif answer.committed_offset >= 0:
-                    found[key] = (answer.committed_offset, answer.committed_leader_epoch)
-        return found, pending
+    async def look_up(self, partitions: list[TopicPartition], member: GroupMetadata | None = None) -> Found:
+        """Returns offset and leader epoch of each committed partition, and the partitions with offsets in a transaction that is open.
 
-    async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int) -> R:
+        ``member`` is who asks, of a group in which members have epochs.
+        """
+        indexes: dict[str, list[int]] = {}
+        for partition in partitions:
+            indexes.setdefault(partition.topic, []).append(partition.partition)
+        of_group = OffsetFetchRequestGroup(self._group_id)
+        topics = [OffsetFetchRequestTopic(name, found) for name, found in indexes.items()]
+        version_max, version_min = OFFSET_FETCH_BY_NAME, 0
+        if member is not None:
+            version_max = version_min = EPOCHS_SINCE
+            of_topics = [OffsetFetchRequestTopics(name=name, partition_indexes=found) for name, found in indexes.items()]
+            of_group = OffsetFetchRequestGroup(self._group_id, member.member_id, member.generation_id, of_topics)
+        request = OffsetFetchRequest(self._group_id, topics, [of_group], True)
+        response = await self._ask_until_found(request, OffsetFetchResponse, version_max=version_max, version_min=version_min)
+        answer = response if member is None or not response.groups else response.groups[0]
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"offsets of group {self._group_id!r}")
+        return _found(answer.topics)
+
+    async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int, version_min: int = 0) -> R:
         """Repeats the request, which must allow that, until the coordinator answers other than with "not here" or "not yet"."""
         deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
         attempt = 0
         while True:
             try:
-                response = await self.ask(request, response_type, version_max=version_max)
+                response = await self.ask(request, response_type, version_max=version_max, version_min=version_min)
                 code = _first_error(response)
                 if code not in _LOOK_AGAIN and code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     return response
@@ -147,9 +170,30 @@ class GroupCoordinator(Coordinator):
             attempt += 1
 
 
+def _found(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> Found:
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    pending: set[TopicPartition] = set()
+    for topic in topics:
+        for answer in topic.partitions:
+            key = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                pending.add(key)
+            elif answer.error_code:
+                raise KafkaError(answer.error_code, f"offset of {key}")
+            elif answer.committed_offset >= 0:
+                found[key] = (answer.committed_offset, answer.committed_leader_epoch)
+    return found, pending
+
+
 def _first_error(response: Response) -> int:
     if isinstance(response, OffsetFetchResponse):
-        return response.error_code or next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
+        return _first_of(response.error_code, response.topics) or max(
+            (_first_of(group.error_code, group.topics) for group in response.groups), default=0
+        )
     if isinstance(response, OffsetCommitResponse):
         return next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
     return 0
+
+
+def _first_of(error_code: int, topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> int:
+    return error_code or next((partition.error_code for topic in topics for partition in topic.partitions if partition.error_code), 0)

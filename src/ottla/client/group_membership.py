@@ -11,14 +11,12 @@ Source: KIP-62, KIP-345, KIP-394 (member ids first), KIP-429.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ottla.client.background import background
+from ottla.client.background import background, end
 from ottla.client.cluster import JOIN_LANE, Cluster
 from ottla.client.consumer_protocol import (
-    ASSIGNORS,
     COOPERATIVE,
     Share,
     decode_assignment,
@@ -27,10 +25,10 @@ from ottla.client.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from ottla.client.coordinator import GroupCoordinator
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.coordinator import Found, GroupCoordinator
+from ottla.client.group_metadata import NO_MEMBER, GroupMetadata
+from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
-from ottla.client.settings import Settings, choices, integer, text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -42,24 +40,9 @@ PROTOCOL_TYPE: Final = "consumer"
 _START_OVER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
-@dataclass(frozen=True)
-class MembershipSettings(Settings):
-    """Kafka's consumer configuration, by its names."""
-
-    session_timeout_ms: int = integer(45_000, low=1)
-    heartbeat_interval_ms: int = integer(3000, low=1)
-    max_poll_interval_ms: int = integer(300_000, low=1)
-    group_instance_id: str | None = text(None)
-    partition_assignment_strategy: Sequence[str] = choices(("range", "cooperative-sticky"), ASSIGNORS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            text = f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be below session.timeout.ms={self.session_timeout_ms}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-
-
 class GroupMembership:
+    """A ``Membership``."""
+
     def __init__(
         self, cluster: Cluster, coordinator: GroupCoordinator, group_id: str, settings: MembershipSettings, positions: Positions
     ) -> None:
@@ -91,6 +74,11 @@ class GroupMembership:
         if topics != self._topics:
             self._topics = topics
             self.needs_rejoin = True
+
+    def subscribe_matching(self, pattern: str) -> None:
+        """Raises INVALID_REQUEST: members of classic groups say which topics they read."""
+        text = "brokers match patterns for members of group_protocol='consumer'; in a classic group give the pattern as a text of Python's"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     @property
     def topics(self) -> list[str]:
@@ -144,6 +132,10 @@ class GroupMembership:
         self.needs_rejoin = True
         if not keep_id:
             self.member_id = ""
+
+    def on_failed_join(self) -> None:
+        """Has the next poll join again."""
+        self.needs_rejoin = True
 
     # A round
 
@@ -286,13 +278,16 @@ class GroupMembership:
                 self.on_error(error.code)
             raise
 
+    async def look_up(self, partitions: list[TopicPartition]) -> Found:
+        """Returns what the group has committed. No member has to ask."""
+        return await self._coordinator.look_up(partitions)
+
     def metadata(self, *, is_subscribed: bool) -> GroupMetadata:
         """Returns what a transaction says of this member. ILLEGAL_GENERATION when it subscribes and is no member."""
         if not is_subscribed:
             return GroupMetadata(self._group_id)
         if self.generation_id < 0:
-            text = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, text)
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, NO_MEMBER)
         return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._settings.group_instance_id)
 
     # Leaving
@@ -316,7 +311,5 @@ class GroupMembership:
 
     async def close(self) -> None:
         """Stops the heartbeats."""
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
-            self._heartbeats = None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        await end(heartbeats)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.types import TopicPartition
+
+NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """The coordinator refuses offsets of a member that is no longer one, where they come with its generation (KIP-447)."""
+    """The coordinator refuses offsets of a member that is no longer one, where they come with its generation, or its epoch (KIP-447)."""
 
     group_id: str
     generation_id: int = -1

@@ -96,6 +96,8 @@ class ConsumerOptions(ClusterOptions, total=False):
     isolation_level: Literal["read_uncommitted", "read_committed"]
     check_crcs: bool
     client_rack: str
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int

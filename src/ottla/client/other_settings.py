@@ -1,6 +1,6 @@
 """Settings that other clients of Kafka have and this one has not, each with the reason, and what to set instead.
 
-Names are as keyword arguments: ``group_protocol`` is group.protocol. The Java client comes first, then kafka-python, aiokafka and
+Names are as keyword arguments: ``max_in_flight`` is max.in.flight. The Java client comes first, then kafka-python, aiokafka and
 librdkafka. A setting with no row is unknown: it is refused, too, with the nearest name. docs/client.md has this table.
 """
 
@@ -64,8 +64,6 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "compression_zstd_level": _LEVELS,
     "transaction_two_phase_commit_enable": _NOT_YET + "a transaction ends with its producer's commit (no KIP-939)",
     # The Java client's consumer
-    "group_protocol": _NOT_YET + "the consumer joins classic groups (no KIP-848)",
-    "group_remote_assignor": _NOT_YET + "set partition_assignment_strategy",
     "exclude_internal_topics": "a pattern matches no internal topic; name it to read it",
     # kafka-python and aiokafka
     "api_version": _NEGOTIATED,

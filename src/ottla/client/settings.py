@@ -134,6 +134,9 @@ class Settings:
         for name, check in checks_of(type(self)).items():
             object.__setattr__(self, name, check(key_of(name), getattr(self, name)))
 
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Raises INVALID_CONFIG for a setting that was given and does not fit the others."""
+
 
 def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
     """Divides the settings into one object of each kind. INVALID_CONFIG for an unknown setting: with the reason, or the nearest name."""
@@ -145,7 +148,10 @@ def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[A
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}: write it with _, as {plain}")
             text = f"no setting {name!r}: {OTHER_SETTINGS[plain]}" if plain in OTHER_SETTINGS else f"unknown setting {name!r}"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else _hint(plain, known)))
-    return [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
+    made = [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
+    for settings in made:
+        settings.check_given(given)
+    return made
 
 
 def checks_of(kind: type[Settings]) -> dict[str, Check]:

@@ -6,7 +6,7 @@ A partition whose offsets are part of an open transaction has no position until 
 from __future__ import annotations
 
 from ottla.client.cluster import Cluster
-from ottla.client.coordinator import GroupCoordinator
+from ottla.client.coordinator import LookUp
 from ottla.client.fetcher import RESET_TIMESTAMPS
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -14,13 +14,13 @@ from ottla.types import TopicPartition
 
 
 class StartingPoints:
-    """The positions that a consumer's partitions get; without a coordinator nothing is committed."""
+    """The positions that a consumer's partitions get; without a group nothing is committed."""
 
-    def __init__(self, cluster: Cluster, positions: Positions, coordinator: GroupCoordinator | None, auto_offset_reset: str) -> None:
+    def __init__(self, cluster: Cluster, positions: Positions, look_up: LookUp | None, auto_offset_reset: str) -> None:
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._positions = positions
-        self._coordinator = coordinator
+        self._look_up = look_up
         self._auto_offset_reset = auto_offset_reset
 
     async def find(self) -> None:
@@ -30,8 +30,8 @@ class StartingPoints:
             return
         committed: dict[TopicPartition, tuple[int, int]] = {}
         pending: set[TopicPartition] = set()
-        if self._coordinator is not None:
-            committed, pending = await self._coordinator.look_up(unknown)
+        if self._look_up is not None:
+            committed, pending = await self._look_up(unknown)
         for partition in unknown:
             found = self._positions.get(partition)
             if found is None or found.position is not None or found.seek_timestamp is not None:

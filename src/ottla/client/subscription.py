@@ -1,6 +1,7 @@
 """What a member of a group subscribes to: topics by name or by pattern, looked at again as metadata ages.
 
-A missing topic is looked for every second, topics that match a pattern every 30 s, new partitions after metadata.max.age.ms.
+A missing topic is looked for every second, topics that match a pattern every 30 s, new partitions after metadata.max.age.ms. A
+``SubscriptionPattern`` is for the brokers to match; they find what is new by themselves, too.
 """
 
 from __future__ import annotations
@@ -8,16 +9,24 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.background import background
 from ottla.client.cluster import Cluster
-from ottla.client.group_membership import GroupMembership
+from ottla.client.membership import Membership
 from ottla.errors import ErrorCode, KafkaError
 
 PATTERN_REFRESH_MS: Final = 30_000
 MISSING_REFRESH_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression that the brokers match with the whole names of topics, by RE2 (KIP-848): for group_protocol="consumer"."""
+
+    pattern: str
 
 
 class Subscription:
@@ -26,10 +35,10 @@ class Subscription:
     def __init__(
         self,
         cluster: Cluster,
-        membership: GroupMembership,
+        membership: Membership,
         wake: Callable[[], None],
         topics: Sequence[str],
-        pattern: str | None,
+        pattern: str | SubscriptionPattern | None,
         *,
         may_create: bool,
         absent: AbsentTopics,
@@ -51,6 +60,9 @@ class Subscription:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
         if pattern is None:
             membership.subscribe(list(topics), may_create=may_create)
+            return
+        if isinstance(pattern, SubscriptionPattern):
+            membership.subscribe_matching(pattern.pattern)
             return
         try:
             self._pattern, self._is_matched = re.compile(pattern), False

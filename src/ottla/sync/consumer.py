@@ -10,6 +10,7 @@ from ottla.aio import ConsumerRecord
 from ottla.client.buffer import Bytes, K, V
 from ottla.client.options import ConsumerOptions
 from ottla.client.rebalance_listener import Rebalanced
+from ottla.client.subscription import SubscriptionPattern
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
 from ottla.types import TopicPartition
@@ -68,14 +69,15 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         self,
         topics: Sequence[str] = (),
         *,
-        pattern: str | None = None,
+        pattern: str | SubscriptionPattern | None = None,
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
         on_lost: Rebalanced | None = None,
     ) -> None:
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
-        ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found.
+        ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found. The brokers
+        match a ``SubscriptionPattern``.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """

@@ -20,15 +20,33 @@ from ottla.testing.faults import Fault, Faults
 from ottla.testing.history import History
 from ottla.testing.layout import properties_from
 from ottla.testing.process_nodes import ProcessNodes
+from ottla.testing.secure_broker import SecureBroker
 from ottla.testing.served import Served
 from ottla.testing.thread_nodes import ThreadNodes
 
-__all__ = ["Fault", "Faults", "History", "ProcessNodes", "Served", "ThreadNodes", "broker", "cluster", "thread_cluster"]
+__all__ = [
+    "Fault",
+    "Faults",
+    "History",
+    "ProcessNodes",
+    "SecureBroker",
+    "Served",
+    "ThreadNodes",
+    "broker",
+    "cluster",
+    "secure_broker",
+    "thread_cluster",
+]
 
 
 def broker(**properties: object) -> ThreadNodes:
     """Returns a single broker, in a thread of this process, for the block of a ``with``."""
     return ThreadNodes(1, properties_from(properties))
+
+
+def secure_broker(**properties: object) -> SecureBroker:
+    """Returns a single broker with SASL_SSL, SCRAM and an authorizer, for the block of a ``with``; it makes its certificate itself."""
+    return SecureBroker(properties_from(properties))
 
 
 def cluster(count: int = 3, **properties: object) -> ProcessNodes:

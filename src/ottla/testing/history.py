@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
+from ottla.client.options import ClusterOptions
 from ottla.history.judge import KINDS, Anomaly, Verdict, judge
 from ottla.history.operations import Operation, write_history
 from ottla.sync import Admin, Consumer
@@ -31,10 +32,11 @@ SHOWN_MAX: Final = 10
 
 
 class History:
-    """The history of one test. ``bootstrap`` is where its topics are read at the end; without it they are not."""
+    """The history of one test. ``bootstrap`` is where its topics are read at the end, with these settings; without it they are not."""
 
-    def __init__(self, bootstrap: str = "") -> None:
+    def __init__(self, bootstrap: str = "", **settings: Unpack[ClusterOptions]) -> None:
         self.bootstrap = bootstrap
+        self._settings = settings
         self._operations: list[Operation | tuple[Operation, list[Seen]]] = []
         self._allowed: set[str] = set()
         self._lock = threading.Lock()
@@ -117,21 +119,21 @@ class History:
             topics = {event.topic for event in self._operations if isinstance(event, Operation) and event.f == "send"}
         if not topics:
             return
-        with Admin(self.bootstrap) as admin:
+        with Admin(self.bootstrap, **self._settings) as admin:
             found = admin.list_topics()
         partitions = [TopicPartition(topic, index) for topic in sorted(topics) if topic in found for index in found[topic].partitions]
-        for seen in _read(self.bootstrap, partitions):
+        for seen in _read(self.bootstrap, partitions, self._settings):
             self.assigned(READER, [(seen.topic, seen.partition)])  # what transactions have aborted it passes over
             self.polled(READER, [seen])
         self._take(Operation(READER, "ok", "drained"))
 
 
-def _read(bootstrap: str, partitions: Sequence[TopicPartition]) -> Iterator[Seen]:
+def _read(bootstrap: str, partitions: Sequence[TopicPartition], settings: ClusterOptions) -> Iterator[Seen]:
     """Yields what is in the log. AssertionError when it cannot be read in half a minute."""
     if not partitions:
         return
     deadline = time.monotonic() + READ_SECONDS_MAX
-    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed", **settings) as consumer:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         while any(consumer.position(partition) < end for partition, end in ends.items()):

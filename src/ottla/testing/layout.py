@@ -40,9 +40,10 @@ class Layout:
     directory: Path
     ports: Mapping[int, tuple[int, int]]
     properties: Mapping[str, str]
+    protocol: str = "PLAINTEXT"  # of the listener for clients
 
     @classmethod
-    def of(cls, count: int, directory: Path, properties: Mapping[str, str]) -> Layout:
+    def of(cls, count: int, directory: Path, properties: Mapping[str, str], protocol: str = "PLAINTEXT") -> Layout:
         """Makes a layout. ValueError for an unknown key, and for one that each node has a value of its own for."""
         for key in sorted(OWN_KEYS & properties.keys()):
             raise ValueError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
@@ -54,7 +55,7 @@ class Layout:
         found = free_ports(2 * count)
         ports = {node_id: (found[node_id - 1], found[count + node_id - 1]) for node_id in range(1, count + 1)}
         replicated = _replicated(count) if count > 1 else {}
-        return cls(directory, ports, PROFILE | replicated | dict(properties))
+        return cls(directory, ports, PROFILE | replicated | dict(properties), protocol)
 
     @property
     def is_alone(self) -> bool:
@@ -67,7 +68,7 @@ class Layout:
     def properties_of(self, node_id: int) -> dict[str, str]:
         """Returns the node's configuration."""
         port, controller_port = self.ports[node_id]
-        own = {"node.id": str(node_id), "log.dirs": str(self.data_of(node_id)), "listeners": f"PLAINTEXT://{HOST}:{port}"}
+        own = {"node.id": str(node_id), "log.dirs": str(self.data_of(node_id)), "listeners": f"{self.protocol}://{HOST}:{port}"}
         if not self.is_alone:
             voters = {voter: ports[1] for voter, ports in self.ports.items() if voter <= VOTERS_MAX}
             own["controller.quorum.voters"] = ",".join(f"{voter}@{HOST}:{number}" for voter, number in voters.items())

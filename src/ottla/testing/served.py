@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ottla.client.options import ClusterOptions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, NewTopic
 from ottla.testing.layout import properties_from
@@ -38,6 +39,11 @@ class Served(ABC):
         """``host:port`` of each node, with commas between them: a client's ``bootstrap.servers``."""
 
     @property
+    def client_settings(self) -> ClusterOptions:
+        """What an ottla client needs beside ``bootstrap``, to do everything: nothing, where nothing is secured."""
+        return {}
+
+    @property
     @abstractmethod
     def log(self) -> str:
         """What the nodes have logged."""
@@ -45,7 +51,7 @@ class Served(ABC):
     def topic(self, name: str = "topic", *, partitions: int = 1, replication_factor: int = -1, **configs: object) -> str:
         """Creates a topic with a new name that starts with ``name``. Configurations are keyword arguments with ``_`` for ``.``."""
         fresh = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[: TOPIC_NAME_LENGTH_MAX - 10]}-{next(_numbers)}"
-        with Admin(self.bootstrap) as admin:
+        with Admin(self.bootstrap, **self.client_settings) as admin:
             error = admin.create_topics([NewTopic(fresh, partitions, replication_factor, configs=properties_from(configs))])[fresh]
         if error is not None:
             raise error
@@ -62,7 +68,7 @@ class Served(ABC):
     def _led(self, topic: str, partition: int, *, waits: bool) -> int:
         """Returns the leader. Of a topic that was just created, ``waits`` for nodes that do not know all partitions yet."""
         deadline = time.monotonic() + LEADER_SECONDS_MAX
-        with Admin(self.bootstrap) as admin:
+        with Admin(self.bootstrap, **self.client_settings) as admin:
             while True:
                 problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
                 try:

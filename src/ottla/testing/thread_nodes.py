@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 from ottla.broker.formatting import format_log_dirs
 from ottla.broker.node import Broker
+from ottla.messages.metadata_records import UserScramCredentialRecord
 from ottla.runtime.world import real_world
 from ottla.sync.loop_thread import LoopThread
 from ottla.testing.disturbed_network import DisturbedNetwork
@@ -44,6 +45,8 @@ class ThreadNodes(Served):
         ("kill", "pause", "resume"),
         "nodes in a thread are stopped and started; those of the fixture ottla_cluster and of cluster() are processes, which have it",
     )
+
+    _protocol: ClassVar[str] = "PLAINTEXT"
 
     def __init__(self, count: int, properties: Mapping[str, str]) -> None:
         self._count = count
@@ -107,7 +110,7 @@ class ThreadNodes(Served):
             owned.callback(self._thread.stop)
             owned.callback(lambda: self._thread.run(self._stop_all()))
             for tries_left in range(START_TRIES - 1, -1, -1):
-                self._layout = Layout.of(self._count, directory / f"try-{tries_left}", self._properties)
+                self._layout = Layout.of(self._count, directory / f"try-{tries_left}", self._properties, self._protocol)
                 try:
                     self._thread.run(self._begin())
                     break
@@ -122,14 +125,18 @@ class ThreadNodes(Served):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._owned.close()
 
+    def _credentials(self) -> list[UserScramCredentialRecord]:
+        """Returns the users that the nodes know from the start."""
+        return []
+
     # On the loop
 
     async def _begin(self) -> None:
-        layout = self._layout
-        if not layout.is_alone:
+        layout, credentials = self._layout, self._credentials()
+        if credentials or not layout.is_alone:
             world = real_world(io_threads=1)
             for node_id in layout.ports:
-                await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={})
+                await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={}, credentials=credentials)
         await self._start(*layout.ports)
 
     async def _start(self, *node_ids: int) -> None:
@@ -139,7 +146,7 @@ class ThreadNodes(Served):
             await asyncio.gather(*(node.start() for node in made))
         for node in made:
             self._nodes[node.node_id] = node
-            self._addresses[node.node_id] = f"{HOST}:{node.addresses['PLAINTEXT'][1]}"
+            self._addresses[node.node_id] = f"{HOST}:{node.addresses[self._protocol][1]}"
         self._addresses = dict(sorted(self._addresses.items()))
 
     def _made(self, node_id: int) -> Broker:
