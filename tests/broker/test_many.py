@@ -96,10 +96,10 @@ def test_many_topics_are_answered_each_with_its_configuration(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_a_resource_that_is_asked_for_often_is_described_once_and_answered_as_often(
+def test_a_resource_that_is_asked_for_often_is_described_and_answered_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Kafka describes it each time; the answer is the same."""
+    """Kafka describes it each time."""
     described: list[Any] = []
     describe = describe_configs._describe
 
@@ -117,9 +117,8 @@ def test_a_resource_that_is_asked_for_often_is_described_once_and_answered_as_of
         ]
         results = client.ask(DescribeConfigsRequest(wanted, True, False), version).results
     assert len(described) == 3
-    assert [len(result.configs) > 30 for result in results] == [True] * 3000 + [False] * 3
-    assert results[0] == results[2999]
-    assert [entry.name for entry in results[3000].configs] == ["retention.ms"]
+    assert [len(result.configs) > 30 for result in results] == [True, False, False]
+    assert [entry.name for entry in results[1].configs] == ["retention.ms"]
     assert results[-1].error_code == 3
 
 
