@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -329,6 +331,27 @@ async def attempt(broker: SimBroker, partition: int) -> int:
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
+
+
+def test_the_file_of_a_deleted_log_whose_last_write_failed_waits_for_no_garbage_collector() -> None:
+    """Its room is what the disk lacked; and in a broker that does little the collector comes after minutes."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")])
+        file = weakref.ref(log_of(broker, "t").segments[-1].file)
+        broker.machine.disk.faults.append(Fault("append", ".log", errno.ENOSPC))
+        gc.disable()
+        try:
+            assert await attempt(broker, 0) == ErrorCode.KAFKA_STORAGE_ERROR
+            admin = Admin(broker.client("admin"))
+            await admin.delete_topics(["t"])
+            await admin.close()
+            assert file() is None
+        finally:
+            gc.enable()
+
+    play(act)
 
 
 def test_a_segment_whose_name_cannot_be_made_durable_for_want_of_room_is_made_again() -> None:

@@ -276,6 +276,7 @@ class Tail:
             self.producers.clear_staged()
             if problem is not None:
                 self._refused(problem, batches)
+                problem = None  # its traceback has this frame: the file of a log that is deleted would wait for the garbage collector
             elif not is_written:  # the flush was cancelled: what reached the disk is unknown
                 health.fail()
         if health.is_failed:  # by a sync meanwhile, which dropped what was staged
