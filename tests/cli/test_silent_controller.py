@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,8 +69,10 @@ def test_silence_is_measured_by_the_leaders_clock() -> None:
     leader, live, dead, unseen = voter(1, 9, 100_000), voter(2, 9, 99_700), voter(3, 7, 88_000), voter(4, -1, -1)
     quorum = QuorumDescription(1, 5, 9, (leader, live, dead, unseen), ())
     assert [fetched_ms_ago(quorum, replica) for replica in quorum.voters] == [0, 300, 12_000, None]
-    assert [is_silent(quorum, replica) for replica in quorum.voters] == [False, False, True, True]
+    assert [is_silent(quorum, replica, ()) for replica in quorum.voters] == [False, False, True, True]
+    killed = replace(quorum, voters=(leader, voter(3, 7, 98_500), voter(5, 7, 98_500)))
+    assert [is_silent(killed, replica, {3}) for replica in killed.voters] == [False, True, False], "3 is fenced: its process has ended"
     texts = [controller_text("follower", 300), controller_text("silent", 12_000), controller_text("silent", None)]
     assert texts == ["follower", "silent for 12 s", "silent"]
     old = QuorumDescription(1, 5, 9, (voter(1, 9, -1), voter(2, 9, -1)), ())
-    assert [is_silent(old, replica) for replica in old.voters] == [False, False], "before version 1 the answer has no times"
+    assert [is_silent(old, replica, ()) for replica in old.voters] == [False, False], "before version 1 the answer has no times"

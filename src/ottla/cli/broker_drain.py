@@ -123,14 +123,14 @@ def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool]:
     The first is None where a majority is left, or not concerned.
     """
     try:
-        quorum = admin.describe_quorum()
+        quorum, fenced = admin.describe_quorum(), admin.describe_cluster(include_fenced=True).fenced
     except KafkaError as error:
         is_in_zookeeper = error.code == ErrorCode.UNSUPPORTED_VERSION
         if not is_in_zookeeper:
             complain(f"whether a majority of the controllers is left was not checked: {error}")
         return None, is_in_zookeeper
     voters = [voter.node_id for voter in quorum.voters]
-    left = sum(voter.node_id != broker_id and not is_silent(quorum, voter) for voter in quorum.voters)
+    left = sum(voter.node_id != broker_id and not is_silent(quorum, voter, fenced) for voter in quorum.voters)
     needed = len(voters) // 2 + 1
     if broker_id not in voters or left >= needed:
         return None, False

@@ -164,7 +164,7 @@ def look(admin: Admin) -> Health:
         fenced=sorted(cluster.fenced),
         controller=controller,
         epoch=-1 if quorum is None else quorum.leader_epoch,
-        voters=[] if quorum is None else list(_voters(quorum)),
+        voters=[] if quorum is None else list(_voters(quorum, cluster.fenced)),
         controller_problem=problem,
         partitions=states,
         log_dir_count=len(log_dirs),
@@ -193,13 +193,13 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
                     yield f"{key.topic}-{key.partition}"
 
 
-def _voters(quorum: QuorumDescription) -> Iterator[Voter]:
+def _voters(quorum: QuorumDescription, fenced: Collection[int]) -> Iterator[Voter]:
     """Yields the voters by id."""
     end_offset = leader_of(quorum).end_offset
     for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
         lag = -1 if voter.end_offset < 0 else end_offset - voter.end_offset
         lags_for_ms = voter.last_fetch_ms - voter.last_caught_up_ms if voter.last_caught_up_ms >= 0 else None
-        yield Voter(voter.node_id, lag, is_silent(quorum, voter), fetched_ms_ago(quorum, voter), lags_for_ms)
+        yield Voter(voter.node_id, lag, is_silent(quorum, voter, fenced), fetched_ms_ago(quorum, voter), lags_for_ms)
 
 
 def findings(health: Health) -> Iterator[Finding]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ottla.client.admin import QuorumDescription, QuorumReplica
 
 SILENT: Final = "silent"
 SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
+FENCED_SILENT_MS_MAX: Final = 1_000
+"""Of a node whose broker is fenced: the broker has most probably ended, and the controller with it."""
 
 
 def leader_of(quorum: QuorumDescription) -> QuorumReplica:
@@ -23,10 +27,11 @@ def fetched_ms_ago(quorum: QuorumDescription, replica: QuorumReplica) -> int | N
     return now_ms - replica.last_fetch_ms if replica.last_fetch_ms >= 0 else None
 
 
-def is_silent(quorum: QuorumDescription, replica: QuorumReplica) -> bool:
-    """True when the replica has not fetched for ``SILENT_MS_MAX``, or never since the leader leads."""
+def is_silent(quorum: QuorumDescription, replica: QuorumReplica, fenced: Collection[int]) -> bool:
+    """True when the replica has not fetched for ``SILENT_MS_MAX``, or never since the leader leads; ``fenced`` are brokers."""
     ago = fetched_ms_ago(quorum, replica)
-    return replica.end_offset < 0 or (ago is not None and ago > SILENT_MS_MAX)
+    limit_ms = FENCED_SILENT_MS_MAX if replica.node_id in fenced else SILENT_MS_MAX
+    return replica.end_offset < 0 or (ago is not None and ago > limit_ms)
 
 
 def controller_text(state: str | None, ago_ms: int | None) -> str | None:

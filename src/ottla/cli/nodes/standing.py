@@ -59,15 +59,15 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     brokers: frozenset[int] | None = None
     try:
         with Admin(serving, **client_settings(request_timeout_ms=timeout_ms)) as admin:
-            described = admin.describe_cluster()
-            brokers = frozenset(node.node_id for node in described.nodes)
+            described = admin.describe_cluster(include_fenced=True)
+            brokers = frozenset(node.node_id for node in described.nodes) - described.fenced
             if state.home != QUORUM:
                 return Standing(brokers, described.controller_id, None, is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
         what = "the cluster does not answer" if brokers is None else "no controller is active"
         return Standing(brokers, None, f"{what}: {error}")
-    silent = frozenset(voter.node_id for voter in quorum.voters if is_silent(quorum, voter))
+    silent = frozenset(voter.node_id for voter in quorum.voters if is_silent(quorum, voter, described.fenced))
     return Standing(
         brokers,
         quorum.leader_id,
@@ -95,8 +95,8 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings(request_timeout_ms=timeout_ms)) as admin:
-        described = admin.describe_cluster()
-        brokers = {node.node_id: node for node in described.nodes}
+        described = admin.describe_cluster(include_fenced=True)
+        brokers = {node.node_id: node for node in described.nodes if node.node_id not in described.fenced}
         try:
             quorum = admin.describe_quorum()
         except OttlaError as error:
@@ -112,7 +112,7 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         node, replica = brokers.get(node_id), replicas.get(node_id)
         controller = None
         if (voter := voters.get(node_id)) is not None:
-            controller = "active" if node_id == quorum.leader_id else SILENT if is_silent(quorum, voter) else "follower"
+            controller = "active" if node_id == quorum.leader_id else SILENT if is_silent(quorum, voter, described.fenced) else "follower"
         lag = None if replica is None or replica.end_offset < 0 else end_offset - replica.end_offset
         ago_ms = None if replica is None else fetched_ms_ago(quorum, replica)
         address = None if node is None else f"{node.host}:{node.port}"
