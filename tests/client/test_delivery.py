@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -162,6 +163,29 @@ def test_a_batch_that_was_given_up_leaves_its_room_to_others() -> None:
         await producer.close()
 
     with_broker(body)
+
+
+def test_a_batch_that_is_refused_again_and_again_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A disk is full, say: whoever writes waits for two minutes, and has to know for what."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        network.refuse = lambda request: (
+            produce_answer(request, ErrorCode.KAFKA_STORAGE_ERROR) if isinstance(request, ProduceRequest) else None
+        )
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=20_000))
+        refused = await producer.send("t", b"x")
+        await asyncio.wait([refused])
+        assert error_of(refused).code == ErrorCode.KAFKA_STORAGE_ERROR
+        [said] = [record.getMessage() for record in caplog.records]
+        assert said.startswith("what was sent to t-0 is not written yet, and the producer tries for another 1")
+        assert "KAFKA_STORAGE_ERROR" in said
+        await producer.close()
+
+    with caplog.at_level(logging.WARNING, logger="ottla.client"):
+        with_broker(body)
 
 
 def test_a_batch_whose_time_was_over_while_its_request_was_out_is_not_sent_again() -> None:

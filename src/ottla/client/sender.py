@@ -25,6 +25,7 @@ from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
 from ottla.client.meters import ProducerMeters
 from ottla.client.producer_ids import new_producer_id
+from ottla.client.watch import warn_of_attempts
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.produce import PartitionProduceResponse
 from ottla.records.batch import HEADER_SIZE
@@ -288,6 +289,7 @@ class Sender:
         batch.problem = problem
         delay_ms = self._cluster.backoff.delay_ms(batch.attempts - 1, self._cluster.world)
         batch.not_before_ms = self._clock.monotonic_ms() + int(delay_ms)
+        warn_of_attempts(batch.partition, batch.attempts, batch.deadline_ms - batch.not_before_ms, problem)
 
     # Requests, and what becomes of their batches
 

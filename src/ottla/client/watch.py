@@ -1,4 +1,4 @@
-"""Whether any broker can be reached, for applications that want to say so, and for those that do not ask.
+"""Whether any broker can be reached and takes what is sent, for applications that want to say so, and for those that do not ask.
 
 The client sends requests again while no broker answers; without a watch no application would see it. The watch looks twice a second,
 and reconnects while nothing is to be sent. Where the application has set no watch, an outage is a warning of Python's logging.
@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
+from ottla.types import TopicPartition
 
 # The standard library's: an application that has set up no logging sees warnings of it on standard error.
 log = logging.getLogger("ottla.client")
@@ -21,8 +22,18 @@ log = logging.getLogger("ottla.client")
 WATCH_MS: Final = 500
 WARNING_MS: Final = 1000
 """For so long no broker was reached when it is said. The next try comes at most 1.2 s after the last one."""
+WARNED_ATTEMPTS: Final = 5
+"""After so many a batch has waited for two to three seconds."""
 OnConnectivity = Callable[[KafkaError | None], object]
 """Called with the reason when the last broker is out of reach, and with None when one can again."""
+
+
+def warn_of_attempts(partition: TopicPartition, attempts: int, left_ms: int, problem: KafkaError) -> None:
+    """Warns of a batch that a broker has refused several times, and that is sent again: once for each batch. Outages are the watch's."""
+    if attempts == WARNED_ATTEMPTS and problem.code != ErrorCode.NETWORK_EXCEPTION:
+        log.warning(
+            "what was sent to %s is not written yet, and the producer tries for another %d s: %s", partition, left_ms // 1000, problem
+        )
 
 
 async def watch(reach: Callable[[], Awaitable[object]], on_connectivity: OnConnectivity) -> None:
