@@ -41,7 +41,8 @@ def test_a_node_that_starts_alone_and_one_that_is_left_alone_wait_for_a_majority
 
 @pytest.mark.slow
 def test_a_node_in_zookeeper_mode_waits_for_zookeeper(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    with ZookeeperCluster(tmp_path, zookeeper, count=1) as cluster:
+    patient = str(60_000)  # the server is a JVM, and the machine may be busy
+    with ZookeeperCluster(tmp_path, zookeeper, count=1, zookeeper_connection_timeout_ms=patient) as cluster:
         node = cluster.nodes[1]
         zookeeper.kill()
         says(node, NODE_WAITS, f"ZooKeeper at {cluster.servers} to answer")

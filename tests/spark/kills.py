@@ -107,7 +107,13 @@ def run(bootstrap: str, directory: Path, doom: Doom | None, queries: Sequence[st
         code = process.wait()
     assert b"queries run" in said or code, "it says when it has begun"
     ends = (-signal.SIGKILL, 0) if isinstance(doom, float) else (0,) if doom is None else (-signal.SIGKILL,)
-    assert code in ends, f"{doom} ended with {code}:\n{log.read_text(errors='replace')[-6000:]}"
+    assert code in ends, f"{doom} ended with {code}:\n{said_in(log)}"
+
+
+def said_in(log: Path) -> str:
+    """What a program has said at its end, without the frames of the JVM's stack."""
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if not line.lstrip().startswith("at ")][-80:])
 
 
 def check_output(bootstrap: str, directory: Path, queries: Sequence[str]) -> None:
