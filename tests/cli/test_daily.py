@@ -168,6 +168,7 @@ def test_single_partitions_of_a_topic_are_sought(broker: BrokerThread) -> None:
         ("alice", "'alice' lacks its type: write User:alice"),
         (":alice", "':alice' lacks its type: write User:alice"),
         ("User:", "'User:' lacks its name: write User:alice"),
+        ("read", "'read' is an operation: write -o read"),
     ],
 )
 def test_a_principal_that_lacks_a_part_is_shown_with_it(nobody: str, text: str, said: str) -> None:

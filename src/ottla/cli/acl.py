@@ -173,6 +173,8 @@ def _resources(cluster: bool, names: dict[str, tuple[str, ...]]) -> list[tuple[R
 
 def _principal(text: str) -> str:
     kind, colon, name = text.partition(":")
+    if text.upper() in Operation.__members__:
+        raise click.UsageError(f"{text!r} is an operation: write -o {text}")
     if not (kind and colon):
         raise click.UsageError(f"{text!r} lacks its type: write User:{name or kind or 'alice'}")
     if not name:

@@ -158,7 +158,10 @@ _WAYS_OUT: Final = {
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "; `ottla broker list` shows the brokers, and without -r the default applies",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers (`ottla broker list` shows those there are), or give fewer replicas: -r 1",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "; `ottla topic offsets TOPIC` shows the first and the last offset of each partition",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "; stop the members that read the topic first: `ottla group describe GROUP --members` shows them",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "; `ottla storage info FILE` on each node shows whose cluster it is of",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "; `ottla txn list` shows the transactional ids",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "; --command-config names a file with a user, -B a listener with SASL",
 }
