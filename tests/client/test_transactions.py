@@ -10,6 +10,7 @@ import pytest
 from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
+from ottla.client.buffer import ConsumerRecord
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer, ProducerSettings
 from ottla.client.sent_record import SentRecord
@@ -438,6 +439,38 @@ def test_an_offset_carries_a_text_of_the_application(level: int) -> None:
         [request] = model.of(TxnOffsetCommitRequest)
         found = [(place.committed_offset, place.committed_metadata) for topic in request.topics for place in topic.partitions]
         assert found == [(1, "batch 7"), (2, "")]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_offsets_are_given_by_pairs_or_as_the_last_record(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        record = ConsumerRecord("t", 1, 7, 0, 0, None, b"x", (), 0)
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({("t", 0): 5}, GROUP)
+            await producer.send_offsets_to_transaction(record, GROUP)
+        assert model.offsets == {"g": {KEY: 5, TopicPartition("t", 1): 8}}
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_wrong_arguments_of_offsets_send_nothing_and_leave_the_transaction_open(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        wrong: Any
+        async with producer.transaction():
+            await producer.send("t", b"in", partition=0)
+            for wrong, text in (([KEY], r"not a list: send_offsets_to_transaction\(record\)"), ({KEY: "x"}, "the offset of .* is 'x'")):
+                with pytest.raises(TypeError, match=text):
+                    await producer.send_offsets_to_transaction(wrong, GROUP)
+            wrong = "g"
+            with pytest.raises(TypeError, match=r"the second argument is the consumer's group_metadata\(\), and not 'g'"):
+                await producer.send_offsets_to_transaction({KEY: 1}, wrong)
+        assert model.of(TxnOffsetCommitRequest) == []
+        assert model.committed() == [b"in"]
 
     with_model(level, body)
 

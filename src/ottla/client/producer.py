@@ -25,6 +25,7 @@ from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
 from ottla.client.partitioner import Partitioner, StickyPartitioner, chosen_by, partition_for_key
+from ottla.client.positions import P
 from ottla.client.sender import Sender
 from ottla.client.sent_record import SentRecord
 from ottla.client.settings import Settings, boolean, choice, function, integer, text
@@ -195,7 +196,7 @@ class Producer:
         """Begins a transaction: the records sent from now on become visible together, when it is committed."""
         await self._transactional().begin()
 
-    async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata) -> None:
+    async def send_offsets_to_transaction(self, offsets: Offsets[P], group_metadata: GroupMetadata) -> None:
         """Makes the group commit the offsets when the transaction commits. ``group_metadata`` is the consumer's.
 
         An offset is a number, or an ``OffsetAndMetadata``, whose text ``Admin.committed_offsets`` returns.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.group_membership import PROTOCOL_TYPE
+from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
+from ottla.client.wrong_calls import named
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -116,7 +118,7 @@ class GroupAdmin(AdminBase):
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes groups and their offsets: None for each that was deleted, else why not: NON_EMPTY_GROUP while it has members."""
         results: dict[str, KafkaError | None] = {}
-        for group_id in group_ids:
+        for group_id in named(group_ids, "delete_groups"):
 
             async def ask(group_id: str = group_id) -> None:
                 node_id = await self._coordinator(group_id)
@@ -130,7 +132,7 @@ class GroupAdmin(AdminBase):
         return results
 
     async def committed_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         """Returns the group's committed offsets; partitions without a commit are left out. All partitions when None.
 
@@ -150,7 +152,7 @@ class GroupAdmin(AdminBase):
             if not found.error_code and found.committed_offset >= 0
         }
 
-    async def pending_offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
+    async def pending_offsets(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> set[TopicPartition]:
         """Returns the partitions whose offsets of the group are in an open transaction: consumers wait for its end."""
         response = await self._offsets(group_id, partitions, require_stable=True)
         return {
@@ -160,10 +162,10 @@ class GroupAdmin(AdminBase):
             if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
         }
 
-    async def _offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool) -> OffsetFetchResponse:
+    async def _offsets(self, group_id: str, partitions: Iterable[PartitionLike] | None, *, require_stable: bool) -> OffsetFetchResponse:
         wanted = None
         if partitions is not None:
-            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions).items()]
+            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions_of(partitions)).items()]
         # Version 7 names topics, and one group: newer ones name them by id, which a committed topic may have lost.
         request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], require_stable)
 
@@ -175,10 +177,10 @@ class GroupAdmin(AdminBase):
 
         return await self._until_loaded(ask)
 
-    async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
+    async def set_offsets(self, group_id: str, offsets: ByPartition[int], *, metadata: str = "") -> None:
         """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, offset in offsets.items():
+        for partition, offset in keyed(offsets).items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
             topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, metadata))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
@@ -192,11 +194,11 @@ class GroupAdmin(AdminBase):
 
         await self._until_loaded(ask)
 
-    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+    async def delete_offsets(self, group_id: str, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, KafkaError | None]:
         """Deletes the group's committed offsets of the partitions. KafkaError for an error of the group."""
         wanted = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
-            for topic, indexes in by_topic(partitions).items()
+            for topic, indexes in by_topic(partitions_of(partitions)).items()
         ]
 
         async def ask() -> OffsetDeleteResponse:
