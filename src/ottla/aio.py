@@ -76,7 +76,7 @@ from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
 from ottla.client.subscription import SubscriptionPattern

@@ -19,7 +19,7 @@ from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync.sent_record import SentRecord

@@ -12,7 +12,8 @@ from tests.client.transactional_broker import Again, TransactionalBroker
 
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.sent_record import SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -426,6 +427,65 @@ def test_a_transaction_that_takes_too_long_is_aborted_by_the_coordinator(level: 
         async with producer.transaction():
             await producer.send("t", b"next", partition=0)
         assert model.committed() == [b"next"]
+
+    with_model(level, body)
+
+
+@LEVELS
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_block_that_another_producer_has_fenced_says_so(level: int, waits: bool) -> None:
+    """The leader alone knows the newer epoch at first, as INVALID_PRODUCER_EPOCH; the abort shows that it is a fence."""
+
+    async def body(world: World) -> None:
+        producer = world.producer
+        successor = world.successor()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"zombie", partition=0)
+                await successor.init_transactions()
+                record = await producer.send("t", b"late", partition=0)
+                if waits:
+                    await record
+        cause = fenced.value.__cause__
+        assert isinstance(cause, KafkaError if waits else TransactionAbortableError)
+        assert cause.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        with pytest.raises(ProducerFencedError):
+            await producer.begin_transaction()
+        await producer.flush()  # the record was reported
+        await successor.close()
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_fenced_block_that_raises_an_error_of_its_own_raises_that(level: int) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer
+        successor = world.successor()
+        with pytest.raises(ZeroDivisionError) as raised:  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"zombie", partition=0)
+                await successor.init_transactions()
+                raise ZeroDivisionError
+        assert "the transaction was not aborted either: PRODUCER_FENCED" in "".join(raised.value.__notes__)
+        await successor.close()
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_block_that_takes_too_long_fences_its_producer_below_level_2(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        with pytest.raises(TransactionAbortableError if level == 2 else ProducerFencedError):  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"x", partition=0)
+                model.time_out("x")
+                await producer.send("t", b"late", partition=0)
+        if level == 2:
+            async with producer.transaction():
+                await producer.send("t", b"next", partition=0)
+            assert model.committed() == [b"next"]
 
     with_model(level, body)
 

@@ -109,7 +109,7 @@ def test_what_is_no_count_no_value_and_no_dict_is_a_type_error() -> None:
             with pytest.raises(TypeError, match=text):
                 await admin.create_partitions(wrong)
         wrong = Topic("t")
-        with pytest.raises(TypeError, match="alter_configs takes a dict, such as .*, and not a Topic"):
+        with pytest.raises(TypeError, match=r"alter_configs takes a dict, such as .*, and not a Topic"):
             await admin.alter_configs(wrong)
         wrong = ["retention.ms"]
         with pytest.raises(TypeError, match="replace_configs takes a dict"):

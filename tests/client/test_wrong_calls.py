@@ -13,7 +13,8 @@ from tests.client.simulated import consumer_of, create, fill, with_broker
 
 from ottla import aio, sync
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
 
@@ -33,6 +34,13 @@ def test_a_setting_by_kafkas_name_is_refused_with_its_name_here(name: str) -> No
     with pytest.raises(KafkaError, match=f"unknown setting '{name}': write it with _, as linger_ms") as refused:
         sync.Producer("h:1", **settings)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_idempotence_is_refused_beside_acks_that_rule_it_out() -> None:
+    with pytest.raises(KafkaError, match=r"enable\.idempotence=true needs acks=all, and acks=1 is set") as refused:
+        sync.Producer("h:1", enable_idempotence=True, acks=1)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    sync.Producer("h:1", acks=1).close()  # the default gives way
 
 
 def test_wrong_arguments_are_refused_with_what_is_expected() -> None:
