@@ -16,6 +16,7 @@ for programs without an event loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,11 @@ CLOSE = "make it with `async with`, or call `await client.close()`"
 
 
 def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) -> Cluster:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        text = "a client of ottla.aio is made on a running loop, within a coroutine; a program without one uses ottla.sync"
+        raise RuntimeError(text) from None
     world = real_world()
     cluster = Cluster(
         world,

@@ -178,7 +178,10 @@ class Transactions:
         try:
             response = await self._requests.ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
             if response.error_code:
-                raise KafkaError(response.error_code, f"transactional id {enlistment.transactional_id!r}")
+                text = f"transactional id {enlistment.transactional_id!r}"
+                if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    text += f": transaction.timeout.ms={self._timeout_ms} exceeds the brokers' transaction.max.timeout.ms"
+                raise KafkaError(response.error_code, text)
         except KafkaError as error:
             self._fail(error)
         self._take_identity(response.producer_id, response.producer_epoch)

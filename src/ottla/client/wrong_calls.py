@@ -19,6 +19,8 @@ def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(init)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         _, *positional = args
+        if len(positional) == 1 and positional[0] == kwargs.get("bootstrap_servers"):
+            raise TypeError("the brokers' addresses are given twice: as the positional argument and as bootstrap_servers=")
         if len(positional) > 1 or (positional and "bootstrap_servers" in kwargs):
             raise TypeError(
                 "the one positional argument is the brokers' addresses, the same as bootstrap_servers=; topics are arguments of a "

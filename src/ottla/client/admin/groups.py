@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
@@ -42,6 +43,9 @@ from ottla.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.types import TopicPartition
+
+OF_MEMBERS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
+"""The answers to a commit without a member, where the group has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class GroupAdmin(AdminBase):
                 node_id = await self._coordinator(group_id)
                 response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
                 for result in response.results:
-                    results[result.group_id] = error_of(result.error_code, None)
+                    results[result.group_id] = error_of(result.error_code, f"group {result.group_id!r}")
                     if result.error_code in NOT_YET:
                         raise_for(result.error_code, None)
 
@@ -190,7 +194,10 @@ class GroupAdmin(AdminBase):
             response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
             for answer in response.topics:
                 for result in answer.partitions:
-                    raise_for(result.error_code, f"{answer.name}-{result.partition_index} of group {group_id!r}")
+                    text = f"{answer.name}-{result.partition_index} of group {group_id!r}"
+                    if result.error_code in OF_MEMBERS:
+                        text += ": the group has members, which commit for themselves; stop them first"
+                    raise_for(result.error_code, text)
 
         await self._until_loaded(ask)
 
