@@ -31,7 +31,7 @@ from ottla.cli.main import cli
 from ottla.cli.record_format import LANGUAGE
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.options import ClusterSettings
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.errors import RETRIABLE, ErrorCode

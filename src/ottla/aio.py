@@ -16,6 +16,7 @@ for programs without an event loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +77,7 @@ from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
 from ottla.client.subscription import SubscriptionPattern
@@ -167,6 +168,11 @@ CLOSE = "make it with `async with`, or call `await client.close()`"
 
 
 def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) -> Cluster:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        text = "a client of ottla.aio is made on a running loop, within a coroutine; a program without one uses ottla.sync"
+        raise RuntimeError(text) from None
     world = real_world()
     cluster = Cluster(
         world,

@@ -30,7 +30,8 @@ from ottla.broker.tasks.slices import Slices
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker
 from ottla.sim.faults import ANY, Fault

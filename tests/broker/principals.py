@@ -14,7 +14,8 @@ from ottla.broker.requests.router import Router
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse

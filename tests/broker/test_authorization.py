@@ -14,7 +14,8 @@ from ottla.broker.audit import LINES_MAX, LOGGER
 from ottla.broker.authorization import AclAuthorizer
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import send_to

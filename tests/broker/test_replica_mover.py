@@ -13,7 +13,8 @@ from tests.waiting import eventually_is
 
 from ottla.admin_http.kafka_names import broker_families
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.faults import Fault, Slow

@@ -16,7 +16,8 @@ from ottla.broker.coordinators.shard import Shard
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic, Topic
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record

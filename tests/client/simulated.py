@@ -13,7 +13,8 @@ from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.sim.cluster import SimBroker, Simulation

@@ -13,7 +13,16 @@ from ottla.messages.end_txn import EndTxnRequest
 from ottla.messages.produce import ProduceRequest
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.interference import Interference
-from ottla.sync import CommitOutcomeUnknownError, GroupMetadata, KafkaError, Producer, TransactionAbortableError
+from ottla.sync import (
+    Admin,
+    CommitOutcomeUnknownError,
+    GroupMetadata,
+    KafkaError,
+    NewTopic,
+    Producer,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +92,19 @@ def test_a_commit_that_is_not_answered_is_called_again(producer: Producer, model
     model.faults.clear()
     producer.commit_transaction()
     assert model.committed() == [b"x"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_two_producers_of_one_transactional_id_fence_the_first(broker: BrokerThread, waits: bool) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic("fenced", 1)])
+    name = f"fenced-{waits}"
+    with Producer(broker.bootstrap, transactional_id=name) as first, Producer(broker.bootstrap, transactional_id=name) as second:
+        first.init_transactions()
+        with pytest.raises(ProducerFencedError) as fenced, first.transaction():  # noqa: PT012
+            first.send("fenced", b"1").result()
+            second.init_transactions()
+            record = first.send("fenced", b"2")
+            if waits:
+                record.result()
+        assert isinstance(fenced.value.__cause__, KafkaError)

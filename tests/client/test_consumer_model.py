@@ -17,7 +17,8 @@ from tests.client.simulated import consumer_of, create, with_broker
 
 from ottla.client.admin import Admin
 from ottla.client.consumer import Consumer
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.messages.fetch import FetchRequest

@@ -13,7 +13,8 @@ from ottla.client import exchange, sender
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.admin import Admin
 from ottla.client.failures import DeliveryError
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata import MetadataRequest
 from ottla.messages.produce import ProduceRequest, ProduceResponse

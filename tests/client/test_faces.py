@@ -19,7 +19,7 @@ from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync.sent_record import SentRecord
@@ -120,11 +120,19 @@ for plain in sync.Consumer(group_id="g"):
 
 def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> None:
     (tmp_path / "mistakes.py").write_text(MISTAKES)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mistakes.py"]
+    docs = Path(__file__).parents[2] / "docs"
+    pages = [(docs / name).read_text() for name in ("client.md", "transactions.md")]
+    samples = [text for page in pages for text in re.findall(r"```python\n(.*?)```", page, re.S) if "**settings" in text]
+    files = [f"sample_{number}.py" for number in range(len(samples))]
+    for name, text in zip(files, samples, strict=True):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mistakes.py", *files]
     source = Path(aio.__file__).parent.parent
     done = subprocess.run(command, cwd=tmp_path, env={"MYPYPATH": str(source)}, capture_output=True, text=True, check=False)
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("mistakes.py:") and ": error:" in line}
     assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 19}, done.stdout + done.stderr
+    assert len(samples) == 2
+    assert "sample_" not in done.stdout, "a sample of the pages"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from tests.client.simulated import KEY, consumer_of, create, fill, produce_answe
 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import PartitionMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import (
     EpochEndOffset,

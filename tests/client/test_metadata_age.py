@@ -8,7 +8,8 @@ import pytest
 from tests.client.simulated import consumer_of, create, fill, take, with_broker
 
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.messages.metadata import MetadataRequest
 from ottla.sim.cluster import SimBroker

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.client.simulated import consumer_of, create, end_of, produce_answer, take, with_broker
 
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.metadata import MetadataRequest

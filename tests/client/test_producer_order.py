@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from tests.client.simulated import create, end_of, stored, with_broker
 
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.sim.cluster import SimBroker
 
 

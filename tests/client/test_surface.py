@@ -19,7 +19,8 @@ from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.other_settings import OTHER_SETTINGS
 from ottla.client.outgoing import prepare
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker, Simulation

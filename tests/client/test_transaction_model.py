@@ -16,7 +16,8 @@ from tests.client.simulated import KEY, with_broker
 from tests.client.transactional_broker import Again, Fault, TransactionalBroker
 
 from ottla.client.group_metadata import GroupMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, TransactionFatalError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

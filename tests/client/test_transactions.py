@@ -10,8 +10,10 @@ import pytest
 from tests.client.simulated import KEY, error_of, with_broker
 from tests.client.transactional_broker import Again, TransactionalBroker
 
+from ottla.client.buffer import ConsumerRecord
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.sent_record import SentRecord
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -430,6 +432,65 @@ def test_a_transaction_that_takes_too_long_is_aborted_by_the_coordinator(level: 
 
 
 @LEVELS
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_block_that_another_producer_has_fenced_says_so(level: int, waits: bool) -> None:
+    """The leader alone knows the newer epoch at first, as INVALID_PRODUCER_EPOCH; the abort shows that it is a fence."""
+
+    async def body(world: World) -> None:
+        producer = world.producer
+        successor = world.successor()
+        with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"zombie", partition=0)
+                await successor.init_transactions()
+                record = await producer.send("t", b"late", partition=0)
+                if waits:
+                    await record
+        cause = fenced.value.__cause__
+        assert isinstance(cause, KafkaError if waits else TransactionAbortableError)
+        assert cause.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        with pytest.raises(ProducerFencedError):
+            await producer.begin_transaction()
+        await producer.flush()  # the record was reported
+        await successor.close()
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_fenced_block_that_raises_an_error_of_its_own_raises_that(level: int) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer
+        successor = world.successor()
+        with pytest.raises(ZeroDivisionError) as raised:  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"zombie", partition=0)
+                await successor.init_transactions()
+                raise ZeroDivisionError
+        assert "the transaction was not aborted either: PRODUCER_FENCED" in "".join(raised.value.__notes__)
+        await successor.close()
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_block_that_takes_too_long_fences_its_producer_below_level_2(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        with pytest.raises(TransactionAbortableError if level == 2 else ProducerFencedError):  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"x", partition=0)
+                model.time_out("x")
+                await producer.send("t", b"late", partition=0)
+        if level == 2:
+            async with producer.transaction():
+                await producer.send("t", b"next", partition=0)
+            assert model.committed() == [b"next"]
+
+    with_model(level, body)
+
+
+@LEVELS
 def test_an_offset_carries_a_text_of_the_application(level: int) -> None:
     async def body(world: World) -> None:
         producer, model = world.producer, world.model
@@ -438,6 +499,38 @@ def test_an_offset_carries_a_text_of_the_application(level: int) -> None:
         [request] = model.of(TxnOffsetCommitRequest)
         found = [(place.committed_offset, place.committed_metadata) for topic in request.topics for place in topic.partitions]
         assert found == [(1, "batch 7"), (2, "")]
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_offsets_are_given_by_pairs_or_as_the_last_record(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        record = ConsumerRecord("t", 1, 7, 0, 0, None, b"x", (), 0)
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({("t", 0): 5}, GROUP)
+            await producer.send_offsets_to_transaction(record, GROUP)
+        assert model.offsets == {"g": {KEY: 5, TopicPartition("t", 1): 8}}
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_wrong_arguments_of_offsets_send_nothing_and_leave_the_transaction_open(level: int) -> None:
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        wrong: Any
+        async with producer.transaction():
+            await producer.send("t", b"in", partition=0)
+            for wrong, text in (([KEY], r"not a list: send_offsets_to_transaction\(record\)"), ({KEY: "x"}, "the offset of .* is 'x'")):
+                with pytest.raises(TypeError, match=text):
+                    await producer.send_offsets_to_transaction(wrong, GROUP)
+            wrong = "g"
+            with pytest.raises(TypeError, match=r"the second argument is the consumer's group_metadata\(\), and not 'g'"):
+                await producer.send_offsets_to_transaction({KEY: 1}, wrong)
+        assert model.of(TxnOffsetCommitRequest) == []
+        assert model.committed() == [b"in"]
 
     with_model(level, body)
 

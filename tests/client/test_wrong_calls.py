@@ -12,10 +12,13 @@ import pytest
 from tests.client.simulated import consumer_of, create, fill, with_broker
 
 from ottla import aio, sync
+from ottla.broker.handlers.patterns import matcher
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
+from ottla.types import TopicPartition
 
 
 @pytest.mark.parametrize("kind", [aio.Consumer, aio.Producer, aio.Admin, sync.Consumer, sync.Producer, sync.Admin])
@@ -33,6 +36,96 @@ def test_a_setting_by_kafkas_name_is_refused_with_its_name_here(name: str) -> No
     with pytest.raises(KafkaError, match=f"unknown setting '{name}': write it with _, as linger_ms") as refused:
         sync.Producer("h:1", **settings)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_idempotence_is_refused_beside_acks_that_rule_it_out() -> None:
+    with pytest.raises(KafkaError, match=r"enable\.idempotence=true needs acks=all, and acks=1 is set") as refused:
+        sync.Producer("h:1", enable_idempotence=True, acks=1)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    sync.Producer("h:1", acks=1).close()  # the default gives way
+
+
+@pytest.mark.parametrize("kind", [aio.Consumer, aio.Producer, aio.Admin])
+def test_a_client_of_asyncio_outside_a_loop_names_the_other_one(kind: Callable[..., object]) -> None:
+    with pytest.raises(RuntimeError, match=r"made on a running loop.*uses ottla\.sync"):
+        kind("h:1")
+
+
+def test_brokers_that_are_given_twice_or_as_a_url_are_refused_with_what_is_expected() -> None:
+    with pytest.raises(TypeError, match="the brokers' addresses are given twice"):
+        sync.Producer("h:1", bootstrap_servers="h:1")  # type: ignore[misc]
+    with pytest.raises(KafkaError, match=r"'http://127\.0\.0\.1:1' is a URL: host:port is expected") as refused:
+        sync.Producer("http://127.0.0.1:1")
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_an_empty_group_id_is_refused() -> None:
+    with pytest.raises(KafkaError, match=r"group\.id='': it must not be empty") as refused:
+        sync.Consumer("h:1", group_id="")
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_errors_of_groups_name_the_group_and_the_way_out() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        admin = Admin(broker.client("admin"))
+        refused = (await admin.delete_groups(["nope"]))["nope"]
+        assert str(refused) == "GROUP_ID_NOT_FOUND: group 'nope'"
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        consumer.subscribe(["t"])
+        while not await consumer.poll(1_000):
+            pass
+        with pytest.raises(KafkaError, match=r"of group 'g': the group has members.*stop them first"):
+            await admin.set_offsets("g", {("t", 0): 0})
+        await consumer.close()
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused_in_words() -> None:
+    """RE2's binding has its reason as bytes."""
+    with pytest.raises(KafkaError, match="is no regular expression: no argument for repetition") as refused:
+        matcher("*")
+    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_callback_that_raises_ends_one_poll_and_leaves_the_assignment() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        calls: list[object] = []
+
+        def assigned(partitions: object) -> None:
+            calls.append(partitions)
+            raise ZeroDivisionError
+
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        consumer.subscribe(["t"], on_assigned=assigned)
+        with pytest.raises(KafkaError, match="is not assigned"):
+            consumer.seek(("t", 0), 0)
+        consumer.seek_to_beginning()
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            while True:
+                await consumer.poll(1_000)
+        assert consumer.assignment() == [TopicPartition("t", 0)]
+        while not await consumer.poll(1_000):
+            pass
+        assert len(calls) == 1
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_transaction_timeout_that_is_refused_is_named_with_its_bound() -> None:
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("p"), ProducerSettings(transactional_id="x", transaction_timeout_ms=2_000_000))
+        with pytest.raises(KafkaError, match=r"transaction\.timeout\.ms=2000000 exceeds the brokers' transaction\.max\.timeout\.ms"):
+            await producer.init_transactions()
+        await producer.close()
+
+    with_broker(body)
 
 
 def test_wrong_arguments_are_refused_with_what_is_expected() -> None:

@@ -14,7 +14,8 @@ from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.loop import run
 

@@ -12,7 +12,8 @@ from tests.cluster.test_slow_writes import records_of
 from tests.simulation.quorum_nodes import started
 
 from ottla.client.cluster import Cluster
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.disk import VOLUME_BYTES, SimDisk
 from ottla.types import TopicPartition

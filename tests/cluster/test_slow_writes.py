@@ -16,7 +16,8 @@ from tests.cluster.in_simulation import SimNodes, play
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Buffer, FileRegion
 from ottla.sim.connection import SimConnection

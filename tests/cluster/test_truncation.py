@@ -14,7 +14,8 @@ from ottla.broker.replicas.follower_log import Cut, append, truncate, truncate_e
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.client.cluster import Cluster
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metadata.delta import ImageDelta
 from ottla.sim.faults import Fault

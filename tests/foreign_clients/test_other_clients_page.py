@@ -23,7 +23,7 @@ from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.other_settings import OTHER_SETTINGS
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.runtime.serve import BrokerThread
 
 PAGE: Final = "from-other-clients.md"

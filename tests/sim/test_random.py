@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import SimLoop, run
 from ottla.sim.workload import History, count_up

@@ -21,7 +21,8 @@ from tests.simulation.quorum_nodes import CONTROLLER_PORT, all_errors
 from tests.simulation.replicated_work import ALL, REPLICATED, Work
 
 from ottla.client.admin import Admin, Broker, NewTopic, Topic, UpgradeType
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.controller.features import ELR_VERSION, MIN_ISR
 from ottla.errors import KafkaError
 from ottla.ports import Connection

@@ -20,7 +20,7 @@ from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.sim import checkers
 from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimClient, Simulation

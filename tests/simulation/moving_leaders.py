@@ -27,7 +27,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic

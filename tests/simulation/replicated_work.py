@@ -14,7 +14,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.sim.cluster import SimClient

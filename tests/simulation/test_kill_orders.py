@@ -19,7 +19,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.controller.features import ELR_VERSION
 from ottla.errors import ErrorCode
 from ottla.messages.produce import ProduceResponse

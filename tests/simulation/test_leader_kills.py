@@ -17,7 +17,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.controller.features import ELR_VERSION
 from ottla.sim.checkers import acknowledged_are_kept, idempotent_producers_store_once_and_in_order, nothing_is_invented
 from ottla.sim.workload import Acknowledged, History, count_while

@@ -12,7 +12,8 @@ from tests.simulation.transactional_client import STALL_SECONDS, TIMEOUT_MS, Att
 
 from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, TransactionFatalError
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition

@@ -18,7 +18,7 @@ from tests.client.simulated import consumer_of, create, end_of
 from ottla.client.admin import Admin, UpgradeType
 from ottla.client.admin.groups import CommittedOffset
 from ottla.client.cluster import Cluster
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker, SimClient, Simulation
 from ottla.sim.interference import Fate, Held, Interference, Lost

@@ -75,7 +75,7 @@ def _given() -> dict[str, str]:
     from ottla.client.membership_settings import MembershipSettings
     from ottla.client.options import ClusterSettings
     from ottla.client.other_settings import OTHER_SETTINGS
-    from ottla.client.producer import ProducerSettings
+    from ottla.client.producer_settings import ProducerSettings
     from ottla.client.settings import checks_of
 
     every: tuple[type[Settings], ...] = (ClusterSettings, ProducerSettings, ConsumerSettings, FetchSettings, MembershipSettings)

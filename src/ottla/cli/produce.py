@@ -66,7 +66,7 @@ def produce(
 ) -> None:
     """Write records from standard input to TOPIC, one per line unless -f is given."""
     from ottla.cli.record_parser import parser_of
-    from ottla.client.producer import ProducerSettings
+    from ottla.client.producer_settings import ProducerSettings
     from ottla.sync import Producer
 
     with wrong_call():

@@ -55,6 +55,8 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
         )
     addresses = []
     for text in texts:
+        if "://" in text:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"bootstrap server {text!r} is a URL: host:port is expected, such as localhost:9092")
         host, colon, port = text.strip().rpartition(":")
         if not colon:
             host, port = text.strip(), "9092"

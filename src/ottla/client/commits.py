@@ -16,7 +16,7 @@ from ottla.client.group_metadata import NO_MEMBER
 from ottla.client.handout import Handout
 from ottla.client.membership import Membership
 from ottla.client.meters import ConsumerMeters
-from ottla.client.positions import ByPartition, Positions, partition_of
+from ottla.client.positions import ByPartition, Positions, keyed
 from ottla.client.wrong_calls import check_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
@@ -112,4 +112,4 @@ def _wanted(offsets: Committable) -> dict[TopicPartition, tuple[int, int]]:
     if isinstance(offsets, ConsumerRecord):
         return {TopicPartition(offsets.topic, offsets.partition): (offsets.offset + 1, offsets.leader_epoch)}
     check_offsets(offsets)
-    return {partition_of(partition): (offset, NO_EPOCH) for partition, offset in offsets.items()}
+    return {partition: (offset, NO_EPOCH) for partition, offset in keyed(offsets).items()}

@@ -28,7 +28,7 @@ from ottla.client.membership import Membership
 from ottla.client.membership_settings import CONSUMER
 from ottla.client.meters import ConsumerMetrics
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
-from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, partition_of
+from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, keyed, partition_of, partitions_of
 from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription, SubscriptionPattern
@@ -115,7 +115,7 @@ class Consumer:
         """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions."""
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
-        wanted = [partition_of(given) for given in partitions]
+        wanted = partitions_of(partitions)
         self._give_back()
         self._assign(wanted)
         self._is_assigned = bool(wanted)
@@ -319,17 +319,17 @@ class Consumer:
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
         """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
         isolation_level = self._settings.fetch.isolation_level_number
-        wanted = {partition_of(partition): time for partition, time in times.items()}
+        wanted = keyed(times)
         return await offsets_for_times(self._cluster, wanted, isolation_level=isolation_level)
 
     async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the offset of each partition's first record."""
-        found = await offsets_for_times(self._cluster, dict.fromkeys(map(partition_of, partitions), EARLIEST_TIMESTAMP))
+        found = await offsets_for_times(self._cluster, dict.fromkeys(partitions_of(partitions), EARLIEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
     async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the offset after each partition's last record; with read_committed, after the last one that such a consumer may read."""
-        found = await self.offsets_for_times(dict.fromkeys(map(partition_of, partitions), LATEST_TIMESTAMP))
+        found = await self.offsets_for_times(dict.fromkeys(partitions_of(partitions), LATEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
     async def partitions_for(self, topic: str) -> list[int]:
@@ -360,7 +360,7 @@ class Consumer:
     async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them."""
         coordinator, membership = self._group()
-        found = await coordinator.committed([partition_of(given) for given in partitions], membership.look_up)
+        found = await coordinator.committed(partitions_of(partitions), membership.look_up)
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from ottla.client.buffer import Deserializer
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
+from ottla.errors import ErrorCode, KafkaError
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,8 @@ class ConsumerSettings(Settings):
     value_deserializer: Deserializer | None = function()
     fetch: FetchSettings = field(default_factory=FetchSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_id == "":
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "group.id='': it must not be empty; leave it out for none")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from ottla.client.buffer import ConsumerRecord
+from ottla.client.positions import P, partition_of
+from ottla.client.wrong_calls import check_offsets
 from ottla.types import TopicPartition
 
 NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
@@ -29,4 +32,16 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+Offsets = Mapping[P, int | OffsetAndMetadata] | ConsumerRecord[Any, Any]
+"""Offsets of records to be read next, by partition; or the last record that was processed."""
+
+
+def places_of(offsets: Offsets[P]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns the offsets as a transaction commits them. TypeError for what is none."""
+    if isinstance(offsets, ConsumerRecord):
+        return {TopicPartition(offsets.topic, offsets.partition): OffsetAndMetadata(offsets.offset + 1)}
+    check_offsets(offsets, "send_offsets_to_transaction", OffsetAndMetadata)
+    return {
+        partition_of(partition): given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        for partition, given in offsets.items()
+    }

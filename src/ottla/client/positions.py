@@ -16,6 +16,7 @@ PartitionLike = TopicPartition | tuple[str, int]
 """A partition as an application may give it: ``("orders", 0)`` will do."""
 NOWHERE: Final = (-1, 0)
 T = TypeVar("T")
+P = TypeVar("P", bound=PartitionLike)
 ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
 
 
@@ -27,6 +28,21 @@ def partition_of(given: PartitionLike) -> TopicPartition:
         case (str() as topic, int() as index):
             return TopicPartition(topic, index)
     raise TypeError(f'{given!r} is no partition: give (topic, number), such as ("orders", 0), or a TopicPartition')
+
+
+def partitions_of(given: Iterable[PartitionLike]) -> list[TopicPartition]:
+    """Returns the partitions as ``TopicPartition``. TypeError for what is no list of them, such as a name, or one partition alone."""
+    wrong: object = given
+    if isinstance(wrong, str | TopicPartition) or (isinstance(wrong, tuple) and wrong and isinstance(wrong[0], str)):
+        raise TypeError(f'a list of partitions is expected, such as [("orders", 0)], and not {given!r}')
+    return list(map(partition_of, given))
+
+
+def keyed(given: ByPartition[T]) -> dict[TopicPartition, T]:
+    """Returns the values by ``TopicPartition``. TypeError for what is no dict by partition."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f'a dict by partition is expected, such as {{("orders", 0): 7}}, and not a {type(given).__name__}')
+    return {partition_of(partition): value for partition, value in given.items()}
 
 
 class PartitionPosition:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
@@ -23,48 +22,18 @@ from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, report
-from ottla.client.outgoing import HeadersLike, Outgoing, Serializer, prepare
-from ottla.client.partitioner import Partitioner, StickyPartitioner, chosen_by, partition_for_key
+from ottla.client.outgoing import HeadersLike, Outgoing, prepare
+from ottla.client.partitioner import StickyPartitioner, chosen_by, partition_for_key
+from ottla.client.positions import P
+from ottla.client.producer_settings import ACKS, ProducerSettings
 from ottla.client.sender import Sender
 from ottla.client.sent_record import SentRecord
-from ottla.client.settings import Settings, boolean, choice, function, integer, text
-from ottla.client.transaction_errors import of_produce
+from ottla.client.transaction_errors import ProducerFencedError, TransactionFatalError, of_produce
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
-
-_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
-
-
-@dataclass(frozen=True)
-class ProducerSettings(Settings):
-    """Kafka's producer configuration, by its names."""
-
-    acks: str = choice("all", _ACKS)
-    enable_idempotence: bool = boolean(True)
-    linger_ms: int = integer(5)
-    batch_size: int = integer(16_384)
-    compression_type: str = choice("none", CODEC_NAMES)
-    max_request_size: int = integer(1_048_576)
-    buffer_memory: int = integer(33_554_432, high=2**63 - 1)
-    delivery_timeout_ms: int = integer(120_000)
-    max_block_ms: int = integer(60_000)
-    metadata_max_idle_ms: int = integer(300_000, low=5000)
-    key_serializer: Serializer | None = function()
-    value_serializer: Serializer | None = function()
-    partitioner: Partitioner | None = function()
-    transactional_id: str | None = text(None)
-    transaction_timeout_ms: int = integer(60_000, low=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.transactional_id is not None and not (self.enable_idempotence and _ACKS[self.acks] == -1):
-            text = f"transactional.id={self.transactional_id!r}: transactions need acks=all and enable.idempotence=true"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        if self.transactional_id == "":
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "transactional.id='': it must not be empty; leave it out for none")
 
 
 class Producer:
@@ -78,7 +47,7 @@ class Producer:
         self._sticky = StickyPartitioner(cluster.world.random)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._queues_of: dict[str, dict[int, PartitionQueue]] = {}  # the same ones; each record is looked up here
-        acks = _ACKS[settings.acks]
+        acks = ACKS[settings.acks]
         enlistment = None if settings.transactional_id is None else Enlistment(settings.transactional_id)
         self._sender = Sender(
             cluster,
@@ -104,6 +73,7 @@ class Producer:
             self._row_bytes_max = -1
         self._now_ms = cluster.world.clock.now_ms
         self._is_closed = False
+        self._has_said_why = False  # that the producer has failed: no record counts that is not delivered by then
 
     async def send(
         self,
@@ -165,7 +135,7 @@ class Producer:
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
         await self._sender.flush()
-        self._sender.failures.raise_unseen()
+        self._raise_unseen()
 
     async def close(self) -> None:
         """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
@@ -179,7 +149,7 @@ class Producer:
         finally:  # also when the caller stops waiting: what is not acknowledged by then fails
             await self._sender.end()
             await self._cluster.close()
-        self._sender.failures.raise_unseen()
+        self._raise_unseen()
 
     # Transactions
 
@@ -195,7 +165,7 @@ class Producer:
         """Begins a transaction: the records sent from now on become visible together, when it is committed."""
         await self._transactional().begin()
 
-    async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata) -> None:
+    async def send_offsets_to_transaction(self, offsets: Offsets[P], group_metadata: GroupMetadata) -> None:
         """Makes the group commit the offsets when the transaction commits. ``group_metadata`` is the consumer's.
 
         An offset is a number, or an ``OffsetAndMetadata``, whose text ``Admin.committed_offsets`` returns.
@@ -210,18 +180,19 @@ class Producer:
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
         did not answer within max.block.ms: then call it again.
         """
-        await self._transactional().commit()
+        await self._ended(self._transactional().commit())
 
     async def abort_transaction(self) -> None:
         """Aborts: no record of the transaction becomes visible. Those not stored yet never will be, and their futures raise."""
-        await self._transactional().abort()
+        await self._ended(self._transactional().abort())
         self._sender.failures.forget()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
         """Opens a transaction that is committed at the end of the block, and aborted when the block raises or the commit fails.
 
-        Raises what the block raised. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        Raises what the block raised, or ProducerFencedError where that was a KafkaError and the producer is fenced. After
+        CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
         """
         await self.begin_transaction()
         try:
@@ -232,12 +203,37 @@ class Producer:
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Aborts the transaction where that is possible; a failure to abort becomes a note on the error, which says more."""
-        if self._states is not None and self._states.state in (State.IN_TRANSACTION, State.ABORTABLE):
+        """Aborts the transaction where that is possible; a failure to abort becomes a note on the error, which says more.
+
+        ProducerFencedError, with the error as its cause, where that is a client's and came of the fence.
+        """
+        states = self._states
+        assert states is not None, "a transaction was open"
+        if states.state in (State.IN_TRANSACTION, State.ABORTABLE):
             try:
                 await self.abort_transaction()
             except KafkaError as problem:
-                error.add_note(f"the transaction was not aborted either: {problem}")
+                if not isinstance(problem, ProducerFencedError):
+                    error.add_note(f"the transaction was not aborted either: {problem}")
+        if states.is_fenced and not isinstance(error, ProducerFencedError):
+            if isinstance(error, KafkaError):
+                self._has_said_why = True
+                raise states.fenced() from error
+            error.add_note(f"the transaction was not aborted either: {states.problem}")
+
+    async def _ended(self, end: Awaitable[None]) -> None:
+        """Waits for the end of the transaction. A fatal error of it stands for all records that it leaves undelivered."""
+        try:
+            await end
+        except TransactionFatalError:
+            self._has_said_why = True
+            raise
+
+    def _raise_unseen(self) -> None:
+        """Raises DeliveryError with the failures that the application has not seen, in any form."""
+        if self._has_said_why:
+            self._sender.failures.forget()
+        self._sender.failures.raise_unseen()
 
     def _transactional(self) -> Transactions:
         if self._transactions is None:

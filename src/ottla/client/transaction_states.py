@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from ottla.client.transaction_errors import TransactionAbortableError, TransactionFatalError
+from ottla.client.transaction_errors import ProducerFencedError, TransactionAbortableError, TransactionFatalError
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -137,6 +137,16 @@ class TransactionStates:
             raise type(problem)(problem.code, problem.message)
         if self.state is State.ABORTABLE and problem is not None:
             raise TransactionAbortableError(problem.code, problem.message)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has taken the place of this one."""
+        return isinstance(self.problem, ProducerFencedError)
+
+    def fenced(self) -> ProducerFencedError:
+        """Returns the error of a fenced producer."""
+        assert self.problem is not None, "it is fenced"
+        return ProducerFencedError(self.problem.code, self.problem.message)
 
     @property
     def takes_batches(self) -> bool:

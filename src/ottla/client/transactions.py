@@ -17,7 +17,8 @@ from ottla.client.background import background
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.failures import as_kafka_error
-from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata, Offsets
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata, Offsets, places_of
+from ottla.client.positions import P
 from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError, of_addition, of_decision
 from ottla.client.transaction_requests import TransactionRequests
 from ottla.client.transaction_states import Call, Event, State
@@ -97,18 +98,21 @@ class Transactions:
         self._enlistment.begin(level)
         self._states.on(Event.BEGUN)
 
-    async def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
+    async def send_offsets(self, offsets: Offsets[P], group: GroupMetadata) -> None:
         """Adds the group's offsets, committed with the transaction. TransactionAbortableError when the group does not take them."""
+        places = places_of(offsets)
+        if not isinstance(group, GroupMetadata):
+            raise TypeError(f"the second argument is the consumer's group_metadata(), and not {group!r}")
         self._states.check(Call.SEND_OFFSETS)
         async with self._offsets_turn:
             self._states.call(Call.SEND_OFFSETS)
-            if not offsets:
+            if not places:
                 return
             self._enlistment.was_asked = True
             try:
                 if self._enlistment.level < 2:
                     await self._add_offsets(group.group_id)
-                await self._commit_offsets(offsets, group)
+                await self._commit_offsets(places, group)
             except KafkaError as error:
                 self._states.fail(of_addition(error))
                 self._states.raise_problem()
@@ -174,7 +178,10 @@ class Transactions:
         try:
             response = await self._requests.ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
             if response.error_code:
-                raise KafkaError(response.error_code, f"transactional id {enlistment.transactional_id!r}")
+                text = f"transactional id {enlistment.transactional_id!r}"
+                if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    text += f": transaction.timeout.ms={self._timeout_ms} exceeds the brokers' transaction.max.timeout.ms"
+                raise KafkaError(response.error_code, text)
         except KafkaError as error:
             self._fail(error)
         self._take_identity(response.producer_id, response.producer_epoch)
@@ -260,11 +267,10 @@ class Transactions:
             raise KafkaError(response.error_code, f"offsets of group {group_id!r} cannot be part of the transaction")
         enlistment.is_confirmed = True
 
-    async def _commit_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
+    async def _commit_offsets(self, places: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         enlistment = self._enlistment
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-        for partition, given in offsets.items():
-            place = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        for partition, place in places.items():
             topic = topics.setdefault(partition.topic, TxnOffsetCommitRequestTopic(partition.topic))
             topic.partitions.append(TxnOffsetCommitRequestPartition(partition.partition, place.offset, -1, place.metadata))
         request = TxnOffsetCommitRequest(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import ParamSpec
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 
 P = ParamSpec("P")
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
@@ -17,6 +19,8 @@ def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(init)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         _, *positional = args
+        if len(positional) == 1 and positional[0] == kwargs.get("bootstrap_servers"):
+            raise TypeError("the brokers' addresses are given twice: as the positional argument and as bootstrap_servers=")
         if len(positional) > 1 or (positional and "bootstrap_servers" in kwargs):
             raise TypeError(
                 "the one positional argument is the brokers' addresses, the same as bootstrap_servers=; topics are arguments of a "
@@ -25,6 +29,35 @@ def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
         init(*args, **kwargs)
 
     return call
+
+
+def listed(given: Iterable[T], call: str, kind: str = "names") -> list[T]:
+    """Returns the items as a list. TypeError for a string: each of its characters would be an item, and the name of another thing."""
+    if isinstance(given, str | bytes):
+        raise TypeError(f"{call} takes a list of {kind}, not a {type(given).__name__}: [{given!r}]")
+    return list(given)
+
+
+def named(given: Iterable[str], call: str, kind: str = "names") -> list[str]:
+    """Returns the names as a list. TypeError for a string in its place, and for a name that is none."""
+    names = listed(given, call, kind)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{call} takes a list of {kind}, and {name!r} is no string")
+    return names
+
+
+def mapped(given: Mapping[K, T], call: str, example: str) -> Mapping[K, T]:
+    """Returns what was given. TypeError where it is no dict, with an example of one."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{call} takes a dict, such as {example}, and not a {type(given).__name__}")
+    return given
+
+
+def check_count(name: str, count: object) -> None:
+    """Raises TypeError for a count that is no whole number."""
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name}={count!r} is no whole number")
 
 
 def check_milliseconds(timeout_ms: object) -> None:
@@ -42,11 +75,11 @@ def check_offset(offset: object) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
-def check_offsets(offsets: object) -> None:
-    """Raises TypeError for offsets to commit that are no dict of numbers."""
+def check_offsets(offsets: object, call: str = "commit", *kinds: type) -> None:
+    """Raises TypeError for offsets to commit that are no dict of numbers, or of these kinds."""
     if not isinstance(offsets, Mapping):
         text = f"offsets are a record, or a dict of the next offset by partition, and not a {type(offsets).__name__}"
-        raise TypeError(f'{text}: commit(record), or commit({{("orders", 0): record.offset + 1}})')
+        raise TypeError(f'{text}: {call}(record), or {call}({{("orders", 0): record.offset + 1}})')
     for partition, offset in offsets.items():
-        if not isinstance(offset, int):
+        if not isinstance(offset, (int, *kinds)):
             raise TypeError(f"the offset of {partition} is {offset!r}, which is no whole number; give that of the next record to read")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.spark.changelogs import CONFIGS, check_complete
 from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, counts_of, ends_of, local_directory, read_from
 from ottla.spark.checkpoint_topic import CheckpointTopic

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ottla.client.producer import ProducerSettings
+from ottla.client.producer_settings import ProducerSettings
 from ottla.spark.checkpoint_topic import CheckpointTopic, begin_again
 from ottla.spark.exactly_once import Step, StopError
 from ottla.spark.link import Link, link_for

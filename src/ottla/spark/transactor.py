@@ -13,7 +13,8 @@ from typing import Final
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.client.transaction_errors import ProducerFencedError
 from ottla.errors import KafkaError
 from ottla.spark.delivery import partition_counts

@@ -12,7 +12,8 @@ from tests.simulation.crowd.knowledge import KEPT, PARTITIONS, ROTTEN, TABLE, TO
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.client.admin import Admin
-from ottla.client.producer import Producer, ProducerSettings
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import Record, iterate_records

@@ -26,5 +26,7 @@ def matcher(pattern: str) -> Callable[[str], Any]:
     try:
         match: Callable[[str], Any] = re2.compile(pattern, options=options).fullmatch
     except re2.error as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern is no regular expression: {error}") from error
+        [why, *_] = error.args
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern is no regular expression: {text}") from error
     return match

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.client.admin.base import AdminBase, error_of, raise_for
+from ottla.client.wrong_calls import listed
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import WILDCARD, Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -42,7 +43,7 @@ class AclFilter:
 class AclAdmin(AdminBase):
     async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, KafkaError | None]:
         """Creates the ACLs, which are in force at the broker that answers; an ACL that exists already is no error."""
-        wanted = list(dict.fromkeys(acls))
+        wanted = list(dict.fromkeys(listed(acls, "create_acls", "Acl")))
         creations = [
             AclCreation(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
             for acl in wanted
@@ -79,7 +80,7 @@ class AclAdmin(AdminBase):
             DeleteAclsFilter(
                 one.resource_type, one.resource_name, one.pattern_type, one.principal, one.host, one.operation, one.permission
             )
-            for one in filters
+            for one in listed(filters, "delete_acls", "AclFilter")
         ]  # fmt: skip
         response = await self._cluster.ask(None, DeleteAclsRequest(asked), DeleteAclsResponse)
         for result in response.filter_results:

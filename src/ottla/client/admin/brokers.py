@@ -10,6 +10,8 @@ from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, err
 from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica
 from ottla.client.cluster_metadata import Node
 from ottla.client.connection import SOFTWARE_NAME
+from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
+from ottla.client.wrong_calls import listed
 from ottla.errors import KafkaError
 from ottla.messages import alter_replica_log_dirs as moving
 from ottla.messages import describe_producers as producers
@@ -58,21 +60,19 @@ class BrokerAdmin(AdminBase):
         await self._cluster.refresh()
         request = DescribeLogDirsRequest(None if with_replicas else [])
         results: dict[int, list[LogDir]] = {}
-        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "describe_log_dirs", "node ids")):
             response = await self._cluster.ask(node_id, request, DescribeLogDirsResponse)
             raise_for(response.error_code, None)
             results[node_id] = [_log_dir(found) for found in response.results]
         return results
 
-    async def alter_replica_log_dirs(
-        self, node_id: int, directories: Mapping[TopicPartition, str]
-    ) -> dict[TopicPartition, KafkaError | None]:
+    async def alter_replica_log_dirs(self, node_id: int, directories: ByPartition[str]) -> dict[TopicPartition, KafkaError | None]:
         """Asks the broker to move replicas to these log directories; ``describe_log_dirs`` shows the progress.
 
         REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the directory if it comes to be.
         """
         by_path: dict[str, list[TopicPartition]] = {}
-        for key, path in directories.items():
+        for key, path in keyed(directories).items():
             by_path.setdefault(path, []).append(key)
         dirs = [
             moving.AlterReplicaLogDir(path, [moving.AlterReplicaLogDirTopic(*item) for item in by_topic(keys).items()])
@@ -122,9 +122,9 @@ class BrokerAdmin(AdminBase):
         response = await self._cluster.ask(None, UpdateFeaturesRequest(timeout_ms, updates, validate_only), UpdateFeaturesResponse)
         raise_for(response.error_code, response.error_message)
 
-    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
+    async def describe_producers(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
         """Returns the producers that each partition's leader remembers."""
-        leaders, orphans = await self._by_leader(partitions)
+        leaders, orphans = await self._by_leader(partitions_of(partitions))
         results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, led in leaders.items():
             request = producers.DescribeProducersRequest([producers.TopicRequest(*item) for item in by_topic(led).items()])

@@ -15,11 +15,14 @@ from ottla.client.admin.resources import (
     ConfigEntry,
     ConfigKind,
     ConfigResource,
+    ConfigValue,
     alterable,
     entry_of,
     resource_of,
+    text_of,
     wire_of,
 )
+from ottla.client.wrong_calls import listed, mapped, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_client_quotas as quotas
 from ottla.messages import alter_configs as replacing
@@ -57,7 +60,7 @@ class ConfigAdmin(AdminBase):
     async def describe_config_of_topics(self, names: Iterable[str], key: str) -> dict[str, str | None]:
         """Returns the value of one key for each of these topics; topics that no longer exist are left out."""
         values: dict[str, str | None] = {}
-        left = list(names)
+        left = named(names, "describe_config_of_topics")
         while left:
             part, left = left[:RESOURCES_MAX], left[RESOURCES_MAX:]
             request = DescribeConfigsRequest([DescribeConfigsResource(ConfigKind.TOPIC.value, name, [key]) for name in part])
@@ -75,7 +78,7 @@ class ConfigAdmin(AdminBase):
         KafkaError when a resource is refused, with the others that were as notes; the rest is changed.
         """
         problems: list[KafkaError] = []
-        for resource, values in changes.items():
+        for resource, values in mapped(changes, "alter_configs", '{Topic("orders"): {"retention.ms": 3_600_000}}').items():
             kind, name = wire_of(resource)
             configs = [alterable(key, value) for key, value in values.items()]
             request = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(kind, name, configs)], validate_only)
@@ -89,17 +92,20 @@ class ConfigAdmin(AdminBase):
         if problems:
             raise problems[0]
 
-    async def replace_configs(self, resource: ConfigResource, values: Mapping[str, str], *, validate_only: bool = False) -> None:
+    async def replace_configs(self, resource: ConfigResource, values: Mapping[str, ConfigValue], *, validate_only: bool = False) -> None:
         """Replaces all of the resource's own values by these. KafkaError when one of them is refused."""
         kind, name = wire_of(resource)
-        configs = [replacing.AlterableConfig(*value) for value in values.items()]
+        configs = [
+            replacing.AlterableConfig(key, text_of(key, value))
+            for key, value in mapped(values, "replace_configs", '{"retention.ms": 3_600_000}').items()
+        ]
         request = replacing.AlterConfigsRequest([replacing.AlterConfigsResource(kind, name, configs)], validate_only)
         [result] = (await self._ask(resource, request, replacing.AlterConfigsResponse)).responses
         raise_for(result.error_code, result.error_message)
 
     async def list_config_resources(self, kinds: Iterable[ConfigKind] = ()) -> list[ConfigResource]:
         """Returns each resource that has, or may have, a configuration: of these kinds, or of all."""
-        request = ListConfigResourcesRequest([kind.value for kind in kinds])
+        request = ListConfigResourcesRequest([kind.value for kind in listed(kinds, "list_config_resources", "kinds")])
         response = await self._cluster.ask(None, request, ListConfigResourcesResponse)
         raise_for(response.error_code, None)
         return [resource_of(found.resource_type, found.resource_name) for found in response.config_resources]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.group_membership import PROTOCOL_TYPE
+from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
+from ottla.client.wrong_calls import named
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -40,6 +43,9 @@ from ottla.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.types import TopicPartition
+
+OF_MEMBERS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
+"""The answers to a commit without a member, where the group has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +122,13 @@ class GroupAdmin(AdminBase):
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes groups and their offsets: None for each that was deleted, else why not: NON_EMPTY_GROUP while it has members."""
         results: dict[str, KafkaError | None] = {}
-        for group_id in group_ids:
+        for group_id in named(group_ids, "delete_groups"):
 
             async def ask(group_id: str = group_id) -> None:
                 node_id = await self._coordinator(group_id)
                 response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
                 for result in response.results:
-                    results[result.group_id] = error_of(result.error_code, None)
+                    results[result.group_id] = error_of(result.error_code, f"group {result.group_id!r}")
                     if result.error_code in NOT_YET:
                         raise_for(result.error_code, None)
 
@@ -130,7 +136,7 @@ class GroupAdmin(AdminBase):
         return results
 
     async def committed_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         """Returns the group's committed offsets; partitions without a commit are left out. All partitions when None.
 
@@ -150,7 +156,7 @@ class GroupAdmin(AdminBase):
             if not found.error_code and found.committed_offset >= 0
         }
 
-    async def pending_offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> set[TopicPartition]:
+    async def pending_offsets(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> set[TopicPartition]:
         """Returns the partitions whose offsets of the group are in an open transaction: consumers wait for its end."""
         response = await self._offsets(group_id, partitions, require_stable=True)
         return {
@@ -160,10 +166,10 @@ class GroupAdmin(AdminBase):
             if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
         }
 
-    async def _offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool) -> OffsetFetchResponse:
+    async def _offsets(self, group_id: str, partitions: Iterable[PartitionLike] | None, *, require_stable: bool) -> OffsetFetchResponse:
         wanted = None
         if partitions is not None:
-            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions).items()]
+            wanted = [OffsetFetchRequestTopic(topic, indexes) for topic, indexes in by_topic(partitions_of(partitions)).items()]
         # Version 7 names topics, and one group: newer ones name them by id, which a committed topic may have lost.
         request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], require_stable)
 
@@ -175,10 +181,10 @@ class GroupAdmin(AdminBase):
 
         return await self._until_loaded(ask)
 
-    async def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
+    async def set_offsets(self, group_id: str, offsets: ByPartition[int], *, metadata: str = "") -> None:
         """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, offset in offsets.items():
+        for partition, offset in keyed(offsets).items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
             topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, metadata))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
@@ -188,15 +194,18 @@ class GroupAdmin(AdminBase):
             response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
             for answer in response.topics:
                 for result in answer.partitions:
-                    raise_for(result.error_code, f"{answer.name}-{result.partition_index} of group {group_id!r}")
+                    text = f"{answer.name}-{result.partition_index} of group {group_id!r}"
+                    if result.error_code in OF_MEMBERS:
+                        text += ": the group has members, which commit for themselves; stop them first"
+                    raise_for(result.error_code, text)
 
         await self._until_loaded(ask)
 
-    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+    async def delete_offsets(self, group_id: str, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, KafkaError | None]:
         """Deletes the group's committed offsets of the partitions. KafkaError for an error of the group."""
         wanted = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in indexes])
-            for topic, indexes in by_topic(partitions).items()
+            for topic, indexes in by_topic(partitions_of(partitions)).items()
         ]
 
         async def ask() -> OffsetDeleteResponse:

@@ -17,6 +17,7 @@ from ottla.client.admin.brokers import BrokerAdmin
 from ottla.client.admin.descriptions import ActiveProducer
 from ottla.client.admin.topics import TopicAdmin
 from ottla.client.admin.transactions import TransactionAdmin, TransactionDescription
+from ottla.client.positions import PartitionLike
 from ottla.client.transactions import FEATURE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.write_txn_markers import WritableTxnMarker
@@ -54,7 +55,7 @@ class HangingTransaction:
 
 class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
     async def find_hanging_transactions(
-        self, partitions: Iterable[TopicPartition] | None = None, *, longer_than_ms: int = LONGER_THAN_MS
+        self, partitions: Iterable[PartitionLike] | None = None, *, longer_than_ms: int = LONGER_THAN_MS
     ) -> list[HangingTransaction]:
         """Returns the transactions whose last record is older than that and that no coordinator has open. All partitions when None."""
         if partitions is None:
@@ -87,7 +88,7 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         )
         await self._write_marker(hanging.partition, marker)
 
-    async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
+    async def _open_in(self, partitions: Iterable[PartitionLike]) -> list[HangingTransaction]:
         """Returns the transactions that the partitions have open. KafkaError for a partition that cannot say."""
         found: list[HangingTransaction] = []
         for partition, states in (await self.describe_producers(partitions)).items():

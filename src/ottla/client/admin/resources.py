@@ -133,6 +133,7 @@ class Subtract:
     item: str
 
 
+ConfigValue = str | int | float | bool
 ConfigChange = str | int | float | Append | Subtract | None
 """A value, or a change of a list; with None the key loses this resource's own value."""
 ConfigChanges = Mapping[str, ConfigChange]
@@ -184,6 +185,13 @@ def alterable(key: str, change: ConfigChange) -> AlterableConfig:
         case str() | int() | float():
             return AlterableConfig(key, 0, str(change))
     raise TypeError(f"{key}={change!r}: give a string, a number, Append(item), Subtract(item), or None for no value")
+
+
+def text_of(key: str, value: ConfigValue) -> str:
+    """Returns the value as requests have it. TypeError for what is no value."""
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"{key}={value!r}: give a string, a number, True or False")
+    return alterable(key, value).value or ""
 
 
 def entry_of(found: DescribeConfigsResourceResult) -> ConfigEntry:

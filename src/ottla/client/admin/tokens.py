@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.admin.base import AdminBase, raise_for
+from ottla.client.wrong_calls import named
 from ottla.errors import ErrorCode
 from ottla.messages.create_delegation_token import CreatableRenewer, CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ottla.messages.describe_delegation_token import (
@@ -39,7 +40,7 @@ class TokenAdmin(AdminBase):
     async def create_token(self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1) -> DelegationToken:
         """Creates a token for the caller, or for another ``owner``. KafkaError with the broker's code when it is refused."""
         of = None if owner is None else Principal.parse(owner)
-        parsed = [Principal.parse(renewer) for renewer in renewers]
+        parsed = [Principal.parse(renewer) for renewer in named(renewers, "create_token", "renewers")]
         request = CreateDelegationTokenRequest(
             None if of is None else of.kind,
             None if of is None else of.name,
@@ -61,7 +62,7 @@ class TokenAdmin(AdminBase):
 
     async def describe_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
         """Returns the tokens that the caller may see: of these owners, or all."""
-        parsed = None if owners is None else [Principal.parse(owner) for owner in owners]
+        parsed = None if owners is None else [Principal.parse(owner) for owner in named(owners, "describe_tokens", "owners")]
         asked = None if parsed is None else [DescribedOwner(owner.kind, owner.name) for owner in parsed]
         answer = await self._cluster.ask(None, DescribeDelegationTokenRequest(asked), DescribeDelegationTokenResponse)
         _check(answer.error_code)

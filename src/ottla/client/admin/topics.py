@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
+from ottla.client.admin.resources import ConfigValue, text_of
 from ottla.client.cluster_metadata import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
-from ottla.client.positions import ByPartition, partition_of
+from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
+from ottla.client.wrong_calls import check_count, mapped, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
@@ -43,7 +45,7 @@ class NewTopic:
     name: str
     partition_count: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] | None = None
+    configs: Mapping[str, ConfigValue] | None = None
     assignments: Mapping[int, Sequence[int]] | None = None
 
 
@@ -67,7 +69,8 @@ class TopicAdmin(AdminBase):
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
         """Deletes topics: None for each topic that was deleted, else why not."""
-        request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], list(names), timeout_ms)
+        names = named(names, "delete_topics")
+        request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, timeout_ms)
         response = await self._cluster.ask(None, request, DeleteTopicsResponse)
         return {result.name or "": error_of(result.error_code, result.error_message) for result in response.responses}
 
@@ -101,7 +104,7 @@ class TopicAdmin(AdminBase):
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
         """Returns the first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
-        return await offsets_for_times(self._cluster, {partition_of(partition): int(time) for partition, time in times.items()})
+        return await offsets_for_times(self._cluster, {partition: int(time) for partition, time in keyed(times).items()})
 
     async def create_partitions(
         self,
@@ -113,7 +116,8 @@ class TopicAdmin(AdminBase):
     ) -> dict[str, KafkaError | None]:
         """Raises the topics' partition counts to these. ``assignments`` are the replicas of the new partitions, by topic."""
         topics = []
-        for name, count in counts.items():
+        for name, count in mapped(counts, "create_partitions", '{"orders": 6}').items():
+            check_count(f"the partition count of {name!r}", count)
             rows = (assignments or {}).get(name)
             topics.append(
                 CreatePartitionsTopic(name, count, None if rows is None else [CreatePartitionsAssignment(list(row)) for row in rows])
@@ -123,15 +127,16 @@ class TopicAdmin(AdminBase):
         return {result.name: error_of(result.error_code, result.error_message) for result in response.results}
 
     async def delete_records(
-        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, offsets: ByPartition[int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, int | KafkaError]:
         """Deletes the records before the offsets (-1: before the high watermark). Returns each partition's new start, or the error."""
-        leaders, orphans = await self._by_leader(offsets)
+        wanted = keyed(offsets)
+        leaders, orphans = await self._by_leader(wanted)
         results: dict[TopicPartition, int | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, partitions in leaders.items():
             topics = [
                 deleting.DeleteRecordsTopic(
-                    topic, [deleting.DeleteRecordsPartition(index, offsets[TopicPartition(topic, index)]) for index in indexes]
+                    topic, [deleting.DeleteRecordsPartition(index, wanted[TopicPartition(topic, index)]) for index in indexes]
                 )
                 for topic, indexes in by_topic(partitions).items()
             ]
@@ -143,10 +148,10 @@ class TopicAdmin(AdminBase):
         return results
 
     async def elect_leaders(
-        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, partitions: Iterable[PartitionLike] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, KafkaError | None]:
         """Lets the preferred replicas lead; with ``unclean`` any replica, where a partition has no leader. All partitions when None."""
-        wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions).items()]
+        wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions_of(partitions)).items()]
         request = electing.ElectLeadersRequest(int(unclean), wanted, timeout_ms)
         response = await self._cluster.ask(None, request, electing.ElectLeadersResponse)
         raise_for(response.error_code, None)
@@ -157,12 +162,13 @@ class TopicAdmin(AdminBase):
         }
 
     async def alter_partition_reassignments(
-        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, replicas: ByPartition[Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> dict[TopicPartition, KafkaError | None]:
         """Starts to move the partitions to these replicas; None cancels a move."""
         topics = []
-        for topic, indexes in by_topic(replicas).items():
-            rows = {index: replicas[TopicPartition(topic, index)] for index in indexes}
+        wanted = keyed(replicas)
+        for topic, indexes in by_topic(wanted).items():
+            rows = {index: wanted[TopicPartition(topic, index)] for index in indexes}
             parts = [reassigning.ReassignablePartition(index, None if row is None else list(row)) for index, row in rows.items()]
             topics.append(reassigning.ReassignableTopic(topic, parts))
         request = reassigning.AlterPartitionReassignmentsRequest(timeout_ms, topics=topics)
@@ -193,7 +199,9 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     if not isinstance(topic, NewTopic):
         raise TypeError(f'create_topics takes a list of NewTopic, such as [NewTopic("orders", partition_count=3)], and not {topic!r}')
     assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
-    configs = [CreatableTopicConfig(name, value) for name, value in (topic.configs or {}).items()]
+    check_count("partition_count", topic.partition_count)
+    check_count("replication_factor", topic.replication_factor)
+    configs = [CreatableTopicConfig(name, text_of(name, value)) for name, value in (topic.configs or {}).items()]
     return CreatableTopic(topic.name, topic.partition_count, topic.replication_factor, assignments, configs)
 
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from ottla.client.admin.base import AdminBase, by_topic, raise_for, without_leader
 from ottla.client.cluster import KEY_TYPE_TRANSACTION
+from ottla.client.positions import PartitionLike, partition_of
+from ottla.client.wrong_calls import listed, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -72,8 +74,8 @@ class TransactionAdmin(AdminBase):
         ``pattern`` is a regular expression of RE2 that the whole transactional id matches. INVALID_REQUEST for a state that brokers do
         not know, UNSUPPORTED_VERSION for a filter that they do not.
         """
-        filters = ([*states], [*producer_ids], -1 if longer_than_ms is None else longer_than_ms, pattern)
-        request = ListTransactionsRequest(*filters)
+        state_names, ids = named(states, "list_transactions", "states"), listed(producer_ids, "list_transactions", "producer ids")
+        request = ListTransactionsRequest(state_names, ids, -1 if longer_than_ms is None else longer_than_ms, pattern)
         needed = PATTERNS_SINCE if pattern is not None else DURATIONS_SINCE if longer_than_ms is not None else 0
         await self._cluster.refresh()
         found: list[ListedTransaction] = []
@@ -98,7 +100,7 @@ class TransactionAdmin(AdminBase):
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
         """Returns what each id's coordinator knows of it; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
         results: dict[str, TransactionDescription | KafkaError] = {}
-        for transactional_id in transactional_ids:
+        for transactional_id in named(transactional_ids, "describe_transactions"):
 
             async def ask(name: str = transactional_id) -> TransactionDescription:
                 node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
@@ -126,7 +128,7 @@ class TransactionAdmin(AdminBase):
     async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer | KafkaError]:
         """Fences the producers that have these ids now; what they left open is aborted."""
         results: dict[str, FencedProducer | KafkaError] = {}
-        for transactional_id in transactional_ids:
+        for transactional_id in named(transactional_ids, "fence_producers"):
 
             async def ask(name: str = transactional_id) -> FencedProducer:
                 node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
@@ -140,14 +142,14 @@ class TransactionAdmin(AdminBase):
                 results[transactional_id] = error
         return results
 
-    async def abort_transaction(self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    async def abort_transaction(self, partition: PartitionLike, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Writes an abort marker of the producer into the partition, whatever its coordinator knows; ``describe_producers`` has the
         numbers.
 
         This tears a transaction that is open or committed elsewhere: ``find_hanging_transactions`` says which are neither.
         """
         marker = WritableTxnMarker(producer_id, producer_epoch, False, coordinator_epoch=coordinator_epoch)
-        await self._write_marker(partition, marker)
+        await self._write_marker(partition_of(partition), marker)
 
     async def _write_marker(self, partition: TopicPartition, marker: WritableTxnMarker) -> None:
         """Writes the marker into the partition's log. KafkaError when its leader refuses it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.admin.base import AdminBase, error_of, raise_for
+from ottla.client.wrong_calls import listed, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -39,7 +40,7 @@ class UserChange:
 class UserAdmin(AdminBase):
     async def describe_users(self, names: Iterable[str] | None = None) -> dict[str, Mapping[str, int] | KafkaError]:
         """Returns mechanisms and their iterations, by user: of all users, or of these."""
-        users = None if names is None else [UserName(name) for name in names]
+        users = None if names is None else [UserName(name) for name in named(names, "describe_users")]
         response = await self._cluster.ask(None, DescribeUserScramCredentialsRequest(users), DescribeUserScramCredentialsResponse)
         raise_for(response.error_code, response.error_message)
         found: dict[str, Mapping[str, int] | KafkaError] = {}
@@ -50,6 +51,7 @@ class UserAdmin(AdminBase):
 
     async def alter_users(self, changes: Sequence[UserChange]) -> dict[str, KafkaError | None]:
         """Creates, changes and deletes SCRAM users; one outcome for each. Sends no password, only what PBKDF2 makes of it."""
+        changes = listed(changes, "alter_users", "UserChange")
         mechanisms = [_mechanism(change.mechanism) for change in changes]
         deletions = [
             ScramCredentialDeletion(change.user, mechanism.number)

@@ -1,0 +1,119 @@
+"""Arguments of a wrong type, and partitions as pairs: each method refuses the first with a TypeError and takes the second."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from tests.client.simulated import KEY, consumer_of, create, fill, with_broker
+
+from ottla.client.admin import Admin, NewTopic, Topic
+from ottla.sim.cluster import SimBroker
+
+LISTS = [
+    (name, parameter.name)
+    for name, method in inspect.getmembers(Admin, inspect.iscoroutinefunction)
+    if not name.startswith("_")
+    for parameter in inspect.signature(method).parameters.values()
+    if str(parameter.annotation).startswith(("Iterable[", "Sequence["))
+]
+
+
+def test_the_lists_of_all_methods_were_found() -> None:
+    assert {("delete_topics", "names"), ("fence_producers", "transactional_ids"), ("describe_log_dirs", "node_ids")} <= set(LISTS)
+    assert len(LISTS) >= 20
+
+
+@pytest.mark.parametrize(("name", "parameter"), LISTS)
+def test_a_string_in_the_place_of_a_list_is_refused(name: str, parameter: str) -> None:
+    """Each of its characters was an item: ``delete_topics("ab")`` deleted the topics a and b."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, "a")
+        await create(broker, "b")
+        admin = Admin(broker.client("admin"))
+        method = getattr(admin, name)
+        given = {key: "x" for key in ("group_id", "key") if key in inspect.signature(method).parameters}
+        with pytest.raises(TypeError, match="list of"):
+            await method(**given, **{parameter: "ab"})
+        assert set(await admin.list_topics()) >= {"a", "b"}
+        await admin.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize("name", ["committed", "beginning_offsets", "end_offsets"])
+def test_a_consumer_refuses_a_name_in_the_place_of_partitions(name: str) -> None:
+    async def body(broker: SimBroker) -> None:
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        for wrong in ("g1", ("t", 0), KEY):
+            with pytest.raises(TypeError, match="a list of partitions is expected"):
+                await getattr(consumer, name)(wrong)
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_partition_may_be_a_pair_wherever_administration_takes_one() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 5)
+        admin = Admin(broker.client("admin"))
+        await admin.set_offsets("g", {("t", 0): 3})
+        assert (await admin.committed_offsets("g", [("t", 0)]))[KEY].offset == 3
+        assert await admin.pending_offsets("g", [("t", 0)]) == set()
+        assert await admin.delete_records({("t", 0): 2}) == {KEY: 2}
+        assert set(await admin.describe_producers([("t", 0)])) == {KEY}
+        assert await admin.find_hanging_transactions([("t", 0)]) == []
+        assert set(await admin.elect_leaders([("t", 0)])) == {KEY}
+        assert set(await admin.alter_partition_reassignments({("t", 0): [1]})) == {KEY}
+        assert await admin.delete_offsets("g", [("t", 0)]) == {KEY: None}
+        await admin.abort_transaction(("t", 0), producer_id=1, producer_epoch=0, coordinator_epoch=0)
+        wrong: Any = "t"
+        for call in (admin.set_offsets("g", wrong), admin.delete_records(wrong), admin.alter_partition_reassignments(wrong)):
+            with pytest.raises(TypeError, match="a dict by partition is expected"):
+                await call
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_values_may_be_numbers_and_booleans_wherever_a_configuration_is_given() -> None:
+    async def body(broker: SimBroker) -> None:
+        admin = Admin(broker.client("admin"))
+        assert await admin.create_topics([NewTopic("t", configs={"retention.ms": 3_600_000, "preallocate": True})]) == {"t": None}
+        found = await admin.describe_configs(Topic("t"))
+        assert (found["retention.ms"].value, found["preallocate"].value) == ("3600000", "true")
+        await admin.replace_configs(Topic("t"), {"retention.ms": 7_200_000, "preallocate": False})
+        found = await admin.describe_configs(Topic("t"))
+        assert (found["retention.ms"].value, found["preallocate"].value) == ("7200000", "false")
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_what_is_no_count_no_value_and_no_dict_is_a_type_error() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        admin = Admin(broker.client("admin"))
+        wrong: Any
+        for wrong, text in (
+            (NewTopic("q", "3"), "partition_count='3' is no whole number"),  # type: ignore[arg-type]
+            (NewTopic("q", 1, 1.5), r"replication_factor=1\.5 is no whole number"),  # type: ignore[arg-type]
+            (NewTopic("q", configs={"retention.ms": None}), "retention.ms=None: give a string, a number"),  # type: ignore[dict-item]
+        ):
+            with pytest.raises(TypeError, match=text):
+                await admin.create_topics([wrong])
+        for wrong, text in (({"t": "3"}, "the partition count of 't'='3' is no whole"), ([("t", 3)], "create_partitions takes a dict")):
+            with pytest.raises(TypeError, match=text):
+                await admin.create_partitions(wrong)
+        wrong = Topic("t")
+        with pytest.raises(TypeError, match=r"alter_configs takes a dict, such as .*, and not a Topic"):
+            await admin.alter_configs(wrong)
+        wrong = ["retention.ms"]
+        with pytest.raises(TypeError, match="replace_configs takes a dict"):
+            await admin.replace_configs(Topic("t"), wrong)
+        await admin.close()
+
+    with_broker(body)
