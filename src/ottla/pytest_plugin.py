@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a project whose tests use none of this does not wait for th
     from ottla.testing import History, ProcessNodes, SecureBroker, Served, ThreadNodes
 
 SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_secure_broker", "ottla_broker")
-"""Where a topic is, and a history is read: the first of these that the test uses."""
+"""Where a topic is, and a history is read: the first of these that the test uses. A topic is of no test that uses several."""
 LINES_MAX: Final = 200
 _position = pytest.StashKey[int]()
 _shared: Final[list[ThreadNodes]] = []
@@ -74,7 +74,11 @@ def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest) -> str:
-    """Provides the name of a new topic with one partition."""
+    """Provides the name of a new topic with one partition. A test of several brokers or clusters fails: it would not say where."""
+    used = [name for name in SERVED if name in request.fixturenames]
+    if len(used) > 1:
+        text = f"ottla_topic is of one broker or cluster, and this test uses {' and '.join(used)}: use {used[-1]}.topic()"
+        pytest.fail(text, pytrace=False)
     return _served(request).topic(request.node.name)
 
 

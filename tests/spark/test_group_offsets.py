@@ -141,6 +141,14 @@ def test_a_line_of_progress_has_the_rate_the_lag_and_the_state():
     assert progress_line("app-totals", progress, 0.04).endswith("lag 7 (0.0 s)  state 50,003 rows")
 
 
+@pytest.mark.parametrize("none", [None, "null"])
+def test_a_batch_that_was_planned_before_a_restart_has_an_unknown_lag(none: str | None):
+    known = {"endOffset": {"in": {"0": 5}}, "latestOffset": {"in": {"0": 9}}}
+    progress = {"batchId": 4, "sources": [known, {"endOffset": {"more": {"0": 5}}, "latestOffset": none}]}
+    assert backlog_of(progress) is None, "Spark says what is left of one topic, not of the other"
+    assert Progress({"kafka.bootstrap.servers": "127.0.0.1:1"}).line("q", progress) == "q  #4  in 0/s  batch 0 ms  lag -"
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(0.24, "0.2 s"), (42, "42 s"), (1000, "17 min"), (18_800, "5.2 h"), (267_000, "3.1 days")])
 def test_durations_are_those_that_people_say(seconds: float, said: str):
     assert duration(seconds) == said

@@ -299,6 +299,13 @@ def test_a_sink_has_the_name_of_its_writers_query_in_whatever_order_they_were_ma
         made_by(changing, None, "app", "changing", bootstrap="b:1", checkpoint="topic")
 
 
+@pytest.mark.parametrize(("made", "said"), [(None, "None"), ([Writer([]), None], "None"), (Query("runs"), "a value of type Query")])
+def test_a_pipeline_that_returns_no_writer_is_refused_by_its_name(made: Any, said: str):
+    with pytest.raises(KafkaError, match=f"the pipeline totals returned {said}: return what to_topic makes") as refused:
+        made_by(lambda session: made, None, "app", "totals", bootstrap="b:1", checkpoint="topic")
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
 def test_a_ctrl_c_stops_all_queries(tmp_path: Path):
     writers = [Writer(["runs"]), Writer(["runs"])]
     with pytest.raises(KeyboardInterrupt):

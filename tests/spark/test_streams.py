@@ -13,6 +13,7 @@ from tests.spark.test_rows import stored
 
 from ottla.errors import KafkaError
 from ottla.spark import read_table, read_topic, route, to_topic
+from ottla.spark.progress import progress_line
 from ottla.sync import Admin, Producer
 
 pytestmark = pytest.mark.spark
@@ -23,8 +24,11 @@ def written(topics: Topics, topic: str, partition_count: int = 1) -> list[Any]:
     return [record for records in stored(topics, topic, partition_count, "read_committed").values() for record in records]
 
 
-def run(writer: Any, directory: Path) -> None:
-    writer.trigger(availableNow=True).option("checkpointLocation", str(directory)).start().awaitTermination()
+def run(writer: Any, directory: Path) -> Any:
+    """Returns the query, which has ended."""
+    query = writer.trigger(availableNow=True).option("checkpointLocation", str(directory)).start()
+    query.awaitTermination()
+    return query
 
 
 def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_transaction(spark, topics: Topics, tmp_path: Path):
@@ -58,9 +62,11 @@ def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_tra
         if number == 1:
             raise RuntimeError("the driver leaves before Spark notes it")
 
-    with pytest.raises(StreamingQueryException, match="leaves before"):
+    with pytest.raises(StreamingQueryException, match="leaves before") as failed:
         run(split(2, on_batch=leave), tmp_path / "checkpoint")
-    run(split(2), tmp_path / "checkpoint")
+    assert failed.value.__notes__ == ["RuntimeError: the driver leaves before Spark notes it"], "the last line of the traceback"
+    again = run(split(2), tmp_path / "checkpoint").recentProgress
+    assert [progress_line("q", found).split("lag ")[1] for found in again[:2]] == ["-", "0"], "Spark had planned the first one before"
     check()
 
 
@@ -138,6 +144,31 @@ def test_a_key_that_is_no_plain_value_is_refused(spark, kind: str):
             make()
 
 
+def test_a_stream_that_is_exactly_once_does_not_start_without_a_checkpoint_that_stays(spark, topics: Topics, tmp_path: Path):
+    orders, target = topics.create(), topics.create()
+    topics.produce(orders, [(None, b'{"id":"a"}')])
+
+    def writer(**more: Any) -> Any:
+        return to_topic(read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap), target, bootstrap=topics.bootstrap, **more)
+
+    refused = pytest.raises(KafkaError, match=r"a checkpoint that outlives the query: .*checkpointLocation")
+    with refused:
+        writer().queryName("named").start()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        with refused:  # its directory has a name of chance
+            writer().start()
+        for turn in range(2):
+            writer(app="named").queryName("named").trigger(availableNow=True).start().awaitTermination()
+            assert [json.loads(record.value) for record in written(topics, target)] == [{"id": "a"}], turn
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    writer(delivery="at_least_once").trigger(availableNow=True).start().awaitTermination()
+    assert len(written(topics, target)) == 2
+    query = writer(app="start").trigger(availableNow=True).start(checkpointlocation=str(tmp_path / "own"))
+    query.awaitTermination()
+
+
 def test_what_makes_no_sense_is_refused(spark):
     brokers: Any = {"bootstrap": "127.0.0.1:1"}
     number: Any = 7
@@ -150,6 +181,7 @@ def test_what_makes_no_sense_is_refused(spark):
         (lambda: read_table(spark, "t", ORDERS, key="id", **brokers), "has a column of that name"),
         (lambda: route(spark.range(1)), "route needs a topic with its condition"),
         (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
+        (lambda: to_topic(spark.range(1), "t", **brokers), r'write a batch by df\.write\.format\("ottla"\)'),
     ):
         with pytest.raises(KafkaError, match=word):
             make()

@@ -39,6 +39,13 @@ def test_two(ottla_broker, ottla_topic):
     with Producer(ottla_broker.bootstrap) as producer:
         producer.send_and_wait(ottla_topic, b"x")
 """
+TWO_BROKERS = """
+def test_two(ottla_broker, ottla_thread_cluster, ottla_topic):
+    pass
+
+def test_two_topics(ottla_broker, ottla_thread_cluster):
+    assert {ottla_broker.topic(), ottla_thread_cluster.topic()}
+"""
 STOPS_NODES = """
 from ottla.sync import Producer
 
@@ -107,6 +114,14 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
 @pytest.mark.slow
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
     assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_topic_of_two_brokers_is_refused(tmp_path: Path) -> None:
+    code, output = run(tmp_path, TWO_BROKERS, "-q")
+    assert code == 1
+    assert "this test uses ottla_thread_cluster and ottla_broker: use ottla_broker.topic()" in output
+    assert "1 passed, 1 error" in output
 
 
 @pytest.mark.slow

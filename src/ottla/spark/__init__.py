@@ -6,7 +6,8 @@
 
     spark = session("totals")
     orders = spark.readStream.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
-    query = to_topic(totals(orders), "totals", key="customer", bootstrap="localhost:9092").outputMode("update").start()
+    writer = to_topic(totals(orders), "totals", key="customer", bootstrap="localhost:9092").outputMode("update")
+    query = writer.option("checkpointLocation", "checkpoints/totals").start()
 
 Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
 

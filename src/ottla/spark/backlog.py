@@ -27,11 +27,17 @@ _ONE_BATCH: Final = 1
 """In bytes: the first partition of a response has one batch however large it is."""
 
 
-def backlog_of(progress: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the partitions where a query's progress is not at the end: the position, and how many offsets are left."""
+def backlog_of(progress: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, int]] | None:
+    """Returns the partitions where a query's progress is not at the end: the position, and how many offsets are left.
+
+    None where Spark does not say how far a topic goes: a batch that was planned before the query started has no latest offsets.
+    """
     left: dict[TopicPartition, tuple[int, int]] = {}
     for source in progress.get("sources", ()):
-        latest, end = ends_of([as_text(source["latestOffset"])]), ends_of([as_text(source["endOffset"])])
+        newest, end = as_text(source["latestOffset"]), ends_of([as_text(source["endOffset"])])
+        if end and newest is None:
+            return None
+        latest = ends_of([newest])
         for partition, offset in latest.items():
             position = end.get(partition, 0)
             if offset > position:
@@ -40,8 +46,10 @@ def backlog_of(progress: Mapping[str, Any]) -> dict[TopicPartition, tuple[int, i
 
 
 def as_text(offset: Any) -> str | None:
-    """Returns a source's offset as text; progress has it as text or as an object."""
-    return offset if offset is None or isinstance(offset, str) else json.dumps(offset)
+    """Returns a source's offset as text; progress has it as text or as an object, and the word null where there is none."""
+    if offset is None or offset == "null":
+        return None
+    return offset if isinstance(offset, str) else json.dumps(offset)
 
 
 async def oldest_ms(cluster: Cluster, backlog: Mapping[TopicPartition, tuple[int, int]]) -> int | None:

@@ -52,9 +52,17 @@ def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
     return pipelines
 
 
-def writers_of(made: Any) -> list[Any]:
-    """Returns what a pipeline has returned, as a list."""
-    return list(made) if isinstance(made, list | tuple) else [made]
+def writers_of(function: str, made: Any) -> list[Any]:
+    """Returns the writers that a pipeline has returned, as a list. KafkaError INVALID_CONFIG for anything that is none."""
+    writers = list(made) if isinstance(made, list | tuple) else [made]
+    for writer in writers:
+        if not hasattr(writer, "queryName"):
+            found = "None" if writer is None else f"a value of type {type(writer).__name__}"
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"the pipeline {function} returned {found}: return what to_topic makes, or the writeStream of another sink, not started",
+            )
+    return writers
 
 
 def name_of(app: str, function: str, index: int) -> str:
@@ -146,7 +154,7 @@ def made_by(
     order: list[int] = []
     for _ in range(2):
         with running(app, function, bootstrap, checkpoint, order, client) as found:
-            writers = writers_of(pipeline(session))
+            writers = writers_of(function, pipeline(session))
         meant = order_of(writers, found.sinks)
         if meant == (order or list(range(len(meant)))):
             return Made(writers, dict(zip(meant, found.sinks)), dict(zip(meant, found.settings)))

@@ -26,7 +26,7 @@ class Progress:
         self._groups: dict[str, GroupOffsets] = {}
 
     def line(self, name: str, progress: Mapping[str, Any]) -> str:
-        """Returns one line for a batch: rows a second, how long it took, how many offsets are left, and how old the first of them is."""
+        """Returns one line for a batch: rows a second, how long it took, how many offsets are left after it, and how old the first is."""
         return progress_line(name, progress, self._age_s(backlog_of(progress)))
 
     def commit(self, name: str, progress: Mapping[str, Any], *, is_last: bool) -> None:
@@ -36,7 +36,7 @@ class Progress:
         planned = PlannedBatch(str(progress.get("id")), sources, has_state=False)
         group.commit(planned, progress["batchId"], wait_s=WAIT_S if is_last else 0)
 
-    def _age_s(self, backlog: Backlog) -> float | None:
+    def _age_s(self, backlog: Backlog | None) -> float | None:
         if not backlog:
             return None
         link = link_for(self._settings)
@@ -50,11 +50,12 @@ class Progress:
 
 
 def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
-    """Returns the line; without an age where it is not known, or nothing is left."""
+    """Returns the line; the lag is - where it is not known, and has no age where that is not known, or nothing is left."""
     rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
     took = f"batch {progress.get('batchDuration') or 0:,} ms"
-    left = sum(count for _, count in backlog_of(progress).values())
-    lag = f"lag {left:,}" if age_s is None else f"lag {left:,} ({duration(age_s)})"
+    backlog = backlog_of(progress)
+    left = "-" if backlog is None else f"{sum(count for _, count in backlog.values()):,}"
+    lag = f"lag {left}" if age_s is None else f"lag {left} ({duration(age_s)})"
     rows = sum(operator.get("numRowsTotal") or 0 for operator in progress.get("stateOperators", ()))
     state = f"  state {rows:,} rows" if progress.get("stateOperators") else ""
     return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}"

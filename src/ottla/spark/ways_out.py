@@ -1,4 +1,4 @@
-"""The way out of what Spark refuses before any code of ottla runs, as a note of Spark's own error (PEP 678).
+"""The way out of what Spark refuses before any code of ottla runs, as a note of Spark's own error (PEP 678); why a query has ended, too.
 
 Errors of a few of PySpark's methods are looked at, and nothing else: they stay what they are, and are raised as they were. Spark
 Connect's classes are left alone; its errors come from a server that may be anywhere.
@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -53,9 +54,20 @@ def noting(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)
         except Exception as error:
             said = "".join(traceback.format_exception_only(error))  # str() of a JVM's error asks the JVM, which may have ended
-            note = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, said, re.IGNORECASE)), None)
+            known = next((way_out for text, way_out in WAYS_OUT.items() if re.search(text, said, re.IGNORECASE)), None)
+            note = known or _reason(error, said)
             if note is not None and note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
             raise
 
     return call
+
+
+def _reason(error: Exception, said: str) -> str | None:
+    """Returns why a query has ended, which its error says amid the tracebacks of several programs; None for other errors."""
+    if not isinstance(error, StreamingQueryException):
+        return None
+    from ottla.spark.runner import reason_of
+
+    kind, reason = reason_of(said)
+    return None if kind == StreamingQueryException.__name__ else f"{kind}: {reason}"

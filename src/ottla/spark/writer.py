@@ -100,7 +100,8 @@ def to_topic(
     Without a topic the frame has the columns of a record, with a topic in each row, as ``route`` makes them. ``app`` names the application
     over the loss of its checkpoint, and ``delivery`` is exactly_once or at_least_once: the options of these names. ``bootstrap`` names
     the brokers; in a pipeline it may be left out. With ``checkpoint="topic"`` the checkpoint is in a topic, too, and is written back here,
-    where the option checkpointLocation says that it was and it no longer exists.
+    where the option checkpointLocation says that it was and it no longer exists. A stream that is exactly once does not start without
+    that option.
     """
     from pyspark.sql import functions as F
 
@@ -129,5 +130,18 @@ def to_topic(
     if more:
         assert isinstance(made, DriverSink), "state in topics is exactly once"
         rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)
-    writer: DataStreamWriter = attached(rows.writeStream.foreachBatch(made), made)
+    if not rows.isStreaming:
+        raise invalid(
+            'to_topic writes streams, and this frame is none: write a batch by df.write.format("ottla").mode("append").options(...).save()'
+        )
+    writer: DataStreamWriter = attached(_writer_of(rows, made).foreachBatch(made), made)
     return writer if location is None else writer.option(CHECKPOINT, location)
+
+
+def _writer_of(rows: DataFrame, sink: Any) -> DataStreamWriter:
+    """Returns PySpark's writer of the rows; one that is exactly once in a classic session asks for a checkpoint when it starts."""
+    if not isinstance(sink, DriverSink) or not hasattr(rows.sparkSession, "_jsparkSession"):
+        return rows.writeStream
+    from ottla.spark.checkpointed_writer import CheckpointedWriter
+
+    return CheckpointedWriter(rows)
