@@ -96,7 +96,7 @@ def test_large_answers_of_one_connection_do_not_pile_up(tmp_path: Path) -> None:
         found: list[int] = []
         while len(found) < 5:
             assert len(connection._responses) <= 2, "one that is encoded, and the next, which was begun then"
-            assert broker.router.working_count <= 2
+            assert broker.router.working_count <= 3  # with one of which the answer was encoded in this turn, where a slice ended just then
             if not transport.sends.empty():
                 found += await transport.next()
             await asyncio.sleep(0)
