@@ -751,9 +751,11 @@ def test_a_topic_may_be_deleted_while_a_round_over_very_many_logs_pauses(monkeyp
         deleted.set()
         await send(broker, "other", [(None, b"x" * 300)] * 12)
         log = log_of(broker, "other")
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while log.log_start_offset < 12:  # later rounds do their work
-                await asyncio.sleep(0.5)
+
+        async def start_offset() -> int:
+            return log.log_start_offset
+
+        await eventually_is(start_offset, 12)  # later rounds do their work
         assert failure_of(broker) is None
 
     with structlog.testing.capture_logs() as events:

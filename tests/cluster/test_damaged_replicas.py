@@ -7,12 +7,14 @@ import errno
 import os
 from pathlib import Path
 
+import pytest
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
+from ottla.broker.homes.quorum.directory_reports import DirectoryReports
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin, Topic
@@ -179,5 +181,30 @@ def test_a_damaged_replica_that_the_disk_cannot_rename_is_not_served_not_deleted
         await nodes.until(lambda: nodes.has(3, "t") and nodes.in_sync(1, "t") == {1, 2, 3})
         assert nodes.partition(3, "t").log.log_end_offset == 2
         assert key not in broker.partitions.offline
+
+    play(body)
+
+
+def test_what_is_reported_last_of_a_damaged_replica_is_that_there_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ZooKeeper mode a controller asks after each report. If it asked a moment too early, it has the replica as lost."""
+    is_there: list[bool] = []
+    on_offline = DirectoryReports.on_offline
+
+    def noted(reports: DirectoryReports) -> None:
+        found = reports._partitions.find("t", 0)
+        if reports._node_id == 3:
+            is_there.append(found is not None and not found.log.is_failed)
+        on_offline(reports)
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
+        await nodes.send("t", b"before")
+        broker = nodes.nodes[3].broker
+        assert broker is not None
+        monkeypatch.setattr(DirectoryReports, "on_offline", noted)
+        nodes.partition(3, "t").fail()
+        broker.made.list.on_offline()
+        await nodes.until(lambda: nodes.has(3, "t") and not nodes.partition(3, "t").log.is_failed and nodes.in_sync(1, "t") == {1, 2, 3})
+        assert (is_there[0], is_there[-1]) == (False, True)
 
     play(body)
