@@ -14,6 +14,7 @@ from ottla.machine import StoredRecord
 from ottla.messages import consumer_group_records as consumer
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.wire.compiler import decode, encode
+from ottla.wire.primitives import STRING_BYTES_MAX
 from ottla.wire.schema import DECLARATIONS, Stored
 
 VALUE_VERSION: Final = 3
@@ -21,7 +22,6 @@ VALUE_VERSION: Final = 3
 EXPIRING_VERSION: Final = 1
 """Of offset commits only: the one version that has a time to expire, which clients before Kafka 2.1 choose."""
 KEY_VERSION: Final = 0
-_STRING_BYTES_MAX: Final = 32_767
 _TYPES: Final[dict[int, tuple[type[Stored], type[Stored]]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
@@ -67,7 +67,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 def fits_record(text: str | None) -> bool:
     """True when the text fits a record, whose strings have at most 32,767 bytes."""
-    return text is None or len(text) <= _STRING_BYTES_MAX // 4 or len(text.encode()) <= _STRING_BYTES_MAX
+    return text is None or len(text) <= STRING_BYTES_MAX // 4 or len(text.encode()) <= STRING_BYTES_MAX
 
 
 def _prefixed(data: bytes) -> tuple[int, bytes]:

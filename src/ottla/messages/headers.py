@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 
 from ottla.errors import DecodeError, EncodeError
-from ottla.wire.primitives import skip_tags
+from ottla.wire.primitives import STRING_BYTES_MAX, skip_tags
 
 _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
-_CLIENT_ID_BYTES_MAX: Final = 32767
 
 
 class RequestHeader(msgspec.Struct, gc=False):
@@ -77,8 +76,8 @@ def _remember(raw: bytes) -> str:
 
 def encode_request_header(header: RequestHeader, *, is_flexible: bool) -> bytes:
     raw = b"" if header.client_id is None else header.client_id.encode()
-    if len(raw) > _CLIENT_ID_BYTES_MAX:
-        raise EncodeError(f"the client id has {len(raw)} bytes, the limit is {_CLIENT_ID_BYTES_MAX}")
+    if len(raw) > STRING_BYTES_MAX:
+        raise EncodeError(f"the client id has {len(raw)} bytes, the limit is {STRING_BYTES_MAX}")
     length = -1 if header.client_id is None else len(raw)
     start = _REQUEST.pack(header.api_key, header.api_version, header.correlation_id, length)
     return start + raw + b"\0" if is_flexible else start + raw

@@ -14,9 +14,9 @@ from ottla.machine import StoredRecord
 from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.transactions.transaction import TransactionState
 from ottla.wire.compiler import decode, encode
+from ottla.wire.primitives import STRING_BYTES_MAX
 from ottla.wire.schema import DECLARATIONS
 
-_STRING_BYTES_MAX: Final = 32_767
 _PREFIX: Final = struct.Struct(">h")
 _STATES: Final = frozenset(map(int, TransactionState))
 
@@ -51,7 +51,7 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 def fits_record(transactional_id: str) -> bool:
     """True when the id fits a record, whose strings have at most 32,767 bytes."""
-    return len(transactional_id.encode()) <= _STRING_BYTES_MAX
+    return len(transactional_id.encode()) <= STRING_BYTES_MAX
 
 
 def _prefixed(data: bytes) -> tuple[int, bytes]:
