@@ -77,6 +77,7 @@ from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.other_keywords import with_hints
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
@@ -197,6 +198,7 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
     return security
 
 
+@with_hints
 class Producer(producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
 
@@ -219,6 +221,7 @@ class Producer(producer.Producer):
             error.add_note(str(failures))
 
 
+@with_hints
 class Consumer(consumer.Consumer, Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
 
@@ -290,6 +293,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         await self.close()
 
 
+@with_hints
 class Admin(admin.Admin):
     """Administration; see ``ottla.client.options.ClusterOptions`` for the settings. Made on a running loop."""
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import re
 from typing import Any
 
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, with_broker
 
+from ottla import aio, sync
 from ottla.client.admin import Admin, NewTopic, Topic
+from ottla.client.other_keywords import OTHER_KEYWORDS
+from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
 
 LISTS = [
@@ -117,3 +122,66 @@ def test_what_is_no_count_no_value_and_no_dict_is_a_type_error() -> None:
         await admin.close()
 
     with_broker(body)
+
+
+def test_a_keyword_of_another_client_is_refused_with_what_is_meant() -> None:
+    given: Any = {"name": "orders", "num_partitions": 3}
+    with pytest.raises(TypeError, match=r"NewTopic\(\) has no argument 'num_partitions': write partition_count"):
+        NewTopic(**given)
+    seconds: Any = {"timeout": 1.0}
+    with sync.Consumer("h:1") as consumer, pytest.raises(TypeError, match=r"poll\(\) has no argument 'timeout'.*timeout_ms=1000"):
+        consumer.poll(**seconds)
+    with sync.Producer("h:1") as producer, pytest.raises(TypeError, match=r"flush\(\) has no argument 'timeout'.*delivery_timeout_ms"):
+        producer.flush(**seconds)
+
+    async def asynchronous() -> None:
+        async with aio.Consumer("h:1") as consumer:
+            with pytest.raises(TypeError, match=r"poll\(\) has no argument 'timeout'"):
+                await consumer.poll(**seconds)
+            wrong: Any = {"shoe_size": 1}
+            with pytest.raises(TypeError, match="unexpected keyword argument 'shoe_size'"):
+                await consumer.poll(**wrong)
+
+    asyncio.run(asynchronous())
+
+
+@pytest.mark.parametrize("call", OTHER_KEYWORDS)
+def test_a_row_of_other_keywords_names_a_call_and_no_argument_of_it(call: str) -> None:
+    name, _, method = call.partition(".")
+    for module in (aio, sync):
+        kind = getattr(module, name)
+        parameters = inspect.signature(getattr(kind, method) if method else kind).parameters
+        assert not OTHER_KEYWORDS[call].keys() & parameters.keys()
+        for hint in OTHER_KEYWORDS[call].values():
+            meant = re.match(r"write (\w+)", hint)
+            assert meant is None or meant[1] in parameters, hint
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "bootstrap_server", "brokers", "metadata.broker.list", "boostrap_servers"])
+def test_the_brokers_by_another_name_are_refused_with_the_name_here(name: str) -> None:
+    wrong: Any = {name: "h:1"}
+    for kind in (sync.Producer, sync.Consumer, sync.Admin):
+        with pytest.raises(KafkaError, match="bootstrap_servers") as refused:
+            kind(**wrong)
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_serializer_of_another_clients_form_is_refused_where_it_is_given() -> None:
+    class Object:
+        def serialize(self, topic: str, value: object) -> bytes:
+            return b""
+
+    def with_context(value: object, context: object) -> bytes:
+        return b""
+
+    forms: list[tuple[Any, str]] = [
+        (Object(), r"lambda value: it\.serialize\(topic, value\)"),
+        (with_context, "a function of one argument, the value"),
+    ]
+    for wrong, text in forms:
+        with pytest.raises(KafkaError, match=rf"value\.serializer=.*{text}") as refused:
+            sync.Producer("h:1", value_serializer=wrong)
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        with pytest.raises(KafkaError, match=r"value\.deserializer=.*expected a function"):
+            sync.Consumer("h:1", value_deserializer=wrong)
+    sync.Producer("h:1", value_serializer=str.encode, key_serializer=bytes).close()

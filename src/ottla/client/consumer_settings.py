@@ -22,8 +22,8 @@ class ConsumerSettings(Settings):
     max_poll_records: int = integer(500, low=1)
     default_api_timeout_ms: int = integer(60_000)
     allow_auto_create_topics: bool = boolean(True)
-    key_deserializer: Deserializer | None = function()
-    value_deserializer: Deserializer | None = function()
+    key_deserializer: Deserializer | None = function(takes="bytes")
+    value_deserializer: Deserializer | None = function(takes="bytes")
     fetch: FetchSettings = field(default_factory=FetchSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
 

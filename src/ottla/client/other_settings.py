@@ -97,7 +97,11 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "sasl_kerberos_domain_name": _MECHANISMS,
     "sasl_oauth_token_provider": "give a function: sasl_oauth_token()",
     "legacy_iterator": "there is one iterator",
+    "bootstrap_server": "write bootstrap_servers",
+    "brokers": "write bootstrap_servers",
+    "hosts": "write bootstrap_servers",
     # librdkafka
+    "metadata_broker_list": "write bootstrap_servers",
     "message_timeout_ms": "set delivery_timeout_ms",
     "message_max_bytes": "set max_request_size",
     "message_send_max_retries": "a record is sent again until delivery_timeout_ms",

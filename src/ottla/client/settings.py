@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import Secret
 
 INT_MAX: Final = 2**31 - 1
+BROKERS: Final = "bootstrap_servers"
+"""An argument of every client, and no setting of a kind."""
 _CHECK: Final = "check"
 _BOOLEANS: Final = {"true": True, "false": False}
 Check = Callable[[str, Any], Any]
@@ -114,17 +117,33 @@ def secret() -> Any:
     return _field(None, check)
 
 
-def function(*, is_shown: bool = True) -> Any:
-    """Declares a callable, or None. What is given in its place may be a secret: then it is not shown."""
+def function(*, is_shown: bool = True, takes: str | None = None) -> Any:
+    """Declares a callable, or None; ``takes`` names its one argument. What is given in its place may be a secret: then it is not shown."""
 
     def check(name: str, value: Any) -> Any:
         if value is not None and not callable(value):
             if not is_shown:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: expected a function")
-            raise _invalid(name, value, "expected a function")
+            method = "serialize" if hasattr(value, "serialize") else "deserialize"
+            is_object = takes is not None and hasattr(value, method)
+            way_out = f", such as lambda {takes}: it.{method}(topic, {takes})" if is_object else ""
+            raise _invalid(name, value, "expected a function" + way_out)
+        if takes is not None and value is not None and not _takes_one(value):
+            raise _invalid(name, value, f"expected a function of one argument, the {takes}; this one takes {inspect.signature(value)}")
         return value
 
     return _field(None, check)
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    """True when the function may be called with one argument, or when Python does not know."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # some written in C have no signature
+    return True
 
 
 class Settings:
@@ -140,11 +159,11 @@ class Settings:
 
 def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
     """Divides the settings into one object of each kind. INVALID_CONFIG for an unknown setting: with the reason, or the nearest name."""
-    known = sorted({name for kind in kinds for name in checks_of(kind)})
+    known = sorted({BROKERS, *(name for kind in kinds for name in checks_of(kind))})
     for name in given:
         if name not in known:
             plain = name.replace(".", "_").replace("-", "_")
-            if plain in known:
+            if plain in known or plain == BROKERS:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}: write it with _, as {plain}")
             text = f"no setting {name!r}: {OTHER_SETTINGS[plain]}" if plain in OTHER_SETTINGS else f"unknown setting {name!r}"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else _hint(plain, known)))

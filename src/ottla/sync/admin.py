@@ -7,10 +7,12 @@ from typing import Unpack
 
 from ottla import aio
 from ottla.client.options import ClusterOptions
+from ottla.client.other_keywords import with_hints
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking
 
 
+@with_hints
 class Admin(Blocking[aio.Admin]):
     """Administration; see ``ottla.client.options.ClusterOptions`` for the settings."""
 

@@ -24,6 +24,7 @@ from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.options import ProducerOptions
+from ottla.client.other_keywords import with_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
@@ -37,6 +38,7 @@ WAITING_OVERHEAD_BYTES: Final = 100
 CHUNK_COUNT: Final = 2_000
 
 
+@with_hints
 class Producer(Blocking[aio.Producer]):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings."""
 

@@ -10,6 +10,7 @@ from ottla.client.admin.descriptions import PartitionDescription, Reassignment
 from ottla.client.admin.resources import ConfigValue, text_of
 from ottla.client.cluster_metadata import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
+from ottla.client.other_keywords import with_hints
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
 from ottla.client.wrong_calls import check_count, mapped, named
 from ottla.errors import ErrorCode, KafkaError
@@ -38,6 +39,7 @@ PARTITIONS_MAX = 2_000
 """Of one page."""
 
 
+@with_hints
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """-1 means the broker's default."""

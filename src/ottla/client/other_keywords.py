@@ -1,0 +1,131 @@
+"""Keyword arguments that users of other clients type, each with what is meant here.
+
+``with_hints`` decorates a class whose methods, or whose constructor, are in the table: their TypeError for such a name says what to write.
+``send`` is not among them: it is called for each record, and the wrapper takes a quarter of a microsecond.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+C = TypeVar("C", bound=type[Any])
+_MARK: Final = "_has_hints"
+_MILLISECONDS: Final = "write timeout_ms, in milliseconds"
+_NO_LIMIT: Final = "there is no limit of its own"
+_FLUSH: Final = _NO_LIMIT + ": each record is acknowledged or fails within the producer's delivery_timeout_ms"
+_API_LIMIT: Final = _NO_LIMIT + ": set default_api_timeout_ms where the client is made"
+_COMMIT: Final = 'give a record, or a dict: commit(record), commit({("orders", 0): record.offset + 1})'
+_METADATA: Final = "write group_metadata=consumer.group_metadata()"
+_CLOSE: Final = {"timeout": _NO_LIMIT, "timeout_ms": _NO_LIMIT, "autocommit": "set enable_auto_commit=False where the consumer is made"}
+
+OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "NewTopic": {
+        "topic": "write name",
+        "topic_name": "write name",
+        "num_partitions": "write partition_count",
+        "partitions": "write partition_count",
+        "replicas": "write replication_factor",
+        "num_replicas": "write replication_factor",
+        "config": "write configs",
+        "topic_config": "write configs",
+        "topic_configs": "write configs",
+        "replica_assignment": "write assignments",
+        "replica_assignments": "write assignments",
+        "replicas_assignments": "write assignments",
+    },
+    "Producer.flush": {"timeout": _FLUSH, "timeout_ms": _FLUSH},
+    "Producer.close": {"timeout": _FLUSH, "timeout_ms": _FLUSH},
+    "Producer.send_offsets_to_transaction": {
+        "consumer_group_id": _METADATA,
+        "group_id": _METADATA,
+        "consumer_group_metadata": _METADATA,
+    },
+    "Consumer.poll": {
+        "timeout": "write timeout_ms, in milliseconds: poll(timeout_ms=1000) waits for a second",
+        "num_messages": "write max_records",
+        "max_poll_records": "write max_records",
+        "update_offsets": "positions move with what poll returns; seek moves them back",
+    },
+    "Consumer.subscribe": {
+        "topic": 'write topics, a list: subscribe(["orders"])',
+        "regex": "write pattern",
+        "on_assign": "write on_assigned",
+        "on_revoke": "write on_revoked",
+        "listener": "write on_assigned, on_revoked and on_lost, each a function of a list of partitions",
+    },
+    "Consumer.commit": {
+        "message": _COMMIT,
+        "partitions": _COMMIT,
+        "asynchronous": "commit returns when the offsets are stored; a program that does not wait for that uses enable_auto_commit",
+        "timeout_ms": _API_LIMIT,
+        "timeout": _API_LIMIT,
+    },
+    "Consumer.committed": {
+        "partition": 'write partitions, a list: committed([("orders", 0)])',
+        "metadata": "Admin.committed_offsets(group_id) returns an offset with its text",
+        "timeout_ms": _API_LIMIT,
+        "timeout": _API_LIMIT,
+    },
+    "Consumer.position": {"timeout": _MILLISECONDS, "partitions": "write partition: one of them"},
+    "Consumer.offsets_for_times": {"timestamps": "write times", "timeout": _API_LIMIT},
+    "Consumer.close": _CLOSE,
+    "Admin.create_topics": {"new_topics": "write topics", "request_timeout": _MILLISECONDS, "operation_timeout": _MILLISECONDS},
+    "Admin.delete_topics": {
+        "topics": "write names",
+        "topic": "write names, a list",
+        "request_timeout": _MILLISECONDS,
+        "operation_timeout": _MILLISECONDS,
+    },
+    "Admin.create_partitions": {
+        "topic_partitions": 'write counts, a dict: {"orders": 6}',
+        "new_partitions": 'write counts, a dict: {"orders": 6}',
+    },
+    "Admin.describe_configs": {"config_resources": "write resource: one of them", "resources": "write resource: one of them"},
+    "Admin.alter_configs": {"config_resources": 'write changes, a dict: {Topic("orders"): {"retention.ms": 3_600_000}}'},
+    "Admin.delete_groups": {"group_ids_or_names": "write group_ids", "groups": "write group_ids"},
+}
+"""What is meant, by call and by the other client's name."""
+
+
+def with_hints(kind: C) -> C:
+    """Returns the class; its calls that are in the table, and its constructor, have hints. A method that has them already stays."""
+    for call in OTHER_KEYWORDS:
+        name, _, method = call.partition(".")
+        method = method or "__init__"
+        if name == kind.__name__ and not hasattr(getattr(kind, method), _MARK):
+            setattr(kind, method, _hinting(call, getattr(kind, method)))
+    return kind
+
+
+def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method. Its TypeError for a name of the table is another one; an error within the call passes as it is."""
+
+    @functools.wraps(method)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except TypeError as error:
+            raise _with_hint(error, call, kwargs) from None
+
+    @functools.wraps(method)
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        try:
+            awaitable = method(*args, **kwargs)
+        except TypeError as error:
+            raise _with_hint(error, call, kwargs) from None
+        return await awaitable
+
+    made = coroutine if inspect.iscoroutinefunction(method) else plain
+    setattr(made, _MARK, True)
+    return made
+
+
+def _with_hint(error: TypeError, call: str, given: Mapping[str, Any]) -> TypeError:
+    """Returns the error with what is meant by the first of the names that the call does not have; the error itself where there is none."""
+    for name in given:
+        if name in OTHER_KEYWORDS[call]:
+            return TypeError(f"{call.partition('.')[2] or call}() has no argument {name!r}: {OTHER_KEYWORDS[call][name]}")
+    return error
