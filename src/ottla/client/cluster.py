@@ -1,19 +1,22 @@
 """The cluster as a client knows it: who leads what, and a connection to each broker.
 
-Bootstrap addresses are tried in turn; afterwards any broker that is known may be asked. Concurrent needs for metadata
-share one request. Source: the Kafka protocol guide, "Partitioning and bootstrapping".
+Bootstrap addresses are tried in turn, each with a head start; afterwards any broker that is known may be asked.
+Concurrent needs for metadata share one request. Source: the Kafka protocol guide, "Partitioning and bootstrapping".
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
 from ottla.client.backoff import Backoff
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
+from ottla.client.head_start import first_of
 from ottla.client.security import ClientSecurity
 from ottla.client.watch import OnConnectivity, Outage, watch
 from ottla.errors import ErrorCode, KafkaError
@@ -173,22 +176,13 @@ class Cluster:
             return await self._reach()
 
     async def _reach(self) -> ClientConnection:
-        problem: KafkaError | None = None
         for node_id in sorted(self.nodes):
-            try:
+            with suppress(KafkaError):
                 return await self.connection(node_id)
-            except KafkaError as error:
-                problem = error
-        for index, (host, port) in enumerate(self._bootstrap):
-            try:
-                opened = await self._connect(Node(-1 - index, host, port))
-            except KafkaError as error:
-                problem = error
-                continue
-            self._replace((-1 - index, MAIN_LANE), opened)
-            return opened
-        assert problem is not None, "there is at least one bootstrap address"
-        raise problem
+        nodes = [Node(-1 - index, host, port) for index, (host, port) in enumerate(self._bootstrap)]
+        index, opened = await first_of([partial(self._connect, node) for node in nodes])
+        self._replace((nodes[index].node_id, MAIN_LANE), opened)
+        return opened
 
     async def ask(self, node_id: int | None, request: Request, response_type: type[R], *, timeout_ms: int | None = None) -> R:
         """Returns the broker's response; any broker's when ``node_id`` is None."""

@@ -90,8 +90,9 @@ class ClientConnection:
             for connection in made:
                 connection.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {str(error) or 'timed out'}") from error
-        except KafkaError:
-            made[0].close()
+        except (KafkaError, asyncio.CancelledError):
+            for connection in made:
+                connection.close()
             raise
         return made[0]
 
