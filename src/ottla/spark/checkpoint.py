@@ -7,6 +7,7 @@ checkpoint is; where there is no JVM to ask (Spark Connect, the data source's ow
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,15 @@ class _Run:
     jvm: Any  # that it is one of
 
 
+_TEMPORARY: Final = re.compile(r"temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The last part of its name."""
 _RUNS: Final[dict[str, _Run]] = {}  # by the query's id, the newest one; each question to the JVM costs a batch some time
+
+
+def check_lasting(location: str) -> None:
+    """Raises INVALID_CONFIG for the temporary checkpoint that Spark makes for a query without one: the next run would stop."""
+    if _TEMPORARY.fullmatch(location.rstrip("/").rpartition("/")[2]):
+        raise invalid(f'exactly once needs a checkpoint that outlives the query: give the writer .option("{CHECKPOINT}", DIRECTORY)')
 
 
 def asked_of_spark(session: Any, number: int) -> PlannedBatch:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer_settings import ProducerSettings
 from ottla.spark.changelogs import CONFIGS, check_complete
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, counts_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, check_lasting, counts_of, ends_of, local_directory, read_from
 from ottla.spark.checkpoint_topic import CheckpointTopic
 from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
@@ -235,6 +235,8 @@ class DriverSink:
         is_classic = hasattr(session, "_jsparkSession")
         planned = asked_of_spark(session, number) if is_classic else read_from(self._settings.get(CHECKPOINT), number)
         if self._application is None:
+            if is_classic:
+                check_lasting(planned.location)
             self._application = Application(self._settings)
         row_count = self._application.deliver(
             planned,

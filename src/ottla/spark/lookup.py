@@ -106,7 +106,8 @@ class Lookup:
                 code = cluster.topic_errors.get(name, ErrorCode.NONE)
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     if must_exist:
-                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist; create it first")
+                        way_out = f"create it first, with ottla topic create {name}, or correct the option that names it"
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist: {way_out}")
                 elif code:
                     raise KafkaError(code, f"topic {name!r}")
             return sorted(
