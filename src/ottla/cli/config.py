@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_key, complete_pair
+from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
 
@@ -151,7 +151,7 @@ def diff(bootstrap: str, output: str, **resource: Any) -> None:
 
 
 @config.command()
-@click.argument("key")
+@click.argument("key", shell_complete=complete_explained)
 @format_option
 def explain(key: str, output: str) -> None:
     """Explain KEY: meaning, type, default, bounds, effect.

@@ -6,6 +6,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import key_and_value
+from ottla.cli.names import complete_feature
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 
@@ -28,7 +29,7 @@ def list_features(bootstrap: str, output: str) -> None:
 
 
 @feature.command("set")
-@click.argument("levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
+@click.argument("levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...", shell_complete=complete_feature)
 @click.option("--downgrade", is_flag=True, help="Lower a level, where nothing is lost by it.")
 @click.option("--unsafe", is_flag=True, help="Lower a level, though metadata is lost by it.")
 @yes_option
