@@ -125,7 +125,7 @@ def test_a_new_group_begins_at_the_end_where_that_is_asked_for_and_another_one_a
     with Admin(broker.bootstrap) as admin:
         admin.set_offsets("late", {TopicPartition("t", 0): 3})
     found = read("late")
-    assert "v3\nv4\n" in found and "v2" not in found
+    assert ("v3\nv4\n" in found, "v2" in found) == (True, False)
     refused = run(broker.bootstrap, "consume", "t", "-g", "late", "-o", "2")
     assert (refused.exit_code, "ottla group seek late" in " ".join(refused.stderr.split())) == (2, True)
     assert run(broker.bootstrap, "group", "delete", "late", "--yes").exit_code == 0

@@ -54,7 +54,11 @@ Matcher = Callable[["AnyRecord"], bool]
 @click.option("-e", "--regex", "regex", help="Only records that have it in the key, the value or a header; a regular expression of Python.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this partition; may be repeated.")
 @click.option(
-    "-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group from its committed offsets on, and commit; without -p and --exit."
+    "-g",
+    "--group",
+    "group_id",
+    shell_complete=GROUPS,
+    help="Consume as a member of this group from its committed offsets on, and commit; without -p and --exit.",
 )
 @click.option(
     "--group-protocol",
@@ -91,8 +95,8 @@ def consume(
     A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
     later are read, too.
 
-    A group that has committed offsets resumes from them, whatever -o says; a new one begins at the start, or with -o end at the end: it reads
-    what is written once it has its partitions. `ottla group seek` moves a group.
+    A group that has committed offsets resumes from them, whatever -o says; a new one begins at the start, or with -o end at the end: it
+    reads what is written once it has its partitions. `ottla group seek` moves a group.
     """
     from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
     from ottla.cli.record_format import RecordFormat
