@@ -269,7 +269,8 @@ def errors_page() -> str:
     lead = (
         "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one.\n"
         "`why` has messages that nodes of ottla answer with, at most four of a code; `…` is what differs from case to case.\n"
-        "`what to do` is what the commands add. A code without either comes from the state of the cluster alone, from clients, or from other brokers."
+        "`what to do` is what the commands add. A code without either\n"
+        "comes from the state of the cluster alone, from clients, or from other brokers."
     )
     why = causes()
     rows = (

@@ -95,7 +95,7 @@ def consume(
     A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
     later are read, too.
 
-    A group that has committed offsets resumes from them, whatever -o says; a new one begins at the start, or with -o end at the end: it
+    A group that has committed offsets resumes from them, whatever -o says; a new one starts at the start, or with -o end at the end: it
     reads what is written once it has its partitions. `ottla group seek` moves a group.
     """
     from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets

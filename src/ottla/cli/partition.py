@@ -127,7 +127,7 @@ def _spread(admin: Admin, topics: Sequence[str], ids: Collection[int]) -> dict[T
     if absent:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {absent[0]}; `ottla broker list` shows the brokers")
     plan: dict[TopicPartition, Sequence[int]] = {}
-    for turn, topic in enumerate(sorted(set(topics))):  # each topic begins at another broker: small ones would all be led by the first
+    for turn, topic in enumerate(sorted(set(topics))):  # small topics would all be led by the first broker
         partitions = admin.describe_topic(topic).partitions
         factor = len(partitions[min(partitions)].replicas)
         chosen = {node: racks[node] for node in sorted(ids)}

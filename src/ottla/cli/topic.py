@@ -37,7 +37,7 @@ def topic() -> None:
 @bootstrap_option
 @format_option
 def list_topics(names: tuple[str, ...], internal: bool, bootstrap: str, output: str) -> None:
-    """List every topic, or these, with its partitions and replicas.
+    """List topics, with their partitions and replicas.
 
     A NAME that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it.
     """

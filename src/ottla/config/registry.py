@@ -64,7 +64,7 @@ def find_broker_key(name: str) -> ConfigKey | None:
 
 
 def nearest(name: str, keys: Mapping[str, ConfigKey]) -> str | None:
-    """Returns the known key that a mistyped name most resembles; of a topic, the one that a broker's key is the default of."""
+    """Returns the known key that a mistyped name most resembles; of a topic, its key whose default a broker has by this name."""
     in_ms = re.sub(r"\.(hours|minutes)$", ".ms", name)
     for key in keys.values():
         if key.broker_key == in_ms:
