@@ -28,13 +28,14 @@ from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
 from ottla.cli.config import in_force
 from ottla.cli.main import cli
+from ottla.cli.output import way_out
 from ottla.cli.record_format import LANGUAGE
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.producer_settings import ProducerSettings
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
-from ottla.errors import RETRIABLE, ErrorCode
+from ottla.errors import RETRIABLE, ErrorCode, KafkaError
 from ottla.runtime.world import real_world
 from ottla.spark import options as spark_options
 from ottla.storage.config import LogConfig
@@ -265,9 +266,53 @@ def metrics_page() -> str:
 
 
 def errors_page() -> str:
-    lead = "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one."
-    rows = ([str(found.value), code(found.name), "yes" if found in RETRIABLE else ""] for found in sorted(ErrorCode))
-    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable"], rows)])
+    lead = (
+        "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one.\n"
+        "`why` has messages that nodes of ottla answer with, at most four of a code; `…` is what differs from case to case.\n"
+        "`what to do` is what the commands add. A code without either\n"
+        "comes from the state of the cluster alone, from clients, or from other brokers."
+    )
+    why = causes()
+    rows = (
+        [str(found.value), code(found.name), "yes" if found in RETRIABLE else "", "; ".join(why.get(found.name, [])), what_to_do(found)]
+        for found in sorted(ErrorCode)
+    )
+    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable", "why", "what to do"], rows)])
+
+
+ANSWERING: Final = ("broker", "controller", "groups", "transactions", "security", "storage", "quotas.py", "config", "types.py")
+"""The packages whose errors nodes answer with."""
+CAUSES_MAX: Final = 4
+
+
+def causes() -> dict[str, list[str]]:
+    """Returns the messages of each code that nodes answer with, the shortest ones, as the source has them."""
+    found: dict[str, set[str]] = {}
+    for name in ANSWERING:
+        place = SOURCE / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Call(
+                        func=ast.Name(id="KafkaError"), args=[ast.Attribute(value=ast.Name(id="ErrorCode"), attr=error), message, *_]
+                    ) if text := message_of(message):
+                        found.setdefault(error, set()).add(text)
+    return {error: sorted(texts, key=lambda text: (len(text), text))[:CAUSES_MAX] for error, texts in found.items()}
+
+
+def message_of(node: ast.expr) -> str:
+    """Returns the text of a message, with … for what is filled in; empty for one that is made elsewhere, or says nothing by itself."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=values):
+            text = "".join(part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "…" for part in values)
+            return text if len(re.findall(r"[a-z]{2,}", text)) > 1 else ""
+    return ""
+
+
+def what_to_do(error: ErrorCode) -> str:
+    return way_out(KafkaError(error, "")).removeprefix("; ")
 
 
 # -- the client

@@ -282,7 +282,7 @@ def test_configuration_comes_from_file_environment_and_overrides_in_that_order(t
     "arguments",
     [
         ("consume", "t", "-f", "%q"), ("consume", "t", "-o", "x:y"), ("consume", "t", "-o", "@soon"), ("consume", "t", "-B", "host:port"),
-        ("consume", "t", "-g", "group", "-o", "end"), ("consume", "t", "--group-protocol", "consumer"),
+        ("consume", "t", "-g", "group", "-o", "3"), ("consume", "t", "--group-protocol", "consumer"),
         ("consume", "t", "-g", "group", "--group-protocol", "new"),
         ("consume", "t", "-p", "first"), ("produce", "t", "-f", "%q"), ("produce",),
         ("produce", "t", "-H", "x"), ("produce", "t", "-B", ":::"), ("produce", "t", "--acks", "2"), ("topic", "list", "-B", "host:port"),
@@ -294,12 +294,18 @@ def test_a_wrong_call_ends_with_2_and_needs_no_broker(arguments: tuple[str, ...]
     assert "Error:" in result.stderr
 
 
-def test_refusals_are_reported_one_by_one_and_end_with_1(bootstrap: str) -> None:
+def test_each_reason_of_a_refusal_is_reported_once_and_ends_with_1(bootstrap: str) -> None:
     ottla(bootstrap, "topic", "create", "strict", "-p", "1", "-c", "max.message.bytes=1000")
     refused = ottla(bootstrap, "produce", "strict", stdin=f"{'x' * 2000}\n")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("ottla: a record was refused: MESSAGE_TOO_LARGE")
+    assert refused.stderr.startswith("ottla: record 1 was refused: MESSAGE_TOO_LARGE")
     assert refused.stderr.endswith("1 of 1 records were refused\n")
+    assert refused.stdout == "", "no head of a table without lines"
+    again = ottla(bootstrap, "produce", "strict", stdin=f"{'x' * 2000}\n" * 3).stderr.splitlines()
+    assert [line.partition(": MESS")[0] for line in again] == [
+        "ottla: record 1 was refused",
+        "ottla: 3 of 3 records were refused: 3 as record 1 was",
+    ]
 
 
 @pytest.mark.parametrize("command", [("produce", "t"), ("consume", "t", "-g", "group")])

@@ -117,6 +117,20 @@ def test_consume_ends_when_no_record_has_come_for_so_long(broker: BrokerThread) 
     assert run(broker.bootstrap, "group", "delete", "silent", "--yes").exit_code == 0
 
 
+def test_a_new_group_begins_at_the_end_where_that_is_asked_for_and_another_one_at_its_offsets(broker: BrokerThread) -> None:
+    def read(group: str) -> str:
+        return run(broker.bootstrap, "consume", "t", "-g", group, "-o", "end", "--timeout", "0.1").stdout
+
+    assert "v0" not in read("late")
+    with Admin(broker.bootstrap) as admin:
+        admin.set_offsets("late", {TopicPartition("t", 0): 3})
+    found = read("late")
+    assert ("v3\nv4\n" in found, "v2" in found) == (True, False)
+    refused = run(broker.bootstrap, "consume", "t", "-g", "late", "-o", "2")
+    assert (refused.exit_code, "ottla group seek late" in " ".join(refused.stderr.split())) == (2, True)
+    assert run(broker.bootstrap, "group", "delete", "late", "--yes").exit_code == 0
+
+
 def test_silence_is_counted_from_the_last_record() -> None:
     now = 0.0
     silence = Silence(10.0, lambda: now)
@@ -526,6 +540,11 @@ def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobod
     assert completed("group", "seek", begun="rea") == ["readers"]
     assert completed("consume", "t", "-g", begun="r") == ["readers"]
     assert completed("broker", "drain") == ["1"]
+    assert completed("consume", "t", "-o", begun="e") == completed("group", "seek", "readers", "--to", begun="e") == ["end"]
+    assert completed("feature", "set", begun="tr") == ["transaction.version="]
+    assert completed("feature", "set", begun="transaction.version=") == [f"transaction.version={level}" for level in (0, 1, 2)]
+    assert completed("config", "explain", begun="log.retention.h") == ["log.retention.hours"]
+    assert completed("config", "get", "--brokers", begun="log.retention.m") == ["log.retention.ms"]
     assert completed("topic", "describe", "-B", nobody) == [], "no broker, no names, and no error in the line that is typed"
 
 

@@ -35,6 +35,8 @@ def test_users_are_added_used_listed_and_deleted(broker: BrokerThread, tmp_path:
     assert ottla(address, "user", "add", "dave", *as_admin, "--password-file", str(tmp_path / "password")).returncode == 0
     assert ottla(address, "user", "add", "erin", *as_admin, "-m", "SCRAM-SHA-512", "--password-file", "-", stdin="e\n").returncode == 0
     assert ottla(address, "user", "add", "frank", *as_admin, "--password-file", "-", stdin="\n").returncode == 2
+    unasked = ottla(address, "user", "add", "frank", *as_admin, stdin="")
+    assert (unasked.returncode, "no terminal to ask for the password" in unasked.stderr, "Warning" in unasked.stderr) == (2, True, False)
     rows = items(ottla(address, "user", "list", *as_admin, "--format", "json"))
     assert [(row["user"], row["mechanism"]) for row in rows] == [
         ("dave", "SCRAM-SHA-256"), ("dave", "SCRAM-SHA-512"), ("erin", "SCRAM-SHA-512"),

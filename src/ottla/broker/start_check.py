@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from ottla.broker.requests.listeners import ListenerAddress, advertised, check_between_nodes, check_early, controller_listeners, listeners
 from ottla.broker.roles import HomeKind, NodeRoles, read_roles
 from ottla.config import BrokerConfig
+from ottla.errors import KafkaError
+
+T = TypeVar("T")
+
+
+def problems(config: BrokerConfig) -> list[KafkaError]:
+    """Returns all that no node starts with, each once. A check that needs what another one has refused is left out."""
+    found: dict[str, KafkaError] = {}
+
+    def tried(check: Callable[[], T]) -> T | None:
+        try:
+            return check()
+        except KafkaError as error:
+            found.setdefault(error.message, error)
+            return None
+
+    roles = tried(lambda: read_roles(config))
+    is_broker = roles is None or roles.is_broker
+    of_brokers = tried(lambda: listeners(config)) if is_broker else None
+    tried(lambda: check_early(config))
+    if roles is not None and roles.home is HomeKind.ZOOKEEPER:
+        tried(lambda: check_between_nodes(config))
+    tried(lambda: controller_listeners(config))
+    if of_brokers is not None:
+        bound = {listener.name: (listener.host, listener.port) for listener in of_brokers}
+        tried(lambda: advertised(config, bound))
+    return list(found.values())
 
 
 def check_start(config: BrokerConfig) -> tuple[NodeRoles, list[ListenerAddress]]:

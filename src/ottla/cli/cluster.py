@@ -45,7 +45,8 @@ cluster.add_command(health)
 @click.option(
     "--zookeeper",
     metavar="HOST:PORT[/CHROOT]|own",
-    help="Where a new cluster keeps its metadata, in place of a quorum of its nodes; own starts a ZooKeeper beside them.",
+    help="Where a new cluster keeps its metadata, in place of a quorum of its nodes; own starts a ZooKeeper beside them. "
+    "-X zookeeper.ssl.client.enable=true and its neighbours reach one by TLS.",
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key of all nodes; it is kept.")
 @click.option("--restart", "is_restarting", is_flag=True, help="Start a node again that fails or is killed.")
@@ -142,6 +143,11 @@ def described(
 
     properties = dict(map(key_and_value, overrides))
     check_shared(properties)
+    secured = [key for key in properties if key.startswith("zookeeper.ssl.")]
+    if zookeeper == OWN and secured:
+        raise click.UsageError(
+            f"-X {secured[0]}: the ZooKeeper of --zookeeper own takes no TLS; --zookeeper HOST:PORT names one that does, with the same -X"
+        )
     found = place.read()
     if found is None:
         if place.foreign_entries:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_key, complete_pair
+from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, format_option, print_rows
 from ottla.errors import ErrorCode, KafkaError
 
@@ -100,6 +100,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @resource_options
 @bootstrap_option
+@format_option
 def set_values(
     pairs: tuple[str, ...],
     deleted: tuple[str, ...],
@@ -107,6 +108,7 @@ def set_values(
     subtracted: tuple[str, ...],
     dry_run: bool,
     bootstrap: str,
+    output: str,
     **resource: Any,
 ) -> None:
     """Change values: all of them, or none."""
@@ -127,7 +129,7 @@ def set_values(
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
             hint = nearest(key, BROKER_KEYS)
             click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
-    change_values(bootstrap, target, changes, dry_run=dry_run)
+    change_values(bootstrap, target, changes, dry_run=dry_run, output=output, command="config set")
 
 
 @config.command()
@@ -151,7 +153,7 @@ def diff(bootstrap: str, output: str, **resource: Any) -> None:
 
 
 @config.command()
-@click.argument("key")
+@click.argument("key", shell_complete=complete_explained)
 @format_option
 def explain(key: str, output: str) -> None:
     """Explain KEY: meaning, type, default, bounds, effect.
@@ -225,7 +227,7 @@ def lint(file: str, output: str) -> None:
 
     Also reported are keys without effect, and values with which a broker starts and will not do well.
     """
-    from ottla.broker.start_check import check_start
+    from ottla.broker.start_check import problems
     from ottla.config import BrokerConfig, read_properties
     from ottla.config.lint import Finding, Severity
     from ottla.config.lint import lint as findings_of
@@ -233,9 +235,7 @@ def lint(file: str, output: str) -> None:
     given = read_properties(file)
     findings = list(findings_of(given))
     if not any(each.severity is Severity.ERROR for each in findings):
-        try:
-            check_start(BrokerConfig(given))
-        except KafkaError as error:
+        for error in problems(BrokerConfig(given)):
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
     if not findings and output == "text":
@@ -254,20 +254,28 @@ def key_and_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool) -> None:
+def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool, output: str, command: str) -> None:
     """Changes all of these values, or none; with ``dry_run`` prints the old and the new value of each."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs({resource: changes}, validate_only=dry_run)
         if not dry_run:
+            report_changes(output, command, changes, "changed")
             click.echo(f"changed {', '.join(changes)}", err=True)
             return
         before = admin.describe_configs(resource)
+    report_changes(output, command, changes, "possible")
     for key, change in changes.items():
         entry = before.get(key)
         old, new = ("nothing", change) if entry is None else (_shown(entry), _changed(entry, change, _own_source(resource)))
         click.echo(f"would change {key} from {old} to {new}", err=True)
+
+
+def report_changes(output: str, command: str, names: Iterable[str], result: str) -> None:
+    """Prints one item for each name where programs read; people read standard error."""
+    if output == "json":
+        print_rows(output, command, ("name", "result", "error"), [(name, result, None) for name in names])
 
 
 def _changed(entry: ConfigEntry, change: ConfigChange, own: ConfigSource) -> ConfigChange:

@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.ctrl_c import stopped_by_sigterm
-from ottla.cli.names import GROUPS, TOPICS
+from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
@@ -42,13 +42,23 @@ Matcher = Callable[["AnyRecord"], bool]
     help="The output format of records: %k %v %p %o ..., or json; see `ottla help format`.",
 )
 @click.option(
-    "-o", "--offset", "offset", default="start", show_default=True, help="start, end, :end, N, N:M, +N, -N, @TIME, @T1:T2 (-1h, ISO, now)."
+    "-o",
+    "--offset",
+    "offset",
+    default="start",
+    show_default=True,
+    shell_complete=OFFSETS,
+    help="start, end, :end, N, N:M, +N, -N, @TIME, @T1:T2 (-1h, ISO, now). With -g: start or end, where the group has committed nothing.",
 )
 @click.option("-n", "--num", "count", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option("-e", "--regex", "regex", help="Only records that have it in the key, the value or a header; a regular expression of Python.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this partition; may be repeated.")
 @click.option(
-    "-g", "--group", "group_id", shell_complete=GROUPS, help="Consume as a member of this group, and commit; without -o, -p and --exit."
+    "-g",
+    "--group",
+    "group_id",
+    shell_complete=GROUPS,
+    help="Consume as a member of this group from its committed offsets on, and commit; without -p and --exit.",
 )
 @click.option(
     "--group-protocol",
@@ -84,8 +94,11 @@ def consume(
 
     A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
     later are read, too.
+
+    A group that has committed offsets resumes from them, whatever -o says; a new one starts at the start, or with -o end at the end: it
+    reads what is written once it has its partitions. `ottla group seek` moves a group.
     """
-    from ottla.cli.offsets import parse_offsets
+    from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
     from ottla.cli.record_format import RecordFormat
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetcher import FetchSettings
@@ -104,11 +117,14 @@ def consume(
             raise click.UsageError("--group-protocol is of a member of a group: give -g, too")
         settings["group_protocol"] = group_protocol
     if group_id is not None:
-        if offset != "start" or partitions or exit_at_end:
+        resets = {OffsetRange(OffsetPoint(Base.START)): "earliest", OffsetRange(OffsetPoint(Base.END)): "latest"}
+        reset: Any = resets.get(asked)
+        if reset is None or partitions or exit_at_end:
             raise click.UsageError(
-                "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -o, -p and --exit"
+                "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -p and --exit, and -o "
+                f"but for start and end; `ottla group seek {group_id} --to PLACE` moves the group"
             )
-        settings |= {"group_id": group_id, "auto_offset_reset": "earliest"}
+        settings |= {"group_id": group_id, "auto_offset_reset": reset}
         are_there = _check_topics(bootstrap, topics, pattern)
         with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
             silence, waiting = Silence(idle_seconds), Waiting(partial(_where_a_member_waits, consumer, group_id))

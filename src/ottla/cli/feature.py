@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import key_and_value
+from ottla.cli.config import key_and_value, report_changes
+from ottla.cli.names import complete_feature
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 
@@ -28,12 +29,13 @@ def list_features(bootstrap: str, output: str) -> None:
 
 
 @feature.command("set")
-@click.argument("levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
+@click.argument("levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...", shell_complete=complete_feature)
 @click.option("--downgrade", is_flag=True, help="Lower a level, where nothing is lost by it.")
 @click.option("--unsafe", is_flag=True, help="Lower a level, though metadata is lost by it.")
 @yes_option
 @bootstrap_option
-def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool, bootstrap: str) -> None:
+@format_option
+def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool, bootstrap: str, output: str) -> None:
     """Set the levels of features, all of them or none."""
     from ottla.sync import Admin, UpgradeType
 
@@ -45,6 +47,7 @@ def set_levels(levels: tuple[str, ...], downgrade: bool, unsafe: bool, yes: bool
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
     with Admin(bootstrap, **client_settings()) as admin:
         admin.update_features(wanted, upgrade_type=kind, validate_only=not yes)
+    report_changes(output, "feature set", wanted, "set" if yes else "possible")
     if not yes:
         end_of_plan(f"would set {', '.join(levels)}")
     click.echo(f"set {', '.join(levels)}", err=True)

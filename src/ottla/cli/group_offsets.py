@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.names import GROUPS, TOPICS
+from ottla.cli.names import GROUPS, PLACES, TOPICS
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -31,7 +31,7 @@ PLAN = ("topic", "partition", "from", "to")
 
 @click.command()
 @click.argument("group_id", shell_complete=GROUPS)
-@click.option("--to", "target", help="start, end, an offset, +N, -N, or @TIME (@-1h, @2024-05-01).")
+@click.option("--to", "target", shell_complete=PLACES, help="start, end, an offset, +N, -N, or @TIME (@-1h, @2024-05-01).")
 @click.option("--by", "shift", type=int, help="So many records on from what is committed; back when it is negative.")
 @click.option(
     "--topic",

@@ -93,3 +93,32 @@ def _values_of(key: ConfigKey) -> list[str]:
     if key.choices is not None:
         return list(key.choices)
     return [] if key.default is None or isinstance(key.default, list | tuple) else [str(key.default)]
+
+
+def complete_explained(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes a key of anything: what ``ottla config explain`` takes."""
+    from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
+
+    keys = {**CLIENT_METRICS_KEYS, **GROUP_KEYS, **BROKER_KEYS, **TOPIC_KEYS}
+    return [CompletionItem(name, help=key.doc) for name, key in sorted(keys.items()) if name.startswith(begun) and not key.is_internal]
+
+
+def complete_feature(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes ``FEATURE=LEVEL``: the feature first, then the levels that this ottla supports."""
+    from ottla.controller.features import FEATURES
+
+    name, separator, level = begun.partition("=")
+    if not separator:
+        return [CompletionItem(f"{each}=") for each in FEATURES if each.startswith(name)]
+    levels = FEATURES.get(name)
+    texts = () if levels is None else map(str, range(levels[0], levels[1] + 1))
+    return [CompletionItem(f"{name}={text}") for text in texts if text.startswith(level)]
+
+
+def _one_of(*texts: str) -> Completer:
+    """Returns what completes one of these texts."""
+    return lambda _, __, begun: [CompletionItem(text) for text in texts if text.startswith(begun)]
+
+
+OFFSETS: Final = _one_of("start", "end", ":end", "@-1h", "@-1d", "@now")
+PLACES: Final = _one_of("start", "end", "@-1h", "@-1d", "@now")

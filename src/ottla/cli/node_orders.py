@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla.errors import OttlaError
+
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import Place
     from ottla.runtime.supervision.control import Answer
@@ -49,10 +51,10 @@ def lone_broker(data: str | None) -> str | None:
 
 
 def order(place: Place, command: str, node: int | None = None) -> Answer:
-    """Returns what the supervisor did. ClickException with its words when it could not."""
+    """Returns what the supervisor did. OttlaError with its words when it could not."""
     from ottla.runtime.supervision.control import Order, ask_supervisor
 
     answer = ask_supervisor(place.path, Order(command, node))
     if answer.error is not None:
-        raise click.ClickException(answer.error)
+        raise OttlaError(answer.error)
     return answer

@@ -197,7 +197,8 @@ def way_out(error: BaseException) -> str:
         if "`" in error.message or "did you mean" in error.message:
             return ""
         if is_out_of_reach(error):
-            return "; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one"
+            waits = "a node that has started and waits for its quorum takes no clients yet: its log says so at node_waits"
+            return f"; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one; {waits}"
         if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker before its first answer" in error.message:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):

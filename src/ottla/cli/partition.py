@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -62,25 +62,38 @@ def moves(bootstrap: str, output: str) -> None:
 
 
 @partition.command()
-@click.argument("wanted", nargs=-1, required=True, metavar="TOPIC:PARTITION=ID,ID...")
+@click.argument("wanted", nargs=-1, metavar="[TOPIC:PARTITION=ID,ID...]...")
+@click.option("--topics", metavar="TOPIC,TOPIC", help="Make a plan for all partitions of these topics, which spreads them over --brokers.")
+@click.option("--brokers", metavar="ID,ID", help="The brokers that get the replicas of --topics; racks count.")
 @yes_option
 @bootstrap_option
 @format_option
-def reassign(wanted: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, yes: bool, bootstrap: str, output: str) -> None:
     """Move the replicas of partitions to these brokers.
 
-    The first of them is preferred as leader.
+    The first of them is preferred as leader. With --topics and --brokers a plan is made, as kafka-reassign-partitions --generate does, with
+    as many replicas as each topic has; --yes applies the plan that is shown.
 
     \b
     ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes
+    ottla partition reassign --topics orders,payments --brokers 1,2,3 --yes
     ottla partition moves
     """
     from ottla.sync import Admin
 
+    if (topics is None) != (brokers is None) or bool(wanted) == (topics is not None):
+        raise click.UsageError("give moves, as in orders:0=1,2,3, or both --topics and --brokers")
+    if brokers is not None and re.fullmatch(r"\d+(,\d+)*", brokers) is None:
+        raise click.UsageError(f"--brokers {brokers}: expected ids of brokers, as in 1,2,3")
     replicas = dict(_move(text) for text in wanted)
     with Admin(bootstrap, **client_settings()) as admin:
+        if topics is not None and brokers is not None:
+            replicas = _spread(admin, topics.split(","), {int(text) for text in brokers.split(",")})
+        current = _current(admin, replicas)
+        for key, ids in sorted(replicas.items()):
+            if len(ids) != len(current[key]):
+                complain(f"warning: {key.topic}:{key.partition} has {len(current[key])} replicas now, and {len(ids)} afterwards")
         if not yes:
-            current = _current(admin, replicas)
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
@@ -103,6 +116,24 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
     _report(output, "partition cancel", results, "taken back")
+
+
+def _spread(admin: Admin, topics: Sequence[str], ids: Collection[int]) -> dict[TopicPartition, Sequence[int]]:
+    """Returns the replicas of all partitions of the topics, spread over these brokers and their racks; the same for the same topics."""
+    from ottla.controller.placement import assign_replicas
+
+    racks = {node.node_id: node.rack for node in admin.describe_cluster(include_fenced=True).nodes}
+    absent = sorted(set(ids) - racks.keys())
+    if absent:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {absent[0]}; `ottla broker list` shows the brokers")
+    plan: dict[TopicPartition, Sequence[int]] = {}
+    for turn, topic in enumerate(sorted(set(topics))):  # small topics would all be led by the first broker
+        partitions = admin.describe_topic(topic).partitions
+        factor = len(partitions[min(partitions)].replicas)
+        chosen = {node: racks[node] for node in sorted(ids)}
+        rows = assign_replicas(chosen, partition_count=len(partitions), replication_factor=factor, start=turn)
+        plan |= {TopicPartition(topic, index): rows[index] for index in partitions}
+    return plan
 
 
 def _current(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Sequence[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.client.options import ProducerOptions
     from ottla.sync import RecordMetadata
 
-REFUSALS_SAID_MAX: Final = 10
+REASONS_MAX: Final = 10
 
 
 @click.command()
@@ -92,7 +93,7 @@ def produce(
                 partition=record.partition if record.partition is not None else partition,
                 headers=[*record.headers, *fixed_headers],
                 timestamp_ms=record.timestamp_ms,
-                on_delivery=tally.note,
+                on_delivery=partial(tally.note, tally.sent),
             )
         if not tally.sent:  # nothing was to be sent, and so no broker was looked for
             check_reachable(bootstrap)
@@ -108,36 +109,41 @@ def check_reachable(bootstrap: str) -> None:
 
 
 class Tally:
-    """The count of records by where they landed, and of refused ones; filled by the client's thread."""
+    """The count of records by where they landed, and of refused ones by the reason; filled by the client's thread."""
 
     def __init__(self) -> None:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
-        self._refused = 0
+        self._refused: dict[str, list[int]] = {}  # by reason: how many, and the number of the first in the input
         self.sent = 0
         self.unread: KafkaError | None = None  # the input did not fit the format
 
-    def note(self, landed: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Notes that a record is done. The first few refusals are reported at once, each on a line."""
+    def note(self, number: int, landed: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Notes that a record is done. Each reason of a refusal is reported at once, with the record's number in the input, and once."""
         if landed is not None:
             place = self._landed.setdefault((landed.topic, landed.partition), [0, landed.offset, landed.offset])
             place[0] += 1
             place[1:] = min(place[1], landed.offset), max(place[2], landed.offset)
             return
-        self._refused += 1
-        if self._refused <= REFUSALS_SAID_MAX:
-            complain(f"a record was refused: {error}")
-        elif self._refused == REFUSALS_SAID_MAX + 1:
-            complain("more records are being refused; the total is reported at the end")
+        reason = str(error)
+        if reason not in self._refused and len(self._refused) >= REASONS_MAX:
+            reason = "for yet another reason"
+        count = self._refused.setdefault(reason, [0, number])
+        count[0] += 1
+        if count[0] == 1:
+            complain(f"record {number} was refused: {reason}")
 
     def report(self, output: str) -> None:
         """Prints one line for each partition; exit code 1 when any record was refused, or the input did not fit."""
         rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
-        print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
+        if rows or output == "json":
+            print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
         if self.unread is not None:
             complain(f"{self.unread}; records sent before it: {self.sent}, after it: none")
         if self._refused:
-            count = self._refused + sum(place[0] for place in self._landed.values())
-            complain(f"{self._refused} of {count} records were refused")
+            refused = sum(count for count, _ in self._refused.values())
+            total = refused + sum(place[0] for place in self._landed.values())
+            as_which = ", ".join(f"{count} as record {first} was" for count, first in self._refused.values())
+            complain(f"{refused} of {total} records were refused" + (f": {as_which}" if refused > len(self._refused) else ""))
         if self._refused or self.unread is not None:
             sys.exit(1)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import key_and_value
+from ottla.cli.config import key_and_value, report_changes
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +57,8 @@ def list_quotas(bootstrap: str, output: str) -> None:
 @_entity_options
 @yes_option
 @bootstrap_option
-def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, bootstrap: str, **names: str | None) -> None:
+@format_option
+def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, bootstrap: str, output: str, **names: str | None) -> None:
     """Set quotas of a user, a client id, both, or an address.
 
     \b
@@ -80,10 +81,12 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
     if not changes:
         raise click.UsageError("nothing to change; try producer_byte_rate=1048576")
     if not yes:
+        report_changes(output, "quota set", changes, "planned")
         plan = ", ".join(f"remove {key}" if value is None else f"set {key}={value:g}" for key, value in changes.items())
         end_of_plan(f"would {plan} of {_shown(entity)}")
     with Admin(bootstrap, **client_settings()) as admin:
         [error] = admin.alter_client_quotas({entity: changes}).values()
     if error is not None:
         raise error
+    report_changes(output, "quota set", changes, "changed")
     click.echo(f"changed {', '.join(changes)} of {_shown(entity)}", err=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from ottla.cli.output import format_option, override_option, print_json
+from ottla.cli.output import complain, format_option, override_option, print_json
 
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
@@ -72,6 +73,9 @@ def format_(
             "which `ottla storage random-uuid` makes"
         )
     credentials = [credential_of(text) for text in scram]
+    named = cluster_id or config["cluster.id"]
+    if named and not _is_uuid(named):
+        complain(f"warning: cluster id {named!r} is no UUID, and tools may refuse it; `ottla storage random-uuid` makes one")
 
     async def run() -> Formatted:
         return await format_log_dirs(
@@ -181,6 +185,11 @@ def strays(directory: str, is_deleting: bool, output: str) -> None:
     for stray in found:
         click.echo(f"{'deleted' if is_deleting else 'stray'}  {stray.path}: topic id {stray.topic_id}, {stray.size_bytes} bytes")
     click.echo(f"strays: {len(found)}, {sum(stray.size_bytes for stray in found)} bytes")
+
+
+def _is_uuid(text: str) -> bool:
+    """Returns whether the text is a UUID as Kafka writes them: 16 bytes in base64, for URLs and without padding."""
+    return re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", text) is not None
 
 
 def _config(file: str | None, overrides: tuple[str, ...]) -> BrokerConfig:

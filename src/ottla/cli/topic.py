@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,6 +20,9 @@ from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_M
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
+if TYPE_CHECKING:
+    from ottla.client.cluster_metadata import TopicMetadata
+
 NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
 
 
@@ -28,27 +32,68 @@ def topic() -> None:
 
 
 @topic.command("list")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=TOPICS)
 @click.option("--internal", is_flag=True, help="Show the broker's own topics too.")
 @bootstrap_option
 @format_option
-def list_topics(internal: bool, bootstrap: str, output: str) -> None:
-    """List every topic, with its partitions and replicas."""
+def list_topics(names: tuple[str, ...], internal: bool, bootstrap: str, output: str) -> None:
+    """List topics, with their partitions and replicas.
+
+    A NAME that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         topics = admin.list_topics()
+    wanted = chosen(names, topics) if names else list(topics)
+    absent = [name for name in wanted if name not in topics]
+    if absent:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {absent[0]!r} does not exist")
     rows = [
         (name, len(found.partitions), len(next(iter(found.partitions.values())).replicas) if found.partitions else 0)
         for name, found in sorted(topics.items())
-        if internal or not found.is_internal
+        if name in wanted and (internal or names or not found.is_internal)
     ]
     print_rows(output, "topic list", ("name", "partitions", "replicas"), rows)
+
+
+def chosen(names: Sequence[str], known: Mapping[str, TopicMetadata]) -> list[str]:
+    """Returns the names, each once, with the topics that match in the place of an expression: internal ones never.
+
+    UNKNOWN_TOPIC_OR_PARTITION where none matches.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        if not name.startswith("^"):
+            found[name] = None
+            continue
+        try:
+            expression = re.compile(f"(?:{name}).*")
+        except re.error as error:
+            raise click.UsageError(f"{name}: no regular expression: {error}") from None
+        matching = [each for each, topic in sorted(known.items()) if not topic.is_internal and expression.fullmatch(each)]
+        if not matching:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic matches {name}; `ottla topic list` shows the topics")
+        found |= dict.fromkeys(matching)
+    return list(found)
+
+
+def _assignments(text: str) -> dict[int, list[int]]:
+    """Returns the replicas of each partition, from ``1:2,2:3``: partitions are separated by commas, as kafka-topics has it."""
+    if re.fullmatch(r"\d+(:\d+)*(,\d+(:\d+)*)*", text) is None:
+        raise click.UsageError(f"--replica-assignment {text}: expected ID:ID,ID:ID, as in 1:2,2:3 for two partitions of two replicas")
+    return {index: [int(node) for node in row.split(":")] for index, row in enumerate(text.split(","))}
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=int, default=-1, help="Number of partitions; the broker's default when absent.")
 @click.option("-r", "--replicas", type=int, default=-1, help="Replication factor; the broker's default when absent.")
+@click.option(
+    "--replica-assignment",
+    metavar="ID:ID,ID:ID",
+    help="The brokers of each partition, the preferred leader first, in place of -p and -r: 1:2,2:3 is two partitions.",
+)
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A topic configuration.")
 @click.option("--if-not-exists", "may_exist", is_flag=True, help="A topic that exists is no failure; it stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
@@ -58,6 +103,7 @@ def create(
     names: tuple[str, ...],
     partitions: int,
     replicas: int,
+    replica_assignment: str | None,
     configs: tuple[str, ...],
     may_exist: bool,
     dry_run: bool,
@@ -68,8 +114,11 @@ def create(
     from ottla.sync import Admin, NewTopic
 
     pairs = dict(map(key_and_value, configs))
+    if replica_assignment is not None and (partitions, replicas) != (-1, -1):
+        raise click.UsageError("--replica-assignment says how many partitions and replicas there are: leave out -p and -r")
+    placed = None if replica_assignment is None else _assignments(replica_assignment)
     with Admin(bootstrap, **client_settings()) as admin:
-        results = admin.create_topics([NewTopic(name, partitions, replicas, pairs) for name in names], validate_only=dry_run)
+        results = admin.create_topics([NewTopic(name, partitions, replicas, pairs, placed) for name in names], validate_only=dry_run)
     expected = {ErrorCode.TOPIC_ALREADY_EXISTS: "exists"} if may_exist else {}
     report(output, "topic create", results, "possible" if dry_run else "created", expected)
 
@@ -82,7 +131,8 @@ def create(
 )
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
 @bootstrap_option
-def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run: bool, bootstrap: str) -> None:
+@format_option
+def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run: bool, bootstrap: str, output: str) -> None:
     """Change a topic's configuration.
 
     `ottla config set --topic` can also append to a list and remove from it.
@@ -92,7 +142,7 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run
     changes: dict[str, str | None] = {**dict(map(key_and_value, configs)), **dict.fromkeys(deleted)}
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
-    change_values(bootstrap, Topic(name), changes, dry_run=dry_run)
+    change_values(bootstrap, Topic(name), changes, dry_run=dry_run, output=output, command="topic alter")
 
 
 @topic.command("add-partitions")
@@ -148,11 +198,15 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
 @bootstrap_option
 @format_option
 def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: str, output: str) -> None:
-    """Delete topics and all their data."""
+    """Delete topics and all their data.
+
+    A NAME that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it, but for internal ones.
+    """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         known = admin.list_topics()
+    names = tuple(chosen(names, known))
     there = [name for name in names if name in known]
     for name in names:
         if name not in known and not may_be_absent:
@@ -181,10 +235,14 @@ def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, ou
 
     Of a partition: leader, replicas, in-sync replicas, offsets.
 
-    With a filter, list the partitions that it describes: of these topics, or of all when NAME is absent.
+    With a filter, list the partitions that it describes: of these topics, or of all when NAME is absent. A NAME that starts with ^ is a
+    regular expression: '^orders' is every topic whose name starts with it.
     """
     from ottla.sync import Admin
 
+    if any(name.startswith("^") for name in names):
+        with Admin(bootstrap, **client_settings()) as admin:
+            names = tuple(chosen(names, admin.list_topics()))
     if states:
         with Admin(bootstrap, **client_settings()) as admin:
             print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, names, states))

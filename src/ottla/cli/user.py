@@ -90,6 +90,8 @@ def delete(name: str, mechanisms: tuple[str, ...], yes: bool, bootstrap: str, ou
 
 def _password(file: Any) -> Secret:
     if file is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError("there is no terminal to ask for the password: --password-file FILE has it, or - for standard input")
         text = str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     else:
         text = file.readline().rstrip("\r\n")

@@ -6,6 +6,7 @@ Source: Kafka 4.3's configuration reference (names, types, defaults). Where a de
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -63,7 +64,11 @@ def find_broker_key(name: str) -> ConfigKey | None:
 
 
 def nearest(name: str, keys: Mapping[str, ConfigKey]) -> str | None:
-    """Returns the known key that a mistyped name most resembles."""
+    """Returns the known key that a mistyped name most resembles; of a topic, its key whose default a broker has by this name."""
+    in_ms = re.sub(r"\.(hours|minutes)$", ".ms", name)
+    for key in keys.values():
+        if key.broker_key == in_ms:
+            return key.name
     found = difflib.get_close_matches(name[:200], list(keys), n=1, cutoff=0.6)
     return found[0] if found else None
 

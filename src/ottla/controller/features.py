@@ -72,7 +72,7 @@ def update_features(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is listed twice in the request")
     missing = [f"{update.name[:80]}={update.level}" for update in updates if update.name not in supported and update.level != 0]
     if missing:
-        text = f"{', '.join(missing)}: unknown feature; only {' and '.join(sorted(supported))} can be moved, alone"
+        text = f"{', '.join(missing)}: unknown feature; the features are {', '.join(sorted(supported))}"
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
