@@ -89,9 +89,14 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
     with Admin(bootstrap, **client_settings()) as admin:
         if topics is not None and brokers is not None:
             replicas = _spread(admin, topics.split(","), {int(text) for text in brokers.split(",")})
-        current = _current(admin, replicas)
+        try:
+            current = _current(admin, replicas)
+        except KafkaError:
+            if not yes:
+                raise
+            current = {}  # the answer to the change has an error for each partition
         for key, ids in sorted(replicas.items()):
-            if len(ids) != len(current[key]):
+            if len(ids) != len(current.get(key, ids)):
                 complain(f"warning: {key.topic}:{key.partition} has {len(current[key])} replicas now, and {len(ids)} afterwards")
         if not yes:
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
