@@ -330,7 +330,9 @@ def test_consume_reads_the_topics_that_a_regular_expression_matches(broker: Brok
 def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody: str) -> None:
     done = run(nobody, "produce", "t")
     assert isinstance(done.exception, KafkaError)
-    assert "`ottla dev` starts a broker on this machine" in way_out(done.exception)
+    ways = way_out(done.exception)
+    assert "`ottla dev` starts a broker on this machine" in ways
+    assert "waits for its quorum takes no clients yet: its log says so at node_waits" in ways
 
 
 def test_errors_of_the_network_name_the_way_out() -> None:
