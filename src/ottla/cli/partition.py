@@ -67,7 +67,7 @@ def moves(bootstrap: str, output: str) -> None:
 @click.option(
     "--topics",
     metavar="TOPIC,TOPIC",
-    help="Make a plan for all partitions of these topics, or of those that an expression (^orders) matches, which spreads them over --brokers.",
+    help="Make a plan for all partitions of these topics, or of those that match (^orders), which spreads them over --brokers.",
 )
 @click.option("--brokers", metavar="ID,ID", help="The brokers that get the replicas of --topics; racks count.")
 @yes_option
