@@ -438,9 +438,18 @@ def test_groups_are_described_together(broker: BrokerThread) -> None:
     [group] = items(run(broker.bootstrap, "group", "describe", "--all", "--format", "json"))
     assert (group["group"], group["state"], group["lag"]) == ("readers", "Empty", 1)
     [state] = items(run(broker.bootstrap, "group", "describe", "readers", "--state", "--format", "json"))
-    assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1}
+    assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1, "lag_unknown": 0}
     assert run(broker.bootstrap, "group", "describe").exit_code == 2
     assert run(broker.bootstrap, "group", "describe", "readers", "--all").exit_code == 2
+
+
+def test_partitions_without_a_commit_are_counted_beside_the_lag(broker: BrokerThread) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.set_offsets("partial", {TopicPartition("t", 1): 0})
+    [found] = items(run(broker.bootstrap, "group", "describe", "partial", "--json"))
+    assert (found["lag"], found["lag_unknown"], len(found["offsets"])) == (0, 1, 1)
+    assert run(broker.bootstrap, "group", "describe", "partial").stdout.splitlines()[0].endswith("lag 0, and unknown of 1 more partition")
+    assert run(broker.bootstrap, "group", "delete", "partial", "--yes").exit_code == 0
 
 
 def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(broker: BrokerThread) -> None:
@@ -454,7 +463,9 @@ def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(brok
         text = run(broker.bootstrap, "group", "describe", "fresh").stdout.splitlines()
         assert text[0].endswith("members 1  lag -")
         assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "False"]
-        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-1] == "-"
+        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-2:] == ["-", "1"], (
+            "an empty partition has no lag"
+        )
         consumer.commit({("t", 0): 2})
         [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
         assert ([row["lag"] for row in found["offsets"]], found["lag"]) == ([3, None], 3)
@@ -474,8 +485,7 @@ def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
             return {key: SimpleNamespace(offset=7) for key in times}
 
     admin: Any = Asked()
-    keys = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
-    assert _ends(admin, keys) == {TopicPartition("t", 0): 7}
+    assert _ends(admin, ["t", "gone"]) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): None}
 
 
 def test_offsets_that_a_partition_does_not_have_are_moved_to_its_ends_with_a_warning(broker: BrokerThread, tmp_path: Path) -> None:
