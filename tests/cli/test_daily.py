@@ -354,7 +354,10 @@ def test_errors_of_topics_and_rights_name_the_way_out() -> None:
     assert way_out(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic 'jobz'; did you mean jobs?")) == ""
     assert "`ottla acl allow`" in way_out(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
     assert "`ottla group list`" in way_out(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
-    assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version=29 is below 30"))
+    assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "v=29 is below 30; request a downgrade to lower it"))
+    assert "--downgrade" not in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nope=1: unknown feature"))
+    assert "`ottla broker list`" in way_out(KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 0 of 'x': no broker has the id 9"))
+    assert "`ottla broker list`" in way_out(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not in the metadata"))
     disabled = with_way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
     assert disabled.startswith("SECURITY_DISABLED: No Authorizer is configured; ACLs need authorizer.class.name")
     assert with_way_out(KafkaError(ErrorCode.NONE, "That is all.")) == "NONE: That is all."
