@@ -119,14 +119,16 @@ def test_a_log_whose_files_are_removed_while_it_is_compacted_stays_in_use(what: 
 def test_a_cleaning_that_a_full_disk_refuses_leaves_it_no_fuller(file: str) -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
-        fault = Fault("append", file, errno.ENOSPC)
-        broker.machine.disk.faults.append(fault)
+        disk, refused = broker.machine.disk, asyncio.Event()
+        disk.faults.append(Fault("append", file, errno.ENOSPC, lasts=True))  # a later cleaning that succeeds would take the files, too
+        disk.on_step = lambda operation, path, what: refused.set() if operation == "append" and path.endswith(file) else None
         await send(broker, "t", [(b"%d" % (number % 3), b"x" * 300) for number in range(40)])
+        await asyncio.wait_for(refused.wait(), WAIT_SECONDS_MAX)
 
-        async def is_over() -> bool:
-            return fault not in broker.machine.disk.faults and not await files_of(broker, "t-0", ".cleaned")
+        async def is_left() -> bool:
+            return bool(await files_of(broker, "t-0", ".cleaned"))
 
-        await eventually_is(is_over, True)
+        await eventually_is(is_left, False)
 
     play(act)
 

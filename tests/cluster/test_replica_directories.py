@@ -60,11 +60,16 @@ async def leave_behind(nodes: SimNodes, node: QuorumNode, topic_id: bytes = byte
     """The node is away. It has a replica of a topic ``t``, by default an earlier one, that no metadata gives it, and checkpoints of it."""
     await node.stop()
     disk, checkpoint = node.machine.disk, "/data/recovery-point-offset-checkpoint"
+    put_replica(disk, topic_id)
+    version, count, *lines = bytes(disk.files[checkpoint].written).decode().splitlines()
+    disk.put(checkpoint, "\n".join([version, str(int(count) + 1), *lines, "t 0 5", ""]).encode())
+
+
+def put_replica(disk: SimDisk, topic_id: bytes) -> None:
+    """Puts a replica of that topic there; its log holds nothing that is a record."""
     disk.put("/data/t-0/partition.metadata", f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
     disk.put("/data/t-0/00000000000000000000.log", b"x" * 100)
     disk.directories["/data/t-0"] = None
-    version, count, *lines = bytes(disk.files[checkpoint].written).decode().splitlines()
-    disk.put(checkpoint, "\n".join([version, str(int(count) + 1), *lines, "t 0 5", ""]).encode())
 
 
 def files_of(disk: SimDisk) -> list[str]:
@@ -236,6 +241,19 @@ def test_a_replica_that_is_set_aside_at_the_start_while_it_comes_back_is_made_ag
         await moved(nodes, 1, 2, 3)
         await nodes.send("t", b"b")
         await holds(nodes, 3, b"a", b"b")
+
+    play(body)
+
+
+def test_a_replica_that_was_put_there_while_the_node_runs_is_kept_under_another_name() -> None:
+    async def body(nodes: SimNodes) -> None:
+        disk = nodes.nodes[3].machine.disk
+        put_replica(disk, bytes(15) + b"x")
+        await nodes.create("t", [1, 3])
+        await nodes.send("t", b"own")
+        await holds(nodes, 3, b"own")
+        kept = [path for path, file in disk.files.items() if path.endswith(".log") and bytes(file.written) == b"x" * 100]
+        assert [path.startswith("/data/t-0.") and "-stray/" in path for path in kept] == [True]
 
     play(body)
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.spark.conftest import Topics
 
+from ottla.spark.source_environment import environment_of
 from ottla.sync import Admin, Consumer, Producer
 from ottla.types import TopicPartition
 
@@ -159,6 +160,21 @@ def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(sp
 
 
 @pytest.mark.slow
+def test_a_query_that_starts_adds_nothing_to_the_environment_that_it_shares(spark, topics: Topics, tmp_path: Path):
+    """Of two queries that start at the same time, each may break the map of the other for good, where one adds a variable."""
+    environment = environment_of(spark)
+    found = set(environment)
+    for name in found:
+        if name.startswith("SPARK_"):
+            del environment[name]
+    topic = topics.create()
+    topics.produce(topic, [(None, b"a")])
+    frame = load(spark.readStream, topics, topic, startingOffsets="earliest")
+    names = set(environment)
+    assert values(collect_stream(frame, tmp_path)) == [b"a"]
+    assert set(environment) == names >= found
+
+
 def test_lost_data_fails_a_query_unless_it_is_set_to_continue(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"old")] * 5)

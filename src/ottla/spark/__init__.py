@@ -11,8 +11,9 @@
 
 Nothing here wraps PySpark's objects. Names are imported when they are asked for: Spark imports this package in every process.
 
-Importing the package does three things to the driver: Spark runs the Python that imports it (``interpreter``), some of Spark's
-errors get a note with the way out (``ways_out``), and readers know how many tasks a cluster runs at once (``executors``).
+Importing the package does four things to the driver: Spark runs the Python that imports it (``interpreter``), some of Spark's
+errors get a note with the way out (``ways_out``), readers know how many tasks a cluster runs at once (``executors``), and queries of
+one session can start at the same time (``source_environment``).
 """
 
 from __future__ import annotations
@@ -60,3 +61,4 @@ share_python()
 with contextlib.suppress(ImportError):  # no PySpark here, or one without a JVM
     importlib.import_module("ottla.spark.ways_out").add_notes()
     importlib.import_module("ottla.spark.executors").tell_readers()
+    importlib.import_module("ottla.spark.source_environment").complete_for_readers()
