@@ -437,6 +437,14 @@ def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:
     assert items(run(broker.bootstrap, "producer", "list", "t", "-p", "1", "--json")) == []
 
 
+def test_a_partition_that_a_topic_does_not_have_is_refused_before_anything_is_done(broker: BrokerThread) -> None:
+    for command in (("producer", "list"), ("topic", "delete-records")):
+        refused = run(broker.bootstrap, *command, "t", "-p", "9")
+        assert "topic 't' has no partition 9; it has 2" in str(refused.exception), command
+    beyond = run(broker.bootstrap, "topic", "delete-records", "t", "--offset", "99", "--yes", "-p", "0", "--json")
+    assert (beyond.exit_code, ["`ottla topic offsets TOPIC`" in row["error"] for row in items(beyond)]) == (1, [True])
+
+
 def test_groups_are_described_together(broker: BrokerThread) -> None:
     [group] = items(run(broker.bootstrap, "group", "describe", "--all", "--format", "json"))
     assert (group["group"], group["state"], group["lag"]) == ("readers", "Empty", 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -191,7 +191,7 @@ def _move(text: str) -> tuple[TopicPartition, Sequence[int]]:
 
 def _report(output: str, command: str, results: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
     rows = [
-        (key.topic, key.partition, done if error is None else "failed", None if error is None else str(error))
+        (key.topic, key.partition, done if error is None else "failed", None if error is None else with_way_out(error))
         for key, error in sorted(results.items())
     ]
     print_rows(output, command, ("topic", "partition", "result", "error"), rows)
