@@ -330,7 +330,9 @@ def test_consume_reads_the_topics_that_a_regular_expression_matches(broker: Brok
 def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody: str) -> None:
     done = run(nobody, "produce", "t")
     assert isinstance(done.exception, KafkaError)
-    assert "`ottla dev` starts a broker on this machine" in way_out(done.exception)
+    ways = way_out(done.exception)
+    assert "`ottla dev` starts a broker on this machine" in ways
+    assert "waits for its quorum takes no clients yet: its log says so at node_waits" in ways
 
 
 def test_errors_of_the_network_name_the_way_out() -> None:
@@ -352,7 +354,10 @@ def test_errors_of_topics_and_rights_name_the_way_out() -> None:
     assert way_out(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic 'jobz'; did you mean jobs?")) == ""
     assert "`ottla acl allow`" in way_out(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
     assert "`ottla group list`" in way_out(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND))
-    assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version=29 is below 30"))
+    assert "--downgrade" in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "v=29 is below 30; request a downgrade to lower it"))
+    assert "--downgrade" not in way_out(KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nope=1: unknown feature"))
+    assert "`ottla broker list`" in way_out(KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 0 of 'x': no broker has the id 9"))
+    assert "`ottla broker list`" in way_out(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not in the metadata"))
     disabled = with_way_out(KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
     assert disabled.startswith("SECURITY_DISABLED: No Authorizer is configured; ACLs need authorizer.class.name")
     assert with_way_out(KafkaError(ErrorCode.NONE, "That is all.")) == "NONE: That is all."
@@ -432,13 +437,30 @@ def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:
     assert items(run(broker.bootstrap, "producer", "list", "t", "-p", "1", "--json")) == []
 
 
+def test_a_partition_that_a_topic_does_not_have_is_refused_before_anything_is_done(broker: BrokerThread) -> None:
+    for command in (("producer", "list"), ("topic", "delete-records")):
+        refused = run(broker.bootstrap, *command, "t", "-p", "9")
+        assert "topic 't' has no partition 9; it has 2" in str(refused.exception), command
+    beyond = run(broker.bootstrap, "topic", "delete-records", "t", "--offset", "99", "--yes", "-p", "0", "--json")
+    assert (beyond.exit_code, ["`ottla topic offsets TOPIC`" in row["error"] for row in items(beyond)]) == (1, [True])
+
+
 def test_groups_are_described_together(broker: BrokerThread) -> None:
     [group] = items(run(broker.bootstrap, "group", "describe", "--all", "--format", "json"))
     assert (group["group"], group["state"], group["lag"]) == ("readers", "Empty", 1)
     [state] = items(run(broker.bootstrap, "group", "describe", "readers", "--state", "--format", "json"))
-    assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1}
+    assert state == {"group": "readers", "state": "Empty", "assignor": None, "members": 0, "topics": ["t"], "lag": 1, "lag_unknown": 0}
     assert run(broker.bootstrap, "group", "describe").exit_code == 2
     assert run(broker.bootstrap, "group", "describe", "readers", "--all").exit_code == 2
+
+
+def test_partitions_without_a_commit_are_counted_beside_the_lag(broker: BrokerThread) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.set_offsets("partial", {TopicPartition("t", 1): 0})
+    [found] = items(run(broker.bootstrap, "group", "describe", "partial", "--json"))
+    assert (found["lag"], found["lag_unknown"], len(found["offsets"])) == (0, 1, 1)
+    assert run(broker.bootstrap, "group", "describe", "partial").stdout.splitlines()[0].endswith("lag 0, and unknown of 1 more partition")
+    assert run(broker.bootstrap, "group", "delete", "partial", "--yes").exit_code == 0
 
 
 def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(broker: BrokerThread) -> None:
@@ -452,7 +474,9 @@ def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(brok
         text = run(broker.bootstrap, "group", "describe", "fresh").stdout.splitlines()
         assert text[0].endswith("members 1  lag -")
         assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "False"]
-        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-1] == "-"
+        assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-2:] == ["-", "1"], (
+            "an empty partition has no lag"
+        )
         consumer.commit({("t", 0): 2})
         [found] = items(run(broker.bootstrap, "group", "describe", "fresh", "--json"))
         assert ([row["lag"] for row in found["offsets"]], found["lag"]) == ([3, None], 3)
@@ -472,8 +496,7 @@ def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
             return {key: SimpleNamespace(offset=7) for key in times}
 
     admin: Any = Asked()
-    keys = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
-    assert _ends(admin, keys) == {TopicPartition("t", 0): 7}
+    assert _ends(admin, ["t", "gone"]) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): None}
 
 
 def test_offsets_that_a_partition_does_not_have_are_moved_to_its_ends_with_a_warning(broker: BrokerThread, tmp_path: Path) -> None:

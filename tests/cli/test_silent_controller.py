@@ -12,7 +12,7 @@ from tests.cli.test_operators import ottla, shown
 from tests.waiting import eventually
 
 from ottla.cli import quorum_states
-from ottla.cli.quorum_states import controller_text, fetched_ms_ago, is_silent
+from ottla.cli.quorum_states import behind_ms, controller_text, fetched_ms_ago, is_silent
 from ottla.client.admin import QuorumDescription, QuorumReplica
 from ottla.testing import thread_cluster
 
@@ -70,6 +70,8 @@ def test_silence_is_measured_by_the_leaders_clock() -> None:
     quorum = QuorumDescription(1, 5, 9, (leader, live, dead, unseen), ())
     assert [fetched_ms_ago(quorum, replica) for replica in quorum.voters] == [0, 300, 12_000, None]
     assert [is_silent(quorum, replica, ()) for replica in quorum.voters] == [False, False, True, True]
+    lags = [behind_ms(quorum, replica, 9 - replica.end_offset) for replica in quorum.voters]
+    assert lags == [0, 0, 12_000, None], "a dead voter had all records at its last fetch"
     killed = replace(quorum, voters=(leader, voter(3, 7, 98_500), voter(5, 7, 98_500)))
     assert [is_silent(killed, replica, {3}) for replica in killed.voters] == [False, True, False], "3 is fenced: its process has ended"
     texts = [controller_text("follower", 300), controller_text("silent", 12_000), controller_text("silent", None)]

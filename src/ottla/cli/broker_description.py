@@ -56,8 +56,9 @@ def print_description(admin: Admin, ids: Sequence[int], output: str) -> None:
             click.echo()
         head = ("state", "address", "rack", "leads", "replicas", "out_of_sync", "directories")
         click.echo(f"broker {item['id']}  " + "  ".join(f"{name} {_text(item[name])}" for name in head))
-        print_rows("text", "broker describe", ("key", "value"), sorted(item["configs"].items()))
+        if item["configs"]:
+            print_rows("text", "broker describe", ("key", "value"), sorted(item["configs"].items()))
 
 
 def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
+    return ",".join(map(str, value)) or "-" if isinstance(value, list) else "-" if value is None else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
 MEMBER_COLUMNS = ("group", "member", "instance", "epoch", "client", "host", "assigned", "target")
-STATE_COLUMNS = ("group", "state", "assignor", "members", "topics", "lag")
+STATE_COLUMNS = ("group", "state", "assignor", "members", "topics", "lag", "lag_unknown")
 
 
 @click.group()
@@ -55,7 +55,8 @@ def list_groups(bootstrap: str, output: str) -> None:
 def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, only_members: bool, bootstrap: str, output: str) -> None:
     """Describe groups: members, committed offsets and lag.
 
-    "pending" says where an open transaction has newer offsets. "-" is what is not known: the lag where nothing is committed.
+    "pending" says where an open transaction has newer offsets. "-" is what is not known: the lag where nothing is committed. The lag of a
+    group is without those partitions; "lag unknown" counts them, but for empty ones.
     """
     from ottla.sync import Admin
 
@@ -68,7 +69,15 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
         documents = [_described(admin, group_id) for group_id in wanted]
     if only_state:
         rows = [
-            (found["group"], found["state"], found["protocol"] or None, len(found["members"]), _topics_of(found), found["lag"])
+            (
+                found["group"],
+                found["state"],
+                found["protocol"] or None,
+                len(found["members"]),
+                _topics_of(found),
+                found["lag"],
+                found["lag_unknown"],
+            )
             for found in documents
         ]
         print_rows(output, "group describe", STATE_COLUMNS, rows)
@@ -90,7 +99,10 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
         head = f"group {found['group']}  type {found['type']}  state {found['state']}  protocol {found['protocol'] or '-'}"
         if found["epoch"] is not None:
             head += f"  epoch {found['epoch']}  target {found['target_epoch']}"
-        click.echo(f"{head}  members {len(found['members'])}  lag {'-' if found['lag'] is None else found['lag']}")
+        lag = "-" if found["lag"] is None else f"{found['lag']}"
+        if found["lag"] is not None and found["lag_unknown"]:
+            lag += f", and unknown of {found['lag_unknown']} more partition{'s'[: found['lag_unknown'] != 1]}"
+        click.echo(f"{head}  members {len(found['members'])}  lag {lag}")
         print_rows(output, "group describe", COLUMNS, [tuple(row.values()) for row in found["offsets"]])
 
 
@@ -98,16 +110,19 @@ def _topics_of(found: dict[str, Any]) -> list[str]:
     return sorted({row["topic"] for row in found["offsets"]})
 
 
-def _ends(admin: Admin, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the end of each partition that has a leader: no other broker knows it."""
-    wanted = list(keys)
-    led = set()
-    for topic in {key.topic for key in wanted}:
+def _ends(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int | None]:
+    """Returns the end of each partition of the topics; None where no broker leads it, which alone knows it."""
+    ends: dict[TopicPartition, int | None] = {}
+    led = []
+    for topic in topics:
         with contextlib.suppress(KafkaError):
-            partitions = admin.describe_topic(topic).partitions
-            led |= {TopicPartition(topic, index) for index, partition in partitions.items() if partition.leader >= 0}
-    asked = dict.fromkeys([key for key in wanted if key in led], LATEST_TIMESTAMP)
-    return {key: found.offset for key, found in admin.offsets_for_times(asked).items()} if asked else {}
+            for index, partition in admin.describe_topic(topic).partitions.items():
+                ends[TopicPartition(topic, index)] = None
+                if partition.leader >= 0:
+                    led.append(TopicPartition(topic, index))
+    if led:
+        ends |= {key: found.offset for key, found in admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP)).items()}
+    return ends
 
 
 def _described(admin: Admin, group_id: str) -> dict[str, Any]:
@@ -119,13 +134,14 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
     pending = admin.pending_offsets(group_id)
     owners = {partition: member.member_id for member in found.members for partition in member.assignment}
     keys = sorted(set(committed) | pending | set(owners))
-    ends = _ends(admin, keys)
+    ends = _ends(admin, {key.topic for key in keys})
     rows = []
     for key in keys:
         offset = committed[key].offset if key in committed else None
         end = ends.get(key)
         lag = None if offset is None or end is None else end - offset
         rows.append((key.topic, key.partition, offset, end, lag, key in pending, owners.get(key)))
+    with_lag = {TopicPartition(*row[:2]) for row in rows if row[4] is not None}
     lags = [row[4] for row in rows if row[4] is not None]
     members = [
         {
@@ -147,6 +163,7 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
         "target_epoch": found.target_epoch,
         "protocol": found.assignor,
         "lag": sum(lags) if lags else None,
+        "lag_unknown": sum(ends.get(key) != 0 for key in {*keys, *ends} - with_lag),
         "members": members,
         "offsets": [dict(zip(COLUMNS, row, strict=True)) for row in rows],
     }

@@ -186,7 +186,8 @@ def delete_offsets(group_id: str, topics: tuple[str, ...], partitions: tuple[int
         committed = admin.committed_offsets(group_id)
         keys = sorted(key for key in committed if key.topic in topics and (not partitions or key.partition in partitions))
         if not keys:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing of {', '.join(topics)}")
+            text = f"group {group_id!r} has committed nothing of {', '.join(topics)}; `ottla group describe {group_id}` shows what it has"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if not yes:
             print_rows(output, "group delete-offsets", ("topic", "partition", "offset"), _rows({key: committed[key] for key in keys}))
             end_of_plan("would delete these offsets")

@@ -107,6 +107,11 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
+        from ottla.cli.foreign_words import with_words_of_here
+
+        text = with_words_of_here(error)
+        if text != error.format_message():
+            error = click.UsageError(text, error.ctx)
         error.show()
         sys.exit(WRONG_CALL)
     except click.ClickException as error:

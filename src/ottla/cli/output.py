@@ -155,7 +155,8 @@ _WAYS_OUT: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.NOT_CONTROLLER: "; `ottla cluster health` says what to start",
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
-    ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels, and --downgrade allows a lower one",
+    ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
+    ErrorCode.BROKER_NOT_AVAILABLE: "; `ottla broker list` shows the brokers",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers (`ottla broker list` shows those there are), or give fewer replicas: -r 1",
@@ -203,12 +204,16 @@ def way_out(error: BaseException) -> str:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
+        if error.code == ErrorCode.INVALID_UPDATE_VERSION and "request a downgrade" in error.message:
+            return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
+        if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
+            return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
         absent = _ABSENT_TOPIC.match(error.message)
         if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
         return _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "; another process listens there: `--port 0` (of `ottla dev`) or port 0 in `listeners` picks a free port"
+        return "; another process listens there: `--port 0`, or port 0 in `listeners`, picks a free port"
     return ""
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.client.cluster_metadata import TopicMetadata
     from ottla.sync import Admin
 
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
@@ -63,7 +64,11 @@ def moves(bootstrap: str, output: str) -> None:
 
 @partition.command()
 @click.argument("wanted", nargs=-1, metavar="[TOPIC:PARTITION=ID,ID...]...")
-@click.option("--topics", metavar="TOPIC,TOPIC", help="Make a plan for all partitions of these topics, which spreads them over --brokers.")
+@click.option(
+    "--topics",
+    metavar="TOPIC,TOPIC",
+    help="Make a plan for all partitions of these topics, or of those that match (^orders), which spreads them over --brokers.",
+)
 @click.option("--brokers", metavar="ID,ID", help="The brokers that get the replicas of --topics; racks count.")
 @yes_option
 @bootstrap_option
@@ -89,16 +94,16 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
     with Admin(bootstrap, **client_settings()) as admin:
         if topics is not None and brokers is not None:
             replicas = _spread(admin, topics.split(","), {int(text) for text in brokers.split(",")})
-        try:
-            current = _current(admin, replicas)
-        except KafkaError:
-            if not yes:
-                raise
-            current = {}  # the answer to the change has an error for each partition
+        there = admin.list_topics()
+        current = {key: there[key.topic].partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
+        fenced = admin.describe_cluster(include_fenced=True).fenced
         for key, ids in sorted(replicas.items()):
-            if len(ids) != len(current.get(key, ids)):
+            if key in current and len(ids) != len(current[key]):
                 complain(f"warning: {key.topic}:{key.partition} has {len(current[key])} replicas now, and {len(ids)} afterwards")
+        for node in sorted(fenced & {each for ids in replicas.values() for each in ids}):
+            complain(f"warning: broker {node} does not serve: moves to it wait until it does")
         if not yes:
+            _check_plan(admin, replicas, there)
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
@@ -125,6 +130,7 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
 
 def _spread(admin: Admin, topics: Sequence[str], ids: Collection[int]) -> dict[TopicPartition, Sequence[int]]:
     """Returns the replicas of all partitions of the topics, spread over these brokers and their racks; the same for the same topics."""
+    from ottla.cli.topic import chosen
     from ottla.controller.placement import assign_replicas
 
     racks = {node.node_id: node.rack for node in admin.describe_cluster(include_fenced=True).nodes}
@@ -132,29 +138,38 @@ def _spread(admin: Admin, topics: Sequence[str], ids: Collection[int]) -> dict[T
     if absent:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {absent[0]}; `ottla broker list` shows the brokers")
     plan: dict[TopicPartition, Sequence[int]] = {}
-    for turn, topic in enumerate(sorted(set(topics))):  # small topics would all be led by the first broker
+    for turn, topic in enumerate(sorted(chosen(topics, admin.list_topics()))):  # small topics would all be led by the first broker
         partitions = admin.describe_topic(topic).partitions
         factor = len(partitions[min(partitions)].replicas)
-        chosen = {node: racks[node] for node in sorted(ids)}
-        rows = assign_replicas(chosen, partition_count=len(partitions), replication_factor=factor, start=turn)
+        if factor > len(set(ids)):
+            some = f"topic {topic!r} has {factor} replicas, and --brokers names {len(set(ids))}: name more brokers"
+            text = f"{some}, or give it fewer replicas partition by partition: `ottla partition reassign {topic}:0={min(ids)}`"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        spread_over = {node: racks[node] for node in sorted(ids)}
+        rows = assign_replicas(spread_over, partition_count=len(partitions), replication_factor=factor, start=turn)
         plan |= {TopicPartition(topic, index): rows[index] for index in partitions}
     return plan
 
 
-def _current(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Sequence[int]]:
-    """Returns the replicas of these partitions. KafkaError when a partition or a broker of the plan does not exist."""
-    topics = {topic: admin.describe_topic(topic).partitions for topic in sorted({key.topic for key in wanted})}
+def _is_there(key: TopicPartition, topics: Mapping[str, TopicMetadata]) -> bool:
+    return key.topic in topics and key.partition in topics[key.topic].partitions
+
+
+def _check_plan(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int]], topics: Mapping[str, TopicMetadata]) -> None:
+    """Raises KafkaError when a partition or a broker of the plan does not exist; with --yes the controller says so of each partition."""
     for key in sorted(wanted):
-        if key.partition not in topics[key.topic]:
-            there = f"{len(topics[key.topic])} partition{'s'[: len(topics[key.topic]) != 1]}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} has {there}, and no partition {key.partition}")
+        if key.topic not in topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} does not exist")
+        if not _is_there(key, topics):
+            count = len(topics[key.topic].partitions)
+            has = f"{count} partition{'s'[: count != 1]}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} has {has}, and no partition {key.partition}")
     brokers = {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}
     for key, ids in sorted(wanted.items()):
         for broker_id in ids:
             if broker_id not in brokers:
                 text = f"{key.topic}:{key.partition}: there is no broker {broker_id}; `ottla broker list` shows the brokers"
                 raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-    return {key: topics[key.topic][key.partition].replicas for key in wanted}
 
 
 def _partition(text: str) -> TopicPartition:
@@ -176,7 +191,7 @@ def _move(text: str) -> tuple[TopicPartition, Sequence[int]]:
 
 def _report(output: str, command: str, results: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
     rows = [
-        (key.topic, key.partition, done if error is None else "failed", None if error is None else str(error))
+        (key.topic, key.partition, done if error is None else "failed", None if error is None else with_way_out(error))
         for key, error in sorted(results.items())
     ]
     print_rows(output, command, ("topic", "partition", "result", "error"), rows)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
+from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import TOPICS
@@ -76,7 +77,14 @@ def produce(
         raise click.UsageError("name a TOPIC, or have %t in the format")
     fixed_headers = [_header(text) for text in headers]
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
-    settings |= {"acks": acks, "enable_idempotence": acks == "all", "compression_type": compression}
+    source = click.get_current_context().get_parameter_source
+    is_default = {name: source(name) is ParameterSource.DEFAULT for name in ("acks", "compression")}
+    if not is_default["compression"] or "compression_type" not in settings:  # a property of -X or of the file is before a default
+        settings["compression_type"] = compression
+    if not is_default["acks"] or "acks" not in settings:
+        settings["acks"] = acks
+    if not is_default["acks"] or "enable_idempotence" not in settings:
+        settings["enable_idempotence"] = settings["acks"] in ("all", "-1")
     tally = Tally()
     if sys.stdin.isatty():
         complain(

@@ -32,15 +32,15 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
 
     Also shown is the first offset of their open transaction.
     """
+    from ottla.cli.topic import check_partitions
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
-        keys = [
-            TopicPartition(topic, index)
-            for topic in topics
-            for index in sorted(admin.describe_topic(topic).partitions)
-            if not partitions or index in partitions
-        ]
+        keys = []
+        for topic in topics:
+            there = admin.describe_topic(topic).partitions
+            check_partitions(topic, partitions, there)
+            keys += [TopicPartition(topic, index) for index in partitions or sorted(there)]
         found = admin.describe_producers(keys)
     columns = [name if output == "json" else TEXT_NAMES.get(name, name) for name in COLUMNS]
     rows = []

@@ -6,7 +6,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import asking_a_cluster, bootstrap_option, format_option, print_rows
-from ottla.cli.quorum_states import fetched_ms_ago
+from ottla.cli.quorum_states import behind_ms, fetched_ms_ago
 
 
 @click.command()
@@ -24,6 +24,6 @@ def quorum(bootstrap: str, output: str) -> None:
         for state in states:
             name = "leader" if state.node_id == found.leader_id and role == "voter" else role
             lag = end - state.end_offset
-            behind_ms = state.last_fetch_ms - state.last_caught_up_ms if state.last_caught_up_ms >= 0 else None
-            rows.append((state.node_id, name, state.end_offset, lag, behind_ms, fetched_ms_ago(found, state), found.leader_epoch))
+            times = behind_ms(found, state, lag), fetched_ms_ago(found, state)
+            rows.append((state.node_id, name, state.end_offset, lag, *times, found.leader_epoch))
     print_rows(output, "quorum", ("node", "role", "end_offset", "lag", "behind_ms", "fetched_ms_ago", "leader_epoch"), rows)

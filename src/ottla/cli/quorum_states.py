@@ -27,6 +27,16 @@ def fetched_ms_ago(quorum: QuorumDescription, replica: QuorumReplica) -> int | N
     return now_ms - replica.last_fetch_ms if replica.last_fetch_ms >= 0 else None
 
 
+def behind_ms(quorum: QuorumDescription, replica: QuorumReplica, lag: int) -> int | None:
+    """Returns for how long the replica has lacked records, by the leader's clock; None where it has not had all since the leader leads.
+
+    The clock is not that of its last fetch: a node that has ended had all records then, and 0 ms would be shown for ever.
+    """
+    if lag <= 0:
+        return 0
+    return leader_of(quorum).last_fetch_ms - replica.last_caught_up_ms if replica.last_caught_up_ms >= 0 else None
+
+
 def is_silent(quorum: QuorumDescription, replica: QuorumReplica, fenced: Collection[int]) -> bool:
     """True when the replica has not fetched for ``SILENT_MS_MAX``, or never since the leader leads; ``fenced`` are brokers."""
     ago = fetched_ms_ago(quorum, replica)

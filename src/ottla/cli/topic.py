@@ -6,7 +6,7 @@ import difflib
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -76,6 +76,13 @@ def chosen(names: Sequence[str], known: Mapping[str, TopicMetadata]) -> list[str
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic matches {name}; `ottla topic list` shows the topics")
         found |= dict.fromkeys(matching)
     return list(found)
+
+
+def check_partitions(topic: str, wanted: Collection[int], there: Collection[int]) -> None:
+    """Raises UNKNOWN_TOPIC_OR_PARTITION for the first of these partitions that the topic does not have."""
+    for index in sorted(set(wanted) - set(there)):
+        text = f"topic {topic!r} has no partition {index}; it has {len(there)}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _assignments(text: str) -> dict[int, list[int]]:
@@ -176,14 +183,16 @@ def delete_records(name: str, offset: int | None, partitions: tuple[int, ...], y
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
-        indexes = partitions or tuple(sorted(admin.describe_topic(name).partitions))
+        there = admin.describe_topic(name).partitions
+        check_partitions(name, partitions, there)
+        indexes = partitions or tuple(sorted(there))
         if not yes:
             what = "all records" if offset is None else f"the records before offset {offset}"
             end_of_plan(f"would delete {what} of {name}, partitions {', '.join(map(str, indexes))}")
         results = admin.delete_records({TopicPartition(name, index): -1 if offset is None else offset for index in indexes})
     failed = {key: result for key, result in results.items() if isinstance(result, KafkaError)}
     rows = [
-        (key.partition, None if key in failed else start, str(failed[key]) if key in failed else None)
+        (key.partition, None if key in failed else start, with_way_out(failed[key]) if key in failed else None)
         for key, start in sorted(results.items())
     ]
     print_rows(output, "topic delete-records", ("partition", "start_offset", "error"), rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, time_text, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, time_text, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -199,6 +199,6 @@ def _end_for(found: dict[str, Any]) -> None:
     """Ends with exit code 1, and a line for each item that failed, where one did."""
     failed = [item for item in found.values() if isinstance(item, KafkaError)]
     for error in failed:
-        click.echo(f"ottla: {error}", err=True)
+        complain(with_way_out(error))
     if failed:
         sys.exit(1)

@@ -1,0 +1,75 @@
+"""Words of kafka-*.sh and rpk that a call has by habit, and what is meant here: the end of an error about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "--add-config": "KEY=VALUE is an argument of `ottla config set`",
+    "--broker-list": "-B HOST:PORT names the brokers",
+    "--brokers": "-B HOST:PORT names the brokers",
+    "--consumer-property": "-X KEY=VALUE sets a property of the client",
+    "--consumer.config": "--command-config FILE has properties of the client",
+    "--entity-name": "--topic NAME, --broker ID, --brokers or --group NAME says whose configuration it is",
+    "--entity-type": "--topic NAME, --broker ID, --brokers or --group NAME says whose configuration it is",
+    "--execute": "--yes applies a plan",
+    "--from-beginning": "reading begins at the start where -o does not say otherwise",
+    "--max-messages": "-n COUNT ends after so many records",
+    "--producer-property": "-X KEY=VALUE sets a property of the client",
+    "--producer.config": "--command-config FILE has properties of the client",
+    "--property": "-f says how records are read and printed: `ottla help format`",
+    "--replication-factor": "-r COUNT is the number of replicas",
+    "--reset-offsets": "`ottla group seek GROUP --to PLACE` does it",
+    "--shift-by": "--by COUNT moves by so many records",
+    "--timeout-ms": "--timeout SECONDS ends when no record comes",
+    "--to-datetime": "--to @TIME is the first offset of a time",
+    "--to-earliest": "--to start is the first offset",
+    "--to-latest": "--to end is the end",
+    "--to-offset": "--to OFFSET is an offset",
+    "--topic": "the topic is an argument, without an option",
+}
+"""What stands for an option that a command does not have; an option that it has is never asked for here."""
+
+COMMANDS: Final[Mapping[tuple[str, str], str]] = {
+    ("acl", "add"): "`ottla acl allow` or `ottla acl deny`",
+    ("acl", "create"): "`ottla acl allow` or `ottla acl deny`",
+    ("acl", "remove"): "`ottla acl delete`",
+    ("cluster", "config"): "`ottla config`",
+    ("cluster", "info"): "`ottla cluster status`",
+    ("cluster", "logdirs"): "`ottla broker logdirs`",
+    ("cluster", "maintenance"): "`ottla broker drain`",
+    ("cluster", "metadata"): "`ottla cluster status`, `ottla broker list` or `ottla topic list`",
+    ("cluster", "partitions"): "`ottla partition`",
+    ("cluster", "quotas"): "`ottla quota`",
+    ("group", "members"): "`ottla group describe GROUP --members`",
+    ("group", "offset-delete"): "`ottla group delete-offsets`",
+    ("group", "reset-offsets"): "`ottla group seek`",
+    ("topic", "alter-config"): "`ottla topic alter`",
+    ("topic", "consume"): "`ottla consume`",
+    ("topic", "produce"): "`ottla produce`",
+    ("topic", "trim-prefix"): "`ottla topic delete-records`",
+    ("user", "create"): "`ottla user add`",
+}
+"""What stands for a command that a group does not have."""
+
+
+def with_words_of_here(error: click.UsageError) -> str:
+    """Returns the error as one sentence, with the option or command that is meant, or all commands of the group."""
+    text, context = error.format_message().removesuffix("."), error.ctx
+    command = None if context is None else context.command
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name.removeprefix("--")
+        if isinstance(command, click.Group) and context is not None and name in command.list_commands(context):
+            return f"{text}; it is a command: `{context.command_path} {name}`"
+        meant = OPTIONS.get(error.option_name)
+        return error.format_message() if meant is None else f"{text.partition('. Did you mean')[0]}; {meant}"
+    if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group) and context is not None:
+        meant = COMMANDS.get((context.info_name or "", error.command_name))
+        if meant is not None:
+            return f"{text.partition('. Did you mean')[0]}; {meant} does it"
+        if "Did you mean" not in text:
+            return f"{text}; the commands are {', '.join(command.list_commands(context))}"
+    return error.format_message()

@@ -1,0 +1,65 @@
+"""What is typed by habit of kafka-*.sh and rpk: the error says what is meant here; each word that it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.test_daily import run
+
+from ottla.cli.foreign_words import COMMANDS, OPTIONS, with_words_of_here
+from ottla.cli.main import cli
+from ottla.runtime.serve import BrokerThread
+
+
+def said(*arguments: str) -> str:
+    """The error of a call that is wrong."""
+    with pytest.raises(click.UsageError) as caught:
+        cli.main(arguments, standalone_mode=False)
+    return with_words_of_here(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (
+            ("consume", "t", "--from-beginning"),
+            "; reading begins at the start where -o does not say otherwise",
+        ),
+        (("consume", "--topic", "t"), "No such option '--topic'; the topic is an argument, without an option"),
+        (("produce", "t", "--property", "parse.key=true"), "; -f says how records are read and printed: `ottla help format`"),
+        (("topic", "--create", "--topic", "t"), "; it is a command: `"),
+        (("topic", "consume", "t"), "No such command 'consume'; `ottla consume` does it"),
+        (("group", "reset-offsets"), "; `ottla group seek` does it"),
+        (("certs", "make"), "No such command 'make'; the commands are authority, issue"),
+        (("topic", "descr"), "Did you mean 'describe'?"),
+    ],
+)
+def test_a_word_of_another_tool_names_what_is_meant(typed: tuple[str, ...], text: str) -> None:
+    assert text in said(*typed)
+
+
+def test_each_command_that_a_hint_names_exists_and_none_that_exists_has_one() -> None:
+    for hint in (*COMMANDS.values(), *OPTIONS.values()):
+        for call in re.findall(r"`ottla ([a-z -]+)", hint):
+            command: click.Command = cli
+            for word in call.split():
+                if not isinstance(command, click.Group):
+                    break
+                found = command.get_command(click.Context(command), word)
+                assert found is not None, hint
+                command = found
+    for group, name in COMMANDS:
+        parent = cli.get_command(click.Context(cli), group)
+        assert isinstance(parent, click.Group)
+        assert name not in parent.list_commands(click.Context(parent))
+
+
+def test_a_property_of_the_client_is_before_the_default_of_an_option_and_after_the_option(tmp_path: Path) -> None:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        assert "acks" in str(run(broker.bootstrap, "produce", "t", "-X", "acks=7", stdin=b"v").exception)
+        assert run(broker.bootstrap, "produce", "t", "-X", "acks=7", "--acks", "all", stdin=b"v").exit_code == 0
+        assert run(broker.bootstrap, "produce", "t", "-X", "acks=1", stdin=b"w").exit_code == 0
+        assert "nosuch" in str(run(broker.bootstrap, "produce", "t", "-X", "compression.type=nosuch", stdin=b"w").exception)
