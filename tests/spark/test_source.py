@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.spark.conftest import Topics
 
+from ottla.spark import sink
 from ottla.sync import Admin, Consumer, Producer
 from ottla.types import TopicPartition
 
@@ -156,6 +157,18 @@ def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(sp
     topics.produce(topic, [(None, value) for value in later])
     assert values(collect_stream(frame, tmp_path / "first")) == later
     assert values(collect_stream(frame, tmp_path / "second")) == []
+
+
+def test_exactly_once_in_foreachbatch_without_a_checkpoint_is_refused_before_its_first_record(spark, topics: Topics):
+    """Spark makes a temporary directory for such a query, and only its name says so."""
+    source, target = topics.create(), topics.create()
+    topics.produce(source, [(None, b"value")])
+    write = sink(topics.sink_options(target))
+    frame = load(spark.readStream, topics, source, startingOffsets="earliest")
+    query = frame.select("value").writeStream.foreachBatch(write).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match=r'give the writer \.option\("checkpointLocation", DIRECTORY\)'):
+        query.awaitTermination()
+    assert load(spark.read, topics, target).count() == 0
 
 
 @pytest.mark.slow
