@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import History, secure_cluster
 
 
+@pytest.mark.slow
 def test_a_secured_cluster_replicates_lets_users_in_at_each_node_and_refuses_others() -> None:
     with secure_cluster(3, super_users="User:admin") as nodes:
         topic = nodes.topic("orders", replication_factor=3)
