@@ -31,7 +31,7 @@ from ottla.cli.main import cli
 from ottla.cli.output import way_out
 from ottla.cli.record_format import LANGUAGE
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.options import ClusterSettings
+from ottla.client.options import AdminSettings, ClusterSettings
 from ottla.client.producer_settings import ProducerSettings
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
@@ -44,7 +44,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = ROOT / "docs" / "reference"
 SOURCE: Final = ROOT / "src" / "ottla"
 WIDTH: Final = 100
-SETTINGS: Final = {"all clients": ClusterSettings, "producers": ProducerSettings, "consumers": ConsumerSettings}
+SETTINGS: Final = {
+    "all clients": ClusterSettings,
+    "producers": ProducerSettings,
+    "consumers": ConsumerSettings,
+    "administration": AdminSettings,
+}
 CLIENTS: Final = ("Producer", "Consumer", "Admin")
 
 

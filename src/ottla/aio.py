@@ -76,7 +76,7 @@ from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
-from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.options import AdminOptions, AdminSettings, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.other_keywords import with_hints
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
@@ -295,12 +295,15 @@ class Consumer(consumer.Consumer, Generic[K, V]):
 
 @with_hints
 class Admin(admin.Admin):
-    """Administration; see ``ottla.client.options.ClusterOptions`` for the settings. Made on a running loop."""
+    """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.
+
+    Each call ends within ``default_api_timeout_ms``, with REQUEST_TIMED_OUT and what it waited for.
+    """
 
     @with_brokers_first
-    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
-        [of_cluster] = divided((ClusterSettings,), settings)
-        super().__init__(_cluster(bootstrap_servers, of_cluster))
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[AdminOptions]) -> None:
+        of_cluster, of_admin = divided((ClusterSettings, AdminSettings), settings)
+        super().__init__(_cluster(bootstrap_servers, of_cluster), default_api_timeout_ms=of_admin.default_api_timeout_ms)
         self._unclosed = Unclosed("ottla.aio.Admin", CLOSE, self._cluster)
 
     async def __aenter__(self) -> Self:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a project whose tests use none of this does not wait for th
     from ottla.testing import History, ProcessNodes, SecureBroker, Served, ThreadNodes
 
 SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_secure_broker", "ottla_broker")
-"""Where a topic is, and a history is read: the first of these that the test uses. A topic is of no test that uses several."""
+"""Where a topic is, and a history is read: the first of these that the test uses. A test that uses several has neither of them."""
 LINES_MAX: Final = 200
 _position = pytest.StashKey[int]()
 _shared: Final[list[ThreadNodes]] = []
@@ -75,18 +75,19 @@ def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest) -> str:
     """Provides the name of a new topic with one partition. A test of several brokers or clusters fails: it would not say where."""
-    used = [name for name in SERVED if name in request.fixturenames]
-    if len(used) > 1:
-        text = f"ottla_topic is of one broker or cluster, and this test uses {' and '.join(used)}: use {used[-1]}.topic()"
-        pytest.fail(text, pytrace=False)
+    _check_single(request, "use {}.topic()")
     return _served(request).topic(request.node.name)
 
 
 @pytest.fixture
 def history(request: pytest.FixtureRequest) -> Iterator[History]:
-    """Provides the history of the test's watched clients; the test fails when a record is lost or doubled."""
+    """Provides the history of the test's watched clients; the test fails when a record is lost or doubled.
+
+    A test of several brokers or clusters fails: what is read at the end would not be all that was sent.
+    """
     from ottla.testing import History
 
+    _check_single(request, "for each of them, make an ottla.testing.History({0}.bootstrap, **{0}.client_settings), and call its check()")
     served = _served(request)
     recorded = History(served.bootstrap, **served.client_settings)
     yield recorded
@@ -138,6 +139,15 @@ def _shared_by_tests(nodes: ThreadNodes) -> Iterator[None]:
         yield
     finally:
         _shared.remove(nodes)
+
+
+def _check_single(request: pytest.FixtureRequest, way_out: str) -> None:
+    """Fails a test that uses several brokers or clusters; ``way_out`` has a place for the name of one."""
+    used = [name for name in SERVED if name in request.fixturenames]
+    if len(used) > 1:
+        uses = " and ".join(used)
+        text = f"{request.fixturename} is of one broker or cluster, and this test uses {uses}: {way_out.format(used[-1])}"
+        pytest.fail(text, pytrace=False)
 
 
 def _served(request: pytest.FixtureRequest) -> Served:

@@ -50,7 +50,7 @@ def reset(end: socket.socket) -> None:
 
 def test_a_request_that_finds_the_connection_broken_fails_at_once():
     async def run() -> None:
-        connection, end = await connected(lambda transport: ClientConnection(real_world(), transport, "test"))
+        connection, end = await connected(lambda transport: ClientConnection(real_world(), transport, "test", "127.0.0.1:1"))
         connection._versions = SERVED
         reset(end)
         with pytest.raises(KafkaError, match="the connection broke") as caught:

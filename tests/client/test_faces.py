@@ -18,7 +18,7 @@ from ottla import aio, sync
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
-from ottla.client.options import ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.options import AdminOptions, AdminSettings, ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
@@ -87,6 +87,7 @@ def test_every_public_method_says_what_it_does(face: type[Any]) -> None:
     ("options", "kinds"),
     [
         (ClusterOptions, [ClusterSettings]),
+        (AdminOptions, [ClusterSettings, AdminSettings]),
         (ProducerOptions, [ClusterSettings, ProducerSettings]),
         (ConsumerOptions, [ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings]),
     ],

@@ -21,7 +21,7 @@ from ottla import aio, sync
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
-from ottla.client.options import ClusterSettings
+from ottla.client.options import AdminSettings, ClusterSettings
 from ottla.client.other_settings import OTHER_SETTINGS
 from ottla.client.producer_settings import ProducerSettings
 from ottla.runtime.serve import BrokerThread
@@ -39,8 +39,8 @@ SETTINGS: Final[dict[type, list[type]]] = {
     KafkaProducer: [ClusterSettings, ProducerSettings],
     AIOKafkaConsumer: [ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings],
     KafkaConsumer: [ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings],
-    AIOKafkaAdminClient: [ClusterSettings],
-    KafkaAdminClient: [ClusterSettings],
+    AIOKafkaAdminClient: [ClusterSettings, AdminSettings],
+    KafkaAdminClient: [ClusterSettings, AdminSettings],
 }
 EQUAL_DEFAULTS: Final = {("client_rack", None, ""), ("acks", -1, "all")}
 """Written in another way, and the same."""

@@ -10,7 +10,7 @@ from ottla.spark.checkpoint import check_lasting
 
 def test_the_temporary_checkpoint_of_spark_is_refused_and_others_are_not() -> None:
     with pytest.raises(KafkaError, match="checkpoint that outlives the query") as refused:
-        check_lasting("file:/var/temporary-0f8fad5b-d9cb-469f-a165-70867728950e")
+        check_lasting("file:/var/spark/temporary-0f8fad5b-d9cb-469f-a165-70867728950e")
     assert refused.value.code == ErrorCode.INVALID_CONFIG
     for lasting in ("file:/data/temporary-orders", "hdfs://n/checkpoints/temporary-0f8fad5b-d9cb-469f-a165-70867728950e/orders", "/c"):
         check_lasting(lasting)

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.spark.conftest import Topics
 
+from ottla.spark import sink
 from ottla.spark.source_environment import environment_of
 from ottla.sync import Admin, Consumer, Producer
 from ottla.types import TopicPartition
@@ -159,7 +160,18 @@ def test_a_stream_from_the_latest_offset_begins_where_its_own_first_batch_did(sp
     assert values(collect_stream(frame, tmp_path / "second")) == []
 
 
-@pytest.mark.slow
+def test_exactly_once_in_foreachbatch_without_a_checkpoint_is_refused_before_its_first_record(spark, topics: Topics):
+    """Spark makes a temporary directory for such a query, and only its name says so."""
+    source, target = topics.create(), topics.create()
+    topics.produce(source, [(None, b"value")])
+    write = sink(topics.sink_options(target))
+    frame = load(spark.readStream, topics, source, startingOffsets="earliest")
+    query = frame.select("value").writeStream.foreachBatch(write).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match=r'give the writer \.option\("checkpointLocation", DIRECTORY\)'):
+        query.awaitTermination()
+    assert load(spark.read, topics, target).count() == 0
+
+
 def test_a_query_that_starts_adds_nothing_to_the_environment_that_it_shares(spark, topics: Topics, tmp_path: Path):
     """Of two queries that start at the same time, each may break the map of the other for good, where one adds a variable."""
     environment = environment_of(spark)
@@ -175,6 +187,7 @@ def test_a_query_that_starts_adds_nothing_to_the_environment_that_it_shares(spar
     assert set(environment) == names >= found
 
 
+@pytest.mark.slow
 def test_lost_data_fails_a_query_unless_it_is_set_to_continue(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()
     topics.produce(topic, [(None, b"old")] * 5)

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
 from ottla.client.connection import ClientConnection
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import stream_reader
 from ottla.spark.batch_reader import TopicReader
 from ottla.spark.lookup import Lookup
@@ -303,8 +303,11 @@ def test_a_topic_that_no_longer_exists_or_was_recreated_is_data_loss(topics: Top
 
 def test_a_topic_that_was_never_there_is_an_error(topics: Topics):
     for read in (reader(topics, "no-such-topic").initialOffset, TopicReader(topics.options("no-such-topic"), VALUE).partitions):
-        with pytest.raises(KafkaError, match=r"no-such-topic.* does not exist"):
+        with pytest.raises(KafkaError) as missing:
             read()
+        way_out = "create it first, with ottla topic create no-such-topic, or correct the option that names it"
+        assert str(missing.value).endswith(f"topic 'no-such-topic' does not exist: {way_out}")
+        assert missing.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_only_the_assigned_partitions_are_read(topics: Topics):

@@ -40,11 +40,35 @@ def test_two(ottla_broker, ottla_topic):
         producer.send_and_wait(ottla_topic, b"x")
 """
 TWO_BROKERS = """
+import pytest
+
+from ottla.sync import Producer
+from ottla.testing import History
+
 def test_two(ottla_broker, ottla_thread_cluster, ottla_topic):
     pass
 
 def test_two_topics(ottla_broker, ottla_thread_cluster):
     assert {ottla_broker.topic(), ottla_thread_cluster.topic()}
+
+
+def test_of_one_history(ottla_thread_cluster, ottla_broker, history):
+    pass
+
+
+def test_of_a_history_each(ottla_thread_cluster, ottla_broker):
+    histories = []
+    for served in (ottla_thread_cluster, ottla_broker):
+        recorded = History(served.bootstrap, **served.client_settings)
+        topic = served.topic("orders")
+        with recorded.watch(Producer(served.bootstrap)) as producer:
+            producer.send(topic, b"one").result(10)
+        histories.append((recorded, topic))
+    for recorded, topic in histories:
+        recorded.check()
+    recorded.sent("me", topic, "lost", partition=0, offset=7)
+    with pytest.raises(AssertionError, match="lost"):
+        recorded.check()
 """
 STOPS_NODES = """
 from ottla.sync import Producer
@@ -117,11 +141,13 @@ def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_topic_of_two_brokers_is_refused(tmp_path: Path) -> None:
+def test_a_topic_and_a_history_of_two_brokers_are_refused_with_a_way_out_that_works(tmp_path: Path) -> None:
     code, output = run(tmp_path, TWO_BROKERS, "-q")
     assert code == 1
     assert "this test uses ottla_thread_cluster and ottla_broker: use ottla_broker.topic()" in output
-    assert "1 passed, 1 error" in output
+    assert "this test uses ottla_thread_cluster and ottla_broker: for each of them, make" in output
+    assert "an ottla.testing.History(ottla_broker.bootstrap, **ottla_broker.client_settings), and call its check()" in output
+    assert "2 passed, 2 errors" in output
 
 
 @pytest.mark.slow

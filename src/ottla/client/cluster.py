@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
 from ottla.client.backoff import Backoff
+from ottla.client.call_limit import waiting_for
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
 from ottla.client.head_start import first_of
@@ -144,7 +145,8 @@ class Cluster:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the metadata")
             task = self._connecting[node_id, lane] = background(self._connect(node))
             task.add_done_callback(lambda done: self._connected((node_id, lane), done))
-        return await asyncio.shield(task)
+        with waiting_for(f"a connection to broker {node_id}"):
+            return await asyncio.shield(task)
 
     async def _connect(self, node: Node) -> ClientConnection:
         return await ClientConnection.connect(
@@ -172,7 +174,7 @@ class Cluster:
         for (_, lane), connection in self._connections.items():
             if lane == MAIN_LANE and not connection.is_retired:
                 return connection
-        with self._outage.attempt():
+        with self._outage.attempt(), waiting_for(f"a connection to a broker of {self._outage.addresses}"):
             return await self._reach()
 
     async def _reach(self) -> ClientConnection:
@@ -205,7 +207,8 @@ class Cluster:
         if self._refreshing is None or fresh:
             task = self._refreshing = background(self._refresh(sorted(self._wanted)))
             task.add_done_callback(self._refreshed)
-        await asyncio.shield(self._refreshing)
+        with waiting_for("metadata"):
+            await asyncio.shield(self._refreshing)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Forgets the topics, which are no longer in use."""

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from ottla import __version__
 from ottla.client.authentication import authenticate
+from ottla.client.call_limit import waiting_for
 from ottla.client.security import ClientSecurity
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
@@ -46,7 +47,8 @@ class FinalizedFeatures:
 class ClientConnection:
     """A ``ports.ConnectionHandler``. Made by ``connect``."""
 
-    def __init__(self, world: World, transport: Connection, client_id: str) -> None:
+    def __init__(self, world: World, transport: Connection, client_id: str, address: str) -> None:
+        self.address: Final = address
         self._world = world
         self._transport = transport
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
@@ -70,7 +72,7 @@ class ClientConnection:
         made: list[ClientConnection] = []
 
         def make(transport: Connection) -> ClientConnection:
-            made.append(cls(world, transport, client_id))
+            made.append(cls(world, transport, client_id, f"{host}:{port}"))
             return made[0]
 
         credentials = None if security is None else security.credentials
@@ -169,8 +171,9 @@ class ClientConnection:
             version = min(version, version_max)
         future = self._send(request, api, version)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                response = await future
+            with waiting_for(f"{self.address} to answer {api.name}", self):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    response = await future
         except TimeoutError:
             self.close()  # responses come in order: what follows would wait for this one
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{api.name} was not answered in {timeout_ms} ms") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.client.buffer import Deserializer
+from ottla.client.call_limit import DEFAULT_API_TIMEOUT_MS
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
@@ -20,7 +21,7 @@ class ConsumerSettings(Settings):
     auto_commit_interval_ms: int = integer(5000)
     enable_auto_offset_store: bool = boolean(True)
     max_poll_records: int = integer(500, low=1)
-    default_api_timeout_ms: int = integer(60_000)
+    default_api_timeout_ms: int = integer(DEFAULT_API_TIMEOUT_MS)
     allow_auto_create_topics: bool = boolean(True)
     key_deserializer: Deserializer | None = function(takes="bytes")
     value_deserializer: Deserializer | None = function(takes="bytes")

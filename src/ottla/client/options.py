@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from ottla.client.call_limit import DEFAULT_API_TIMEOUT_MS
 from ottla.client.cluster import METADATA_MAX_AGE_MS
 from ottla.client.outgoing import Serializer
 from ottla.client.partitioner import Partitioner
 from ottla.client.security import SecuritySettings
-from ottla.client.settings import function, integer, text
+from ottla.client.settings import Settings, function, integer, text
 from ottla.client.watch import OnConnectivity
 from ottla.types import Secret
 
@@ -23,6 +24,13 @@ class ClusterSettings(SecuritySettings):
     request_timeout_ms: int = integer(30_000, low=1)
     metadata_max_age_ms: int = integer(METADATA_MAX_AGE_MS)
     on_connectivity: OnConnectivity | None = function()
+
+
+@dataclass(frozen=True)
+class AdminSettings(Settings):
+    """The settings that only administration has."""
+
+    default_api_timeout_ms: int = integer(DEFAULT_API_TIMEOUT_MS)
 
 
 class ClusterOptions(TypedDict, total=False):
@@ -56,6 +64,12 @@ class ClusterOptions(TypedDict, total=False):
     ssl_enabled_protocols: str | Sequence[str]
     ssl_protocol: str
     ssl_cipher_suites: str | Sequence[str]
+
+
+class AdminOptions(ClusterOptions, total=False):
+    """The options of ``AdminSettings``, which limit each call."""
+
+    default_api_timeout_ms: int
 
 
 class ProducerOptions(ClusterOptions, total=False):

@@ -58,7 +58,7 @@ class Outage:
 
     def __init__(self, clock: Clock, addresses: str) -> None:
         self._clock = clock
-        self._addresses = addresses
+        self.addresses: Final = addresses
         self._since_ms: int | None = None
         self._attempts = 0  # under way
         self._timer: asyncio.TimerHandle | None = None
@@ -103,11 +103,11 @@ class Outage:
             return
         self._is_logged = True
         why = "no answer" if self._problem is None else str(self._problem)
-        log.warning("no broker can be reached at %s, and the client keeps trying: %s", self._addresses, why)
+        log.warning("no broker can be reached at %s, and the client keeps trying: %s", self.addresses, why)
 
     def _end(self) -> None:
         if self._is_logged:
-            log.warning("a broker can be reached again at %s", self._addresses)
+            log.warning("a broker can be reached again at %s", self.addresses)
         self._is_logged, self._since_ms, self._problem = False, None, None
 
     def _stop_timer(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from ottla import aio
-from ottla.client.options import ClusterOptions
+from ottla.client.options import AdminOptions
 from ottla.client.other_keywords import with_hints
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking
@@ -14,10 +14,10 @@ from ottla.sync.loop_thread import Blocking, blocking
 
 @with_hints
 class Admin(Blocking[aio.Admin]):
-    """Administration; see ``ottla.client.options.ClusterOptions`` for the settings."""
+    """Administration; see ``ottla.client.options.AdminOptions`` for the settings."""
 
     @with_brokers_first
-    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ClusterOptions]) -> None:
+    def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[AdminOptions]) -> None:
         super().__init__(lambda: aio.Admin(bootstrap_servers, **settings))
 
     create_topics = blocking(aio.Admin.create_topics)

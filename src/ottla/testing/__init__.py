@@ -35,6 +35,7 @@ __all__ = [
     "broker",
     "cluster",
     "secure_broker",
+    "secure_cluster",
     "thread_cluster",
 ]
 
@@ -47,6 +48,11 @@ def broker(**properties: object) -> ThreadNodes:
 def secure_broker(**properties: object) -> SecureBroker:
     """Returns a single broker with SASL_SSL, SCRAM and an authorizer, for the block of a ``with``; it makes its certificate itself."""
     return SecureBroker(properties_from(properties))
+
+
+def secure_cluster(count: int = 3, **properties: object) -> SecureBroker:
+    """Returns so many nodes in one thread, secured as ``secure_broker`` is, among each other as well, for the block of a ``with``."""
+    return SecureBroker(properties_from(properties), count)
 
 
 def cluster(count: int = 3, **properties: object) -> ProcessNodes:

@@ -1,7 +1,7 @@
-"""A secured broker: its one listener is SASL_SSL with SCRAM-SHA-512, and an authorizer decides who may do what.
+"""A secured broker, or a cluster: its listeners for clients are SASL_SSL with SCRAM-SHA-512, and an authorizer decides who may do what.
 
-Its certificate, the authority that signed it and the passwords are made for each broker, and are deleted with it. The user ``admin``
-may do everything; others may do what their ACLs allow. It needs ``ottla[security]``.
+Its certificate, the authority that signed it and the passwords are made for each, and are deleted with it. The user ``admin`` may do
+everything; others may do what their ACLs allow. Nodes of a cluster are the same user to each other. It needs ``ottla[security]``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import secrets
 import ssl
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,29 +18,34 @@ from typing import Any, ClassVar, Final, Self
 
 from ottla.client.options import ClusterOptions
 from ottla.controller.scram_users import credential_record
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import UserScramCredentialRecord
 from ottla.runtime.certificates import AUTHORITY, HOSTS, check_extra, new_authority, new_certificates
 from ottla.security.scram import SALT_BYTES, ScramMechanism
 from ottla.sync import Admin, UserChange
+from ottla.testing.served import LOOK_SECONDS
 from ottla.testing.thread_nodes import ThreadNodes
 from ottla.types import Secret
 
 ADMIN: Final = "admin"
+NODE: Final = "node"
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 MECHANISM: Final = "SCRAM-SHA-512"
 ITERATIONS: Final = 4096
 DAYS: Final = 2
+USER_SECONDS_MAX: Final = 30.0
 PASSWORD_BYTES: Final = 12
 """Of random passwords."""
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class SecureBroker(ThreadNodes):
-    """A context manager: a broker that serves in its block, and clients that know a password and the authority."""
+    """A context manager: nodes that serve in its block, and clients that know a password and the authority."""
 
     _protocol: ClassVar[str] = "SASL_SSL"
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        super().__init__(1, properties)
+    def __init__(self, properties: Mapping[str, str], count: int = 1) -> None:
+        super().__init__(count, properties)
         self._given = properties
         self._passwords = {ADMIN: secrets.token_urlsafe(PASSWORD_BYTES)}
 
@@ -47,7 +53,10 @@ class SecureBroker(ThreadNodes):
         check_extra("a secured broker of ottla.testing")
         self._files = tempfile.TemporaryDirectory(prefix="ottla-test-security-")
         try:
-            self._properties = self._security(Path(self._files.name)) | dict(self._given)
+            secured = self._security(Path(self._files.name)) | dict(self._given)
+            if self._count > 1:
+                secured |= self._between_nodes(Path(self._files.name) / AUTHORITY, secured["super.users"])
+            self._properties = secured
             return super().__enter__()
         except BaseException:
             self._files.cleanup()
@@ -68,6 +77,24 @@ class SecureBroker(ThreadNodes):
             "ssl.keystore.location": str(store),
             "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{ADMIN}",
+        }
+
+    def _between_nodes(self, authority: Path, super_users: str) -> dict[str, str]:
+        """Returns what nodes need to reach each other: they are a user of PLAIN, whom other users' settings do not have."""
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        login = f'{PLAIN_MODULE} required username="{NODE}" password="{password}" user_{NODE}="{password}";'
+        return {
+            "listener.security.protocol.map": f"{self._protocol}:{self._protocol},CONTROLLER:{self._protocol}",
+            "inter.broker.listener.name": self._protocol,
+            "sasl.enabled.mechanisms": f"{MECHANISM},PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            f"listener.name.{self._protocol.lower()}.plain.sasl.jaas.config": login,
+            "listener.name.controller.plain.sasl.jaas.config": login,
+            "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority),
+            "super.users": f"{super_users};User:{NODE}",
         }
 
     def _credentials(self) -> list[UserScramCredentialRecord]:
@@ -94,7 +121,23 @@ class SecureBroker(ThreadNodes):
         if error is not None:
             raise error
         self._passwords[name] = password
+        for node_id in self.node_ids:
+            if self.is_running(node_id):
+                self._wait_for_user(name, self.bootstrap_of(node_id))
         return name
+
+    def _wait_for_user(self, name: str, address: str) -> None:
+        """Waits until the node lets the user in, as nodes learn of it one after the other."""
+        deadline = time.monotonic() + USER_SECONDS_MAX
+        while True:
+            try:
+                with Admin(address, **self._login(name)) as admin:
+                    admin.describe_cluster()
+                return
+            except KafkaError as error:
+                if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED or time.monotonic() > deadline:
+                    raise
+            time.sleep(LOOK_SECONDS)
 
     def password_of(self, user: str = ADMIN) -> str:
         """Returns the password. ValueError for a user that was not made here."""

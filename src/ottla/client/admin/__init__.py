@@ -43,6 +43,7 @@ from ottla.client.admin.tokens import DelegationToken, TokenAdmin
 from ottla.client.admin.topics import NewTopic, OffsetSpec
 from ottla.client.admin.transactions import FencedProducer, ListedTransaction, TransactionDescription
 from ottla.client.admin.users import UserAdmin, UserChange
+from ottla.client.call_limit import limited
 from ottla.messages.update_features import UpgradeType
 
 __all__ = [
@@ -89,5 +90,6 @@ __all__ = [
 ]
 
 
+@limited
 class Admin(HangingAdmin, GroupAdmin, ConfigAdmin, AclAdmin, UserAdmin, TokenAdmin):
     """All of it. Owns its cluster: ``close`` closes the connections."""

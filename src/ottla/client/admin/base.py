@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
+from ottla.client.call_limit import DEFAULT_API_TIMEOUT_MS, waiting_for
 from ottla.client.cluster import KEY_TYPE_GROUP, Cluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 30_000
+"""Of a request, at the broker."""
 NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class AdminBase:
     """Owns its cluster: ``close`` closes the connections."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, default_api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
         self._cluster = cluster
+        self.default_api_timeout_ms: Final = default_api_timeout_ms
 
     async def close(self) -> None:
         """Closes the connections. A second call does nothing."""
@@ -40,7 +44,6 @@ class AdminBase:
 
     async def _until_loaded(self, ask: Callable[[], Awaitable[T]], *, also: frozenset[ErrorCode] = frozenset()) -> T:
         """Returns what ``ask`` returns, called again while it raises that the coordinator is elsewhere or loading, or one of ``also``."""
-        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
         attempt = 0
         while True:
             try:
@@ -48,12 +51,16 @@ class AdminBase:
             except KafkaError as error:
                 if error.code not in NOT_YET | also:
                     raise
-                await self._cluster.pause(attempt, deadline_ms, error)
+                await self._pause(attempt, error)
                 attempt += 1
+
+    async def _pause(self, attempt: int, problem: KafkaError) -> None:
+        """Waits before another try. The limit of the call ends the tries, and its error names the problem."""
+        with waiting_for(f"another try after {problem}"):
+            await asyncio.sleep(self._cluster.backoff.delay_ms(attempt, self._cluster.world) / 1000)
 
     async def _coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
         """Returns the coordinator of the group, or of the transactional id. Waits while it is being found or loaded."""
-        deadline_ms = self._cluster.world.clock.monotonic_ms() + DEFAULT_TIMEOUT_MS
         attempt = 0
         while True:
             try:
@@ -61,7 +68,7 @@ class AdminBase:
             except KafkaError as error:
                 if not error.is_retriable:
                     raise
-                await self._cluster.pause(attempt, deadline_ms, error)
+                await self._pause(attempt, error)
                 attempt += 1
 
 

@@ -1,0 +1,109 @@
+"""The limit of one call, and what the call waits for when the limit ends it.
+
+A call asks several brokers, one after the other or at once, and asks again; each request has a limit of its own. What is being waited for
+is noted where the waiting is, so that the error of the call names it.  Source: KIP-533.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from ottla.errors import ErrorCode, KafkaError
+
+DEFAULT_API_TIMEOUT_MS: Final = 60_000
+C = TypeVar("C", bound=type[Any])
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Wait:
+    """A wait of a call; ``outer`` is for the same by a more general name."""
+
+    what: str
+    connection: _Closable | None
+    outer: _Wait | None
+
+
+class _Call:
+    """A call and what it, with all its tasks, waits for."""
+
+    def __init__(self) -> None:
+        self.waits: list[_Wait] = []
+
+    def ended(self) -> str:
+        """Returns what was waited for. Closes the connections that have not answered: later answers would wait for these."""
+        for wait in self.waits:
+            if wait.connection is not None:
+                wait.connection.close()
+        outer = {wait.outer for wait in self.waits}
+        return " and ".join(dict.fromkeys(wait.what for wait in self.waits if wait not in outer)) or "its own work"
+
+
+_CALL: Final[ContextVar[_Call | None]] = ContextVar("call", default=None)
+_WAIT: Final[ContextVar[_Wait | None]] = ContextVar("wait", default=None)
+"""The innermost one; tasks that are made meanwhile are within it."""
+
+
+@contextmanager
+def waiting_for(what: str, connection: _Closable | None = None) -> Iterator[None]:
+    """Notes for the call, if it has a limit, what the block waits for. A block that is cancelled leaves the note, for the error."""
+    call = _CALL.get()
+    if call is None:
+        yield
+        return
+    wait = _Wait(what, connection, _WAIT.get())
+    call.waits.append(wait)
+    token = _WAIT.set(wait)
+    is_cancelled = False
+    try:
+        yield
+    except asyncio.CancelledError:
+        is_cancelled = True
+        raise
+    finally:
+        _WAIT.reset(token)
+        if not is_cancelled:
+            call.waits.remove(wait)
+
+
+def limited(kind: C) -> C:
+    """Returns the class; each of its coroutine methods but ``close`` ends by ``default_api_timeout_ms`` of its object, REQUEST_TIMED_OUT.
+
+    A method that another one calls is within the limit of that one.
+    """
+    for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
+        if not name.startswith("_") and name != "close":
+            setattr(kind, name, _limited(method))
+    return kind
+
+
+def _limited(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(method)
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _CALL.get() is not None:
+            return await method(self, *args, **kwargs)
+        noted = _Call()
+        token = _CALL.set(noted)
+        limit = asyncio.timeout(self.default_api_timeout_ms / 1000)
+        try:
+            async with limit:
+                return await method(self, *args, **kwargs)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            taken = f"{method.__name__}() has not ended in default_api_timeout_ms={self.default_api_timeout_ms}"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{taken}: it waited for {noted.ended()}") from None
+        finally:
+            _CALL.reset(token)
+
+    return call
