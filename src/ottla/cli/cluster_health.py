@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of
-from ottla.cli.quorum_states import fetched_ms_ago, is_silent, leader_of
+from ottla.cli.quorum_states import NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -125,13 +125,15 @@ class Finding:
 
 
 def look(admin: Admin) -> Health:
-    """Returns the cluster's health by its present answers. KafkaError when no broker answers."""
+    """Returns the cluster's health by its present answers. KafkaError when no broker answers, or the user may not look."""
     cluster = admin.describe_cluster(include_fenced=True)
     serving = {node.node_id for node in cluster.nodes} - cluster.fenced
     quorum, problem, is_in_zookeeper = None, None, False
     try:
         quorum = admin.describe_quorum()
     except OttlaError as error:
+        if may_not_look(error):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{NOT_SHOWN}, as do the log directories") from error
         problem = str(error)
         is_in_zookeeper = isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION
     controller = None if quorum is None else quorum.leader_id

@@ -146,7 +146,7 @@ def end_with(problem: str | None) -> None:
         sys.exit(1)
 
 
-_ALLOW: Final = "; `ottla acl list` shows what is allowed, and `ottla acl allow` allows more"
+_ALLOW: Final = "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: _ALLOW,
@@ -159,7 +159,7 @@ _WAYS_OUT: Final = {
     ErrorCode.BROKER_NOT_AVAILABLE: "; `ottla broker list` shows the brokers",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers (`ottla broker list` shows those there are), or give fewer replicas: -r 1",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers, or give -r no more than there are: `ottla broker list` shows them",
     ErrorCode.OFFSET_OUT_OF_RANGE: "; `ottla topic offsets TOPIC` shows the first and the last offset of each partition",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "; stop the members that read the topic first: `ottla group describe GROUP --members` shows them",
     ErrorCode.INCONSISTENT_CLUSTER_ID: "; `ottla storage info FILE` on each node shows whose cluster it is of",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -14,6 +16,12 @@ SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
 FENCED_SILENT_MS_MAX: Final = 1_000
 """Of a node whose broker is fenced: the broker has most probably ended, and the controller with it."""
+NOT_SHOWN: Final = "this user may not see the quorum, which takes DESCRIBE on the cluster"
+
+
+def may_not_look(error: Exception) -> bool:
+    """Returns whether the quorum was not shown for want of a right: it may be well all the same."""
+    return isinstance(error, KafkaError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def leader_of(quorum: QuorumDescription) -> QuorumReplica:

@@ -277,7 +277,14 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
         led = [key for key in keys if found.partitions[key.partition].leader >= 0]  # no other broker knows the offsets
         starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
         ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
-        configs = {key: entry.value for key, entry in admin.describe_configs(Topic(name)).items() if entry.source is ConfigSource.TOPIC}
+        try:
+            entries = admin.describe_configs(Topic(name))
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            configs = None
+        else:
+            configs = {key: entry.value for key, entry in entries.items() if entry.source is ConfigSource.TOPIC}
     columns = ("partition", "leader", "epoch", "replicas", "in_sync", "start_offset", "end_offset")
     rows = []
     for key in keys:
@@ -285,7 +292,9 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
         leader, (start, end) = (partition.leader, (starts[key][0], ends[key][0])) if key in starts else (None, (None, None))
         rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
     if output == "text":
-        overrides = "".join(f"  {key}={value}" for key, value in sorted(configs.items()))
+        overrides = "  configuration not shown, which takes DESCRIBE_CONFIGS"
+        if configs is not None:
+            overrides = "".join(f"  {key}={value}" for key, value in sorted(configs.items()))
         click.echo(f"topic {name}  id {uuid_text(found.topic_id)}  {len(rows)} partition{'s'[: len(rows) != 1]}{overrides}")
         print_rows(output, "topic describe", columns, rows)
     items = [dict(zip(columns, row, strict=True)) for row in rows]

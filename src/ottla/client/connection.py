@@ -87,7 +87,9 @@ class ClientConnection:
                 connection.close()
             if isinstance(error, TlsEndedError):
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}") from error
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}") from error
+            is_stranger = any(word in str(error) for word in ("self-signed", "issuer"))
+            way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_stranger else ""
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}{way_out}") from error
         except (OSError, TimeoutError) as error:
             for connection in made:
                 connection.close()

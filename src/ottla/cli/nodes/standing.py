@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.nodes.place import NodeStatus, PlaceState
-from ottla.cli.quorum_states import SILENT, fetched_ms_ago, is_silent, leader_of
+from ottla.cli.quorum_states import NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
@@ -65,8 +65,7 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
                 return Standing(brokers, described.controller_id, None, is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
-        what = "the cluster does not answer" if brokers is None else "no controller is active"
-        return Standing(brokers, None, f"{what}: {error}")
+        return Standing(brokers, None, f"the cluster does not answer: {error}" if brokers is None else _problem(error))
     silent = frozenset(voter.node_id for voter in quorum.voters if is_silent(quorum, voter, described.fenced))
     return Standing(
         brokers,
@@ -103,7 +102,7 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
             alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None, None) for node in brokers.values()]
-            return SeenCluster(described.cluster_id, None, [*alive], f"no controller is active: {error}")
+            return SeenCluster(described.cluster_id, None, [*alive], _problem(error))
     voters = {voter.node_id: voter for voter in quorum.voters}
     replicas = {observer.node_id: observer for observer in quorum.observers} | voters
     end_offset = leader_of(quorum).end_offset
@@ -118,6 +117,11 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         address = None if node is None else f"{node.host}:{node.port}"
         rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag, ago_ms))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
+
+
+def _problem(error: OttlaError) -> str:
+    """Returns why brokers that serve have not shown the quorum."""
+    return NOT_SHOWN if may_not_look(error) else f"no controller is active: {error}"
 
 
 def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
