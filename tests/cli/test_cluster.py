@@ -147,7 +147,7 @@ def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) 
 @pytest.mark.slow
 def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
     for command in ("kill", "stop", "restart"):
-        assert cluster.refused(command, "9") == "ottla: there is no node 9; the nodes are 1, 2, 3\n"
+        assert cluster.refused(command, "9").startswith("ottla: there is no node 9; the nodes are 1, 2, 3")
 
 
 @pytest.mark.slow

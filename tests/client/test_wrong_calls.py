@@ -138,6 +138,9 @@ def test_wrong_arguments_are_refused_with_what_is_expected() -> None:
             await admin.create_topics(names)
         await admin.close()
         consumer = consumer_of(broker.client("c"), group_id="g")
+        name: Any = "t"
+        with pytest.raises(TypeError, match=r"subscribe takes a list of topics, such as \['t'\], and not 't'"):
+            consumer.subscribe(name)
         consumer.assign([("t", 0)])
         seconds: Any = 1.0
         with pytest.raises(TypeError, match=r"timeout_ms=1\.0: a whole number of milliseconds"):

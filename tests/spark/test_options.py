@@ -91,6 +91,12 @@ def test_the_table_says_what_becomes_of_each_option_of_the_guide(name):
     assert name in {option.name for option in TABLE}
 
 
+def test_numbers_and_truth_values_are_taken_for_their_text():
+    given = {"kafka.bootstrap.servers": "localhost:1", "maxOffsetsPerTrigger": 10_000, "failOnDataLoss": False}
+    taken = checked(given, STREAM)
+    assert (taken["maxOffsetsPerTrigger"], taken["failOnDataLoss"]) == ("10000", "false")
+
+
 def test_no_option_is_listed_twice():
     names = [option.name.lower() for option in TABLE]
     assert len(names) == len(set(names))

@@ -43,7 +43,10 @@ class Subscription:
         may_create: bool,
         absent: AbsentTopics,
     ) -> None:
-        """Makes the membership ask for the topics from its next round on. INVALID_REQUEST unless exactly one of both is given."""
+        """Makes the membership ask for the topics from its next round on.
+
+        INVALID_REQUEST unless exactly one of both is given; TypeError for a string.
+        """
         self._cluster = cluster
         self._clock = cluster.world.clock
         self._membership = membership
@@ -56,7 +59,9 @@ class Subscription:
         self._problem: KafkaError | None = None  # why it could not be, for the next poll to raise
         self._looked_ms = self._clock.monotonic_ms()
         self._looking: asyncio.Task[None] | None = None
-        if isinstance(topics, str) or bool(topics) == (pattern is not None):
+        if isinstance(topics, str):
+            raise TypeError(f"subscribe takes a list of topics, such as [{topics!r}], and not {topics!r}")
+        if bool(topics) == (pattern is not None):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
         if pattern is None:
             membership.subscribe(list(topics), may_create=may_create)

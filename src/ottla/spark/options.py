@@ -180,9 +180,13 @@ def invalid(text: str) -> KafkaError:
 
 
 def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
-    """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others."""
+    """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others.
+
+    Numbers and truth values are taken for their text, as PySpark's ``option`` does.
+    """
     taken: dict[str, str] = {}
-    for key, value in given.items():
+    for key, found in given.items():
+        value = str(found).lower() if isinstance(found, bool) else str(found)
         option = _BY_KEY.get(key.lower())
         if option is None:
             if key.lower() not in SPARKS_OWN:
