@@ -179,7 +179,7 @@ def invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
+def checked(given: Mapping[str, object], use: str) -> dict[str, str]:
     """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others.
 
     Numbers and truth values are taken for their text, as PySpark's ``option`` does.
