@@ -14,6 +14,10 @@ class TlsError(OSError):
     """A TLS handshake that has failed, or a stream that is no TLS: ``str`` says why, without anything that the peer sent."""
 
 
+class TlsUntrustedError(TlsError):
+    """No trusted authority has signed the peer's certificate."""
+
+
 class TlsEndedError(TlsError):
     """The connection ended in the handshake, and nothing says why: it may be tried again."""
 

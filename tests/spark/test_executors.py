@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ottla.spark.choices import acting
 from ottla.spark.defaults import environment_for, settings_for
-from ottla.spark.executors import READERS, is_local, telling
+from ottla.spark.executors import READERS, is_local, tell
 from ottla.spark.planning import TASKS_VARIABLE
 
 CLUSTERS = ["spark://host:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]"]
@@ -55,7 +56,7 @@ class Reader:
 
 
 def test_readers_of_topics_on_a_cluster_know_its_cores():
-    choose = telling(Reader.format)
+    choose = acting(Reader.format, tell)
     for master in CLUSTERS:
         assert choose(Reader(master), "Ottla").options == {"defaultTasks": "64"}
         assert choose(Reader(master), "kafka").options == {}

@@ -2,6 +2,7 @@ import pickle
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -11,9 +12,9 @@ from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.link import link_for
 from ottla.spark.lookup import check_selection
-from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, positive
+from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, positive, texts
 from ottla.spark.pipelines import brokers_of, running
-from ottla.spark.security import MEANINGS, SECRETS, is_security, settings_of
+from ottla.spark.security import MEANINGS, SECRETS, HiddenText, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
 from ottla.types import Secret
 
@@ -92,9 +93,13 @@ def test_the_table_says_what_becomes_of_each_option_of_the_guide(name):
 
 
 def test_numbers_and_truth_values_are_taken_for_their_text():
-    given = {"kafka.bootstrap.servers": "localhost:1", "maxOffsetsPerTrigger": 10_000, "failOnDataLoss": False}
-    taken = checked(given, STREAM)
-    assert (taken["maxOffsetsPerTrigger"], taken["failOnDataLoss"]) == ("10000", "false")
+    taken = texts({"maxOffsetsPerTrigger": 10_000, "failOnDataLoss": False, "group": HiddenText("x")})
+    assert taken == {"maxOffsetsPerTrigger": "10000", "failOnDataLoss": "false", "group": "x"}
+    assert repr(taken["group"]) == "[hidden]"
+    wrong: Any = {"kafka.sasl.password": b"secret"}
+    with pytest.raises(KafkaError, match=r"option kafka\.sasl\.password is a bytes: give a text") as refused:
+        texts(wrong)
+    assert "secret" not in str(refused.value)
 
 
 def test_no_option_is_listed_twice():

@@ -30,7 +30,7 @@ def problems(config: BrokerConfig) -> list[KafkaError]:
     tried(lambda: check_early(config))
     if roles is not None and roles.home is HomeKind.ZOOKEEPER:
         tried(lambda: check_between_nodes(config))
-    tried(lambda: controller_listeners(config))
+    tried(lambda: controller_listeners(config))  # also on a node without: what would protect nothing is refused
     if of_brokers is not None:
         bound = {listener.name: (listener.host, listener.port) for listener in of_brokers}
         tried(lambda: advertised(config, bound))
@@ -39,12 +39,8 @@ def problems(config: BrokerConfig) -> list[KafkaError]:
 
 def check_start(config: BrokerConfig) -> tuple[NodeRoles, list[ListenerAddress]]:
     """Returns the node's roles, and the listeners that it opens. INVALID_CONFIG for what no node starts with."""
+    for problem in problems(config):
+        raise problem
     roles = read_roles(config)
     of_brokers = listeners(config) if roles.is_broker else []
-    check_early(config)
-    if roles.home is HomeKind.ZOOKEEPER:
-        check_between_nodes(config)
-    of_controllers = controller_listeners(config)  # also on a node without: what would protect nothing is refused
-    if roles.is_broker:
-        advertised(config, {listener.name: (listener.host, listener.port) for listener in of_brokers})
-    return roles, [*of_brokers, *(of_controllers if roles.is_controller else [])]
+    return roles, [*of_brokers, *(controller_listeners(config) if roles.is_controller else [])]

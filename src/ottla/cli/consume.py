@@ -13,6 +13,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
 from ottla.cli.waiting import Waiting, where_it_waits
@@ -245,11 +246,7 @@ def _partitions(bootstrap: str, topics: Sequence[str], pattern: str | None, only
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic matches; `ottla topic list` shows the topics")
         for topic in topics:
             known = admin.describe_topic(topic).partitions
-            missing = [index for index in only if index not in known]
-            if missing:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {missing[0]}; it has {len(known)}"
-                )
+            check_partitions(topic, only, known)
             wanted += [TopicPartition(topic, index) for index in sorted(known) if not only or index in only]
     return wanted
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import GROUPS, PLACES, TOPICS
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.errors import ErrorCode, KafkaError
@@ -73,9 +74,7 @@ def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str
 def _check_partitions(admin: Admin, topic: str, wanted: set[int]) -> Collection[int]:
     """Returns the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION where one that is wanted does not exist."""
     there = admin.describe_topic(topic).partitions
-    strange = sorted(wanted - there.keys())
-    if strange:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {strange[0]}: it has {len(there)}")
+    check_partitions(topic, wanted, there)
     return there
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.named_topics import check_partitions, chosen
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.cluster_metadata import TopicMetadata
-    from ottla.sync import Admin
+    from ottla.client.admin.brokers import ClusterDescription
+    from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
 
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
 _MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
@@ -92,18 +93,17 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
         raise click.UsageError(f"--brokers {brokers}: expected ids of brokers, as in 1,2,3")
     replicas = dict(_move(text) for text in wanted)
     with Admin(bootstrap, **client_settings()) as admin:
+        cluster, there = admin.describe_cluster(include_fenced=True), admin.list_topics()
         if topics is not None and brokers is not None:
-            replicas = _spread(admin, topics.split(","), {int(text) for text in brokers.split(",")})
-        there = admin.list_topics()
+            replicas = _spread(cluster, there, topics.split(","), sorted({int(text) for text in brokers.split(",")}))
         current = {key: there[key.topic].partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
-        fenced = admin.describe_cluster(include_fenced=True).fenced
         for key, ids in sorted(replicas.items()):
             if key in current and len(ids) != len(current[key]):
                 complain(f"warning: {key.topic}:{key.partition} has {len(current[key])} replicas now, and {len(ids)} afterwards")
-        for node in sorted(fenced & {each for ids in replicas.values() for each in ids}):
+        for node in sorted(cluster.fenced & {each for ids in replicas.values() for each in ids}):
             complain(f"warning: broker {node} does not serve: moves to it wait until it does")
         if not yes:
-            _check_plan(admin, replicas, there)
+            _check_plan(cluster, there, replicas)
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
@@ -128,43 +128,46 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
     _report(output, "partition cancel", results, "taken back")
 
 
-def _spread(admin: Admin, topics: Sequence[str], ids: Collection[int]) -> dict[TopicPartition, Sequence[int]]:
+def _spread(
+    cluster: ClusterDescription, there: Mapping[str, TopicMetadata], topics: Sequence[str], ids: Sequence[int]
+) -> dict[TopicPartition, Sequence[int]]:
     """Returns the replicas of all partitions of the topics, spread over these brokers and their racks; the same for the same topics."""
-    from ottla.cli.topic import chosen
     from ottla.controller.placement import assign_replicas
 
-    racks = {node.node_id: node.rack for node in admin.describe_cluster(include_fenced=True).nodes}
-    absent = sorted(set(ids) - racks.keys())
+    racks = {node.node_id: node.rack for node in cluster.nodes}
+    absent = [node for node in ids if node not in racks]
     if absent:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {absent[0]}; `ottla broker list` shows the brokers")
     plan: dict[TopicPartition, Sequence[int]] = {}
-    for turn, topic in enumerate(sorted(chosen(topics, admin.list_topics()))):  # small topics would all be led by the first broker
-        partitions = admin.describe_topic(topic).partitions
+    for turn, topic in enumerate(sorted(chosen(topics, there))):  # small topics would all be led by the first broker
+        partitions = _partitions_of(topic, there)
         factor = len(partitions[min(partitions)].replicas)
-        if factor > len(set(ids)):
-            some = f"topic {topic!r} has {factor} replicas, and --brokers names {len(set(ids))}: name more brokers"
+        if factor > len(ids):
+            some = f"topic {topic!r} has {factor} replicas, and --brokers names {len(ids)}: name more brokers"
             text = f"{some}, or give it fewer replicas partition by partition: `ottla partition reassign {topic}:0={min(ids)}`"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        spread_over = {node: racks[node] for node in sorted(ids)}
+        spread_over = {node: racks[node] for node in ids}
         rows = assign_replicas(spread_over, partition_count=len(partitions), replication_factor=factor, start=turn)
         plan |= {TopicPartition(topic, index): rows[index] for index in partitions}
     return plan
 
 
-def _is_there(key: TopicPartition, topics: Mapping[str, TopicMetadata]) -> bool:
-    return key.topic in topics and key.partition in topics[key.topic].partitions
+def _is_there(key: TopicPartition, there: Mapping[str, TopicMetadata]) -> bool:
+    return key.topic in there and key.partition in there[key.topic].partitions
 
 
-def _check_plan(admin: Admin, wanted: Mapping[TopicPartition, Sequence[int]], topics: Mapping[str, TopicMetadata]) -> None:
+def _partitions_of(topic: str, there: Mapping[str, TopicMetadata]) -> Mapping[int, PartitionMetadata]:
+    """Returns the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION where there is no such topic."""
+    if topic not in there:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+    return there[topic].partitions
+
+
+def _check_plan(cluster: ClusterDescription, there: Mapping[str, TopicMetadata], wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
     """Raises KafkaError when a partition or a broker of the plan does not exist; with --yes the controller says so of each partition."""
     for key in sorted(wanted):
-        if key.topic not in topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} does not exist")
-        if not _is_there(key, topics):
-            count = len(topics[key.topic].partitions)
-            has = f"{count} partition{'s'[: count != 1]}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic!r} has {has}, and no partition {key.partition}")
-    brokers = {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}
+        check_partitions(key.topic, [key.partition], _partitions_of(key.topic, there))
+    brokers = {node.node_id for node in cluster.nodes}
     for key, ids in sorted(wanted.items()):
         for broker_id in ids:
             if broker_id not in brokers:

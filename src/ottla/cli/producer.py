@@ -7,6 +7,7 @@ import sys
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, time_text
 from ottla.errors import KafkaError
@@ -32,7 +33,6 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
 
     Also shown is the first offset of their open transaction.
     """
-    from ottla.cli.topic import check_partitions
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:

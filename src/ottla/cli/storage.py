@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 import msgspec
 
 from ottla.cli.output import complain, format_option, override_option, print_json
+from ottla.types import uuid_bytes, uuid_text
 
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
@@ -188,8 +188,11 @@ def strays(directory: str, is_deleting: bool, output: str) -> None:
 
 
 def _is_uuid(text: str) -> bool:
-    """Returns whether the text is a UUID as Kafka writes them: 16 bytes in base64, for URLs and without padding."""
-    return re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", text) is not None
+    """Returns whether the text is a UUID as Kafka writes them."""
+    try:
+        return uuid_text(uuid_bytes(text)) == text
+    except ValueError:
+        return False
 
 
 def _config(file: str | None, overrides: tuple[str, ...]) -> BrokerConfig:

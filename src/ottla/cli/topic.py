@@ -6,22 +6,20 @@ import difflib
 import re
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import change_values, key_and_value
+from ottla.cli.named_topics import check_partitions, chosen
 from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, wrong_call, yes_option
 from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
-
-if TYPE_CHECKING:
-    from ottla.client.cluster_metadata import TopicMetadata
 
 NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
 
@@ -55,34 +53,6 @@ def list_topics(names: tuple[str, ...], internal: bool, bootstrap: str, output: 
         if name in wanted and (internal or names or not found.is_internal)
     ]
     print_rows(output, "topic list", ("name", "partitions", "replicas"), rows)
-
-
-def chosen(names: Sequence[str], known: Mapping[str, TopicMetadata]) -> list[str]:
-    """Returns the names, each once, with the topics that match in the place of an expression: internal ones never.
-
-    UNKNOWN_TOPIC_OR_PARTITION where none matches.
-    """
-    found: dict[str, None] = {}
-    for name in names:
-        if not name.startswith("^"):
-            found[name] = None
-            continue
-        try:
-            expression = re.compile(f"(?:{name}).*")
-        except re.error as error:
-            raise click.UsageError(f"{name}: no regular expression: {error}") from None
-        matching = [each for each, topic in sorted(known.items()) if not topic.is_internal and expression.fullmatch(each)]
-        if not matching:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic matches {name}; `ottla topic list` shows the topics")
-        found |= dict.fromkeys(matching)
-    return list(found)
-
-
-def check_partitions(topic: str, wanted: Collection[int], there: Collection[int]) -> None:
-    """Raises UNKNOWN_TOPIC_OR_PARTITION for the first of these partitions that the topic does not have."""
-    for index in sorted(set(wanted) - set(there)):
-        text = f"topic {topic!r} has no partition {index}; it has {len(there)}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _assignments(text: str) -> dict[int, list[int]]:

@@ -25,7 +25,7 @@ from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.in_flight import InFlight
 from ottla.messages.registry import API_OF_REQUEST, APIS, Api
 from ottla.ports import Connection, TimerHandle, World
-from ottla.tls import TlsEndedError, TlsError
+from ottla.tls import TlsEndedError, TlsError, TlsUntrustedError
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
 
@@ -87,8 +87,8 @@ class ClientConnection:
                 connection.close()
             if isinstance(error, TlsEndedError):
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}") from error
-            is_stranger = any(word in str(error) for word in ("self-signed", "issuer"))
-            way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_stranger else ""
+            is_untrusted = isinstance(error, TlsUntrustedError)
+            way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_untrusted else ""
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}{way_out}") from error
         except (OSError, TimeoutError) as error:
             for connection in made:

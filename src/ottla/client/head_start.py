@@ -7,8 +7,8 @@ AT_ONCE_MAX at a time. The first connection wins; the others end. Source: RFC 83
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from ottla.client.background import background, end
 from ottla.client.connection import ClientConnection
@@ -16,7 +16,7 @@ from ottla.errors import KafkaError
 
 HEAD_START_MS: Final = 250
 AT_ONCE_MAX: Final = 3
-Attempt = Callable[[], Awaitable[ClientConnection]]
+Attempt = Callable[[], Coroutine[Any, Any, ClientConnection]]
 
 
 async def first_of(attempts: Sequence[Attempt]) -> tuple[int, ClientConnection]:
@@ -28,7 +28,7 @@ async def first_of(attempts: Sequence[Attempt]) -> tuple[int, ClientConnection]:
     try:
         while started < len(attempts) or running:
             if started < len(attempts) and len(running) < AT_ONCE_MAX:
-                running[background(_made_by(attempts[started]))] = started
+                running[background(attempts[started]())] = started
                 started += 1
             has_next = started < len(attempts) and len(running) < AT_ONCE_MAX
             limit = HEAD_START_MS / 1000 if has_next else None
@@ -48,7 +48,3 @@ async def first_of(attempts: Sequence[Attempt]) -> tuple[int, ClientConnection]:
                 task.result().close()
     assert problem is not None, "no attempt succeeded"
     raise problem
-
-
-async def _made_by(attempt: Attempt) -> ClientConnection:
-    return await attempt()

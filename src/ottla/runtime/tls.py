@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer
+from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer, TlsUntrustedError
 
+_UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21})
+"""What OpenSSL says of a chain that ends at no trusted certificate (X509_V_ERR_*: no issuer is found, or it is self-signed)."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 FLIGHTS_MAX: Final = 8
 _AUTH: Final = {
@@ -74,7 +76,8 @@ def try_handshake(server: TlsServer, client: TlsClient) -> None:
 def problem_of(error: Exception) -> TlsError:
     """Returns what went wrong in a handshake, for logs and for the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(f"the peer's certificate is refused: {error.verify_message}")
+        kind = TlsUntrustedError if error.verify_code in _UNTRUSTED else TlsError
+        return kind(f"the peer's certificate is refused: {error.verify_message}")
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or str(error)
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
         return TlsError("the peer does not speak TLS on this port")

@@ -1,18 +1,18 @@
 """How many tasks a cluster runs at once, as ``format("ottla")`` learns of it.
 
 A data source's own processes have no SparkContext, and the environment of the driver says nothing of executors that are elsewhere. So
-a reader of a session whose master is not local gets the option ``defaultTasks`` when its format is chosen. Readers of Spark Connect
-are left alone: the option is the user's there.
+a reader of a session whose master is not local gets the option ``defaultTasks`` when its format is chosen. With Spark Connect the option
+is the user's.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from ottla.spark.choices import acting
 
 OPTION: Final = "defaultTasks"
 READERS: Final[tuple[Any, ...]] = (DataFrameReader, DataStreamReader)
@@ -26,19 +26,11 @@ def is_local(master: str) -> bool:
 def tell_readers() -> None:
     """Lets readers of topics know how many tasks run at once."""
     for owner in READERS:
-        owner.format = telling(owner.format)
+        owner.format = acting(owner.format, tell)
 
 
-def telling(choose: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Returns a reader's method ``format`` that sets the option, too; an ``option`` that comes later takes precedence."""
-
-    @functools.wraps(choose)
-    def choose_and_tell(reader: Any, source: str) -> Any:
-        chosen = choose(reader, source)
-        if source.lower() == "ottla":
-            context = reader._spark.sparkContext
-            if not is_local(context.master or "local"):
-                chosen.option(OPTION, str(context.defaultParallelism))
-        return chosen
-
-    return choose_and_tell
+def tell(reader: Any) -> None:
+    """Sets the option of a reader whose executors are elsewhere; an ``option`` that comes later takes precedence."""
+    context = reader._spark.sparkContext
+    if not is_local(context.master or "local"):
+        reader.option(OPTION, str(context.defaultParallelism))

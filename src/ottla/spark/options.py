@@ -174,19 +174,34 @@ NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+Given = Mapping[str, str | int | float | bool]
+"""Options as an application gives them."""
+
+
 def invalid(text: str) -> KafkaError:
     """Returns the error that Spark shows about the options."""
     return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def checked(given: Mapping[str, object], use: str) -> dict[str, str]:
-    """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others.
+def texts(given: Given) -> dict[str, str]:
+    """Returns the options as Spark has them: texts, as PySpark's ``option`` makes them. INVALID_CONFIG for what has no such text."""
+    return {name: _text(name, value) for name, value in given.items()}
 
-    Numbers and truth values are taken for their text, as PySpark's ``option`` does.
-    """
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    raise invalid(f"option {name} is a {type(value).__name__}: give a text, a number, True or False")  # it may be a secret
+
+
+def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
+    """Returns the honoured options by the table's own names. Warns of ignored ones; KafkaError INVALID_CONFIG for all others."""
     taken: dict[str, str] = {}
-    for key, found in given.items():
-        value = str(found).lower() if isinstance(found, bool) else str(found)
+    for key, value in given.items():
         option = _BY_KEY.get(key.lower())
         if option is None:
             if key.lower() not in SPARKS_OWN:

@@ -7,14 +7,15 @@ fails from then on. Nothing breaks where a variable that is there already gets a
 
 from __future__ import annotations
 
-import functools
 import tempfile
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from ottla.spark.choices import acting
 
 VARIABLES: Final = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
@@ -27,29 +28,16 @@ _COMPLETING: Final = threading.Lock()
 
 
 def complete_for_readers() -> None:
-    """Makes the choice of ``format("ottla")`` complete the environment of the session's source."""
+    """Makes the choice of ``format("ottla")`` for a stream complete the environment of the session's source."""
     owner: Any = DataStreamReader
-    owner.format = completing(owner.format)
+    owner.format = acting(owner.format, complete)
 
 
-def completing(choose: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Returns a streaming reader's method ``format`` that completes the environment, too."""
-
-    @functools.wraps(choose)
-    def choose_and_complete(reader: Any, source: str) -> Any:
-        chosen = choose(reader, source)
-        if source.lower() == "ottla":
-            complete(reader._spark)
-        return chosen
-
-    return choose_and_complete
-
-
-def complete(session: Any) -> None:
+def complete(reader: Any) -> None:
     """Adds the variables that are not there. A session that does not find the source says so when the reader loads."""
     with _COMPLETING:
         try:
-            environment = environment_of(session)
+            environment = environment_of(reader._spark)
         except AnalysisException:
             return
         for name, value in VARIABLES.items():

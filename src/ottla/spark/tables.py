@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.options import BATCH, checked, invalid
+from ottla.spark.options import BATCH, Given, checked, invalid
 from ottla.spark.streams import source_options
 from ottla.spark.values import values_of
 
@@ -26,7 +25,7 @@ def read_table(
     *,
     key: str | None = None,
     bootstrap: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Given | None = None,
 ) -> DataFrame:
     """Returns the newest committed value of each key of the topic, as a batch; keys whose newest record has no value are not in it.
 

@@ -8,7 +8,7 @@ again after a failure its rows are written again, which a keyed topic read as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.changelogs import with_changes
@@ -16,7 +16,7 @@ from ottla.spark.checkpoint import counts_of, known_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.group_offsets import GroupOffsets
-from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, checked, invalid
+from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, Given, checked, invalid, texts
 from ottla.spark.pipelines import attached, brokers_of, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ottla.spark.registry_values import SchemasOf
 
 
-def sink(options: Mapping[str, str], *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
+def sink(options: Given, *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """Returns a function for ``foreachBatch`` that writes each batch to topics; it takes the options of ``write.format("ottla")``.
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows. With ``app`` a stream that is
     written at least once commits its offsets in the group of that name, for tools that show lag.
     """
     found = runner()
-    given = dict(options)
+    given = texts(options)
     if found is not None:
         given = {"app": next(found.names)} | given
         if given.get("delivery", DELIVERIES[0]) == DELIVERIES[0]:
@@ -90,7 +90,7 @@ def to_topic(
     app: str | None = None,
     delivery: str | None = None,
     checkpoint: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Given | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> DataStreamWriter:
     """Returns PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
@@ -111,7 +111,8 @@ def to_topic(
         raise invalid("values is for rows of one topic, of all their columns: give a topic, and no value")
     found = runner()
     wanted = {"topic": topic, "app": app, "delivery": delivery, "checkpoint": checkpoint}
-    given = brokers_of(bootstrap, options or {}) | {name: text for name, text in wanted.items() if text is not None} | dict(options or {})
+    said = texts(options or {})
+    given = brokers_of(bootstrap, said) | {name: text for name, text in wanted.items() if text is not None} | said
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     more = [name for name in frame.columns if name == CHANGE]
     if more:
