@@ -1,4 +1,4 @@
-"""What the driver does when ``format("ottla")`` is chosen: a look at PySpark's classic readers. Those of Spark Connect are left alone."""
+"""What the driver does when ``format("ottla")`` is chosen: a look at PySpark's classic readers. Spark Connect has readers of its own."""
 
 from __future__ import annotations
 
