@@ -174,8 +174,8 @@ NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-Given = Mapping[str, str | int | float | bool]
-"""Options as an application gives them."""
+Options = Mapping[str, str | int | float | bool]
+"""As an application gives them, by name; numbers and truth values are passed on as PySpark passes them on."""
 
 
 def invalid(text: str) -> KafkaError:
@@ -183,7 +183,7 @@ def invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def texts(given: Given) -> dict[str, str]:
+def texts(given: Options) -> dict[str, str]:
     """Returns the options as Spark has them: texts, as PySpark's ``option`` makes them. INVALID_CONFIG for what has no such text."""
     return {name: _text(name, value) for name, value in given.items()}
 

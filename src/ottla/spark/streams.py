@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.columns import COLUMN_TYPES
 from ottla.spark.dead_letters import BadRows, named
-from ottla.spark.options import STREAM, Given, checked, invalid, texts
+from ottla.spark.options import STREAM, Options, checked, invalid, texts
 from ottla.spark.pipelines import brokers_of
 from ottla.spark.values import values_of
 
@@ -29,7 +29,7 @@ def read_topic(
     bad_rows: str | None = None,
     record: str | None = None,
     bootstrap: str | None = None,
-    options: Given | None = None,
+    options: Options | None = None,
 ) -> DataFrame:
     """Returns a stream of the topic's committed records (topics with commas between them), from the earliest one on.
 
@@ -84,7 +84,7 @@ def _place_of_bad() -> Any:
     return F.concat(F.lit("topic "), *place, F.lit(text))
 
 
-def source_options(topic: str, bootstrap: str | None, options: Given | None, defaults: Mapping[str, str]) -> dict[str, str]:
+def source_options(topic: str, bootstrap: str | None, options: Options | None, defaults: Mapping[str, str]) -> dict[str, str]:
     """Returns the options of a source; given ones take precedence over the defaults, whatever their case."""
     given = texts(options or {})
     said = {name.lower() for name in given}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.options import BATCH, Given, checked, invalid
+from ottla.spark.options import BATCH, Options, checked, invalid
 from ottla.spark.streams import source_options
 from ottla.spark.values import values_of
 
@@ -25,7 +25,7 @@ def read_table(
     *,
     key: str | None = None,
     bootstrap: str | None = None,
-    options: Given | None = None,
+    options: Options | None = None,
 ) -> DataFrame:
     """Returns the newest committed value of each key of the topic, as a batch; keys whose newest record has no value are not in it.
 

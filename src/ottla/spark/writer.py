@@ -16,7 +16,7 @@ from ottla.spark.checkpoint import counts_of, known_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.group_offsets import GroupOffsets
-from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, Given, checked, invalid, texts
+from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, Options, checked, invalid, texts
 from ottla.spark.pipelines import attached, brokers_of, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.spark.registry_values import SchemasOf
 
 
-def sink(options: Given, *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
+def sink(options: Options, *, on_batch: Callable[[int, int], None] | None = None) -> Callable[[DataFrame, int], None]:
     """Returns a function for ``foreachBatch`` that writes each batch to topics; it takes the options of ``write.format("ottla")``.
 
     ``on_batch`` is called for each batch that is written completely: with its number, and its count of rows. With ``app`` a stream that is
@@ -90,7 +90,7 @@ def to_topic(
     app: str | None = None,
     delivery: str | None = None,
     checkpoint: str | None = None,
-    options: Given | None = None,
+    options: Options | None = None,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> DataStreamWriter:
     """Returns PySpark's own writer with the sink set: trigger, output mode and start remain the caller's.
