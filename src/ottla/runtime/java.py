@@ -61,7 +61,7 @@ def find_java_home(environ: Mapping[str, str] = os.environ, *, package: str = "j
         elif runtime.version < JAVA_VERSION_MIN:
             seen.append(f"{origin} ({java}) is Java {runtime.version}")
         elif probe(java, VECTOR_MODULE) is not None:
-            return runtime.home
+            return java.parent.parent if origin == "JAVA_HOME" else runtime.home  # the wrapper's Java says that it lives elsewhere
         else:
             return _wrapped_home(java, environ)
     raise JavaMissingError(
@@ -116,7 +116,7 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
     script = WRAPPER.format(argument=VECTOR_MODULE, java=shlex.quote(str(java.absolute())))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
-        home = _cache_directory(environ) / name
+        home = cache_directory(environ) / name
         _install(home / "bin" / "java", script)
         if probe(home / "bin" / "java", VECTOR_MODULE) is not None:
             return home
@@ -132,7 +132,7 @@ def _wrapped_home(java: Path, environ: Mapping[str, str]) -> Path:
     return home
 
 
-def _cache_directory(environ: Mapping[str, str]) -> Path:
+def cache_directory(environ: Mapping[str, str]) -> Path:
     """Ours in the user's cache, by the XDG base directory specification: a relative XDG_CACHE_HOME does not count."""
     configured = Path(environ.get("XDG_CACHE_HOME", ""))
     if configured.is_absolute():

