@@ -20,7 +20,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
-from ottla.cli import output, record_format, waiting
+from ottla.cli import local_brokers, record_format, waiting
 from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
@@ -259,7 +259,7 @@ def test_without_a_cluster_of_this_machine_the_lone_broker_is_asked(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("OTTLA_BOOTSTRAP", raising=False)
-    monkeypatch.setattr(output, "LOCAL", broker.bootstrap)
+    monkeypatch.setattr(local_brokers, "LOCAL", broker.bootstrap)
     for command, said in ((("cluster", "status"), "alive"), (("cluster", "health"), "partitions   ")):
         done = CliRunner().invoke(cli, command)
         assert (done.exit_code, said in done.stdout) == (0, True), done.output

@@ -67,7 +67,7 @@ def _given() -> dict[str, str]:
     """Returns the properties by names with ``_`` for ``.``. UsageError for a property that no client has."""
     context = click.get_current_context(silent=True)
     meta = {} if context is None else context.meta.get(_META, {})
-    given: dict[str, str] = {**meta.get("file", {}), **meta.get("overrides", {})}
+    given: dict[str, str] = {**meta.get("file", meta.get("local", {})), **meta.get("overrides", {})}
     if not given:
         return {}
     from ottla.client.consumer_settings import ConsumerSettings
@@ -94,6 +94,16 @@ def _note_file(context: click.Context, parameter: click.Parameter, path: str | N
     from ottla.config.properties import read_properties
 
     context.meta.setdefault(_META, {})["file"] = read_properties(path)
+
+
+def note_local_file(path: str | None) -> None:
+    """Takes the client properties of the cluster of this machine that the command asks; those of ``--command-config`` take precedence."""
+    context = click.get_current_context(silent=True)
+    if path is None or context is None:
+        return
+    from ottla.config.properties import read_properties
+
+    context.meta.setdefault(_META, {})["local"] = read_properties(path)
 
 
 def _note_overrides(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from ottla.cli.client_settings import client_options
+from ottla.cli.client_settings import client_options, note_local_file
 from ottla.cli.cluster_health_command import health
-from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.local_brokers import lone_broker, running
+from ottla.cli.node_orders import asked_option, data_option, order, place_of
 from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     except NoSupervisor:
         report_stopped(place, output)
         sys.exit(1)
+    note_local_file(state.command_config)
     seen = standing_of(state, ASK_TIMEOUT_MS)
     rows = [
         (node.node_id, node.roles, node.pid, node.address, node.state, seen.broker_of(node), seen.controller_of(node))
@@ -301,14 +303,8 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
 
 def _runs_here(place: Place, bootstrap: str) -> bool:
     """Returns whether the cluster of this place runs, and has one of the addresses."""
-    from ottla.cli.nodes.place import PlaceState
-    from ottla.runtime.supervision.control import NoSupervisor
-
-    try:
-        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
-    except NoSupervisor:
-        return False
-    return bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
+    state = running(place)
+    return state is not None and bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
 
 
 def status_from_outside(bootstrap: str, output: str) -> None:

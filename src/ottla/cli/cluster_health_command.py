@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import client_options, client_settings
-from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.client_settings import client_options, client_settings, note_local_file
+from ottla.cli.local_brokers import lone_broker
+from ottla.cli.node_orders import asked_option, data_option, order, place_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
@@ -88,4 +89,6 @@ def _servers_of(data: str | None) -> str:
 
     from ottla.cli.nodes.place import PlaceState
 
-    return msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap
+    state = msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState)
+    note_local_file(state.command_config)
+    return state.bootstrap

@@ -41,15 +41,6 @@ def place_of(data: str | None) -> Place:
     return Place(data if data is not None else default_place(default_data_directory(os.environ)))
 
 
-def lone_broker(data: str | None) -> str | None:
-    """Returns the address where all commands look for a broker, where one listens there and no cluster was made in the usual place."""
-    from ottla.cli import output
-    from ottla.cli.quorum_voters import takes_connections
-
-    is_asked = data is None and place_of(None).read() is None and takes_connections(output.LOCAL)
-    return output.LOCAL if is_asked else None
-
-
 def order(place: Place, command: str, node: int | None = None) -> Answer:
     """Returns what the supervisor did. OttlaError with its words when it could not."""
     from ottla.runtime.supervision.control import Order, ask_supervisor

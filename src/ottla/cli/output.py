@@ -18,12 +18,10 @@ import click
 import msgspec
 
 from ottla.cli.client_settings import client_options
+from ottla.cli.local_brokers import SHOWN, bootstrap_default
 from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
-LOCAL: Final = "localhost:9092"
-
-
 _JSON: Final = "ottla.json"
 _ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
@@ -75,8 +73,8 @@ def bootstrap_option(function: F) -> F:
         "bootstrap",
         envvar="OTTLA_BOOTSTRAP",
         show_envvar=True,
-        default=LOCAL,
-        show_default=True,
+        default=bootstrap_default,
+        show_default=SHOWN,
         callback=_checked,
         help="Bootstrap servers: host:port, comma-separated.",
     )

@@ -71,6 +71,7 @@ class PlaceState(msgspec.Struct):
     bootstrap: str
     nodes: list[NodeStatus]
     home: str = "quorum"
+    command_config: str | None = None  # the properties by which clients reach a secured cluster
     version: int = VERSION
 
 
