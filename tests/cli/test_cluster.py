@@ -145,6 +145,31 @@ def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) 
 
 
 @pytest.mark.slow
+def test_a_broker_is_removed_for_good_and_its_id_is_not_given_again(cluster: ClusterCommand) -> None:
+    assert "the quorum keeps its voters" in cluster.refused("remove", "1")
+    assert "there is no node 99" in cluster.refused("remove", "99")
+    joined = cluster.call("add")
+    added = int(joined.split()[1])
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("held", assignments={0: [added]})]) == {"held": None}
+        assert f"node {added} holds 1 replica: " in cluster.refused("remove", str(added))
+        assert cluster.node(added)["process"] == "serving", "a removal that is refused stops nothing"
+        admin.delete_topics(["held"])
+    removed = cluster.call("remove", str(added))
+    assert removed == f"node {added} was removed; its directory {cluster.place / f'node-{added}'} is kept\n"
+    assert added not in [node["node"] for node in cluster.status()["nodes"]]
+    with Admin(cluster.bootstrap) as admin:
+        assert added not in [node.node_id for node in admin.describe_cluster(include_fenced=True).nodes]
+    assert cluster.call("add").startswith(f"node {added + 1} has joined")
+    cluster.call("stop", str(added + 1))
+    with Admin(cluster.bootstrap) as admin:
+        admin.unregister_broker(added + 1)
+    assert cluster.node(added + 1)["broker"] == "unregistered"
+    cluster.call("remove", str(added + 1), "--delete-data")
+    assert [(cluster.place / f"node-{number}").exists() for number in (added, added + 1)] == [True, False]
+
+
+@pytest.mark.slow
 def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
     for command in ("kill", "stop", "restart"):
         assert cluster.refused(command, "9").startswith("ottla: there is no node 9; the nodes are 1, 2, 3")

@@ -97,7 +97,7 @@ def _note_file(context: click.Context, parameter: click.Parameter, path: str | N
 
 
 def note_local_file(path: str | None) -> None:
-    """Takes the client properties of the cluster of this machine that the command asks; those of ``--command-config`` take precedence."""
+    """Takes the client properties of the cluster of this machine that the command asks; ``--command-config`` takes precedence."""
     context = click.get_current_context(silent=True)
     if path is None or context is None:
         return

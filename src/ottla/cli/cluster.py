@@ -12,8 +12,9 @@ import msgspec
 
 from ottla.cli.client_settings import client_options, note_local_file
 from ottla.cli.cluster_health_command import health
+from ottla.cli.cluster_remove import remove
 from ottla.cli.local_brokers import lone_broker, running
-from ottla.cli.node_orders import asked_option, data_option, order, place_of
+from ottla.cli.node_orders import asked_option, data_option, order, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def cluster() -> None:
 
 
 cluster.add_command(health)
+cluster.add_command(remove)
 
 
 @cluster.command()
@@ -206,7 +208,7 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
             ErrorCode.INVALID_REQUEST,
             "a cluster that was started with one node decides alone and takes no other; start one with -n 3 in another directory",
         )
-    node_id = max(found.nodes) + 1
+    node_id = max(*found.nodes, *found.removed) + 1
     taken = {*found.ports.values(), *found.controller_ports.values(), found.zookeeper_port or 0}
     port = choose_ports(1, max(taken) + 1)
     found.nodes.append(node_id)
@@ -263,7 +265,6 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     """
     from click.core import ParameterSource
 
-    from ottla.cli.nodes.place import PlaceState
     from ottla.cli.nodes.standing import standing_of
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
@@ -277,7 +278,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
         return
     place = place_of(data)
     try:
-        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
+        state = state_of(place)
     except NoSupervisor:
         report_stopped(place, output)
         sys.exit(1)

@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.client_settings import client_options, client_settings, note_local_file
 from ottla.cli.local_brokers import lone_broker
-from ottla.cli.node_orders import asked_option, data_option, order, place_of
+from ottla.cli.node_orders import asked_option, data_option, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
@@ -85,10 +85,6 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
 
 
 def _servers_of(data: str | None) -> str:
-    import msgspec
-
-    from ottla.cli.nodes.place import PlaceState
-
-    state = msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState)
+    state = state_of(place_of(data))
     note_local_file(state.command_config)
     return state.bootstrap

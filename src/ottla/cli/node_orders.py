@@ -10,7 +10,7 @@ import click
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.cli.nodes.place import Place
+    from ottla.cli.nodes.place import Place, PlaceState
     from ottla.runtime.supervision.control import Answer
 
 
@@ -34,9 +34,7 @@ def asked_option(function: Any) -> Any:
 
 
 def place_of(data: str | None) -> Place:
-    from ottla.cli.broker import default_data_directory
-    from ottla.cli.nodes.place import Place
-    from ottla.cli.nodes.plan import default_place
+    from ottla.cli.nodes.place import Place, default_data_directory, default_place
 
     return Place(data if data is not None else default_place(default_data_directory(os.environ)))
 
@@ -49,3 +47,12 @@ def order(place: Place, command: str, node: int | None = None) -> Answer:
     if answer.error is not None:
         raise OttlaError(answer.error)
     return answer
+
+
+def state_of(place: Place) -> PlaceState:
+    """Returns the nodes that run, as their supervisor knows them. NoSupervisor where none runs."""
+    import msgspec
+
+    from ottla.cli.nodes.place import PlaceState
+
+    return msgspec.json.decode(order(place, "status").state, type=PlaceState)

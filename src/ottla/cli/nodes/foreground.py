@@ -114,6 +114,8 @@ class Foreground:
                 await self._supervisor.restart_node(node_id)
             case Order("add", None):
                 await self._add()
+            case Order("remove", int(node_id)):
+                self._remove(node_id)
             case _:
                 return Answer(f"unknown order {order.command}")
         return Answer(state=msgspec.Raw(msgspec.json.encode(self._state())))
@@ -130,6 +132,19 @@ class Foreground:
             await format_nodes(self._place, self._cluster, [plan])
             await self._supervisor.add(self._spec(plan))
         say(f"node {plan.node_id} has joined and serves at {self._supervisor.nodes[plan.node_id].address}")
+
+    def _remove(self, node_id: int) -> None:
+        """Forgets a node that has stopped and left the cluster."""
+        self._supervisor.remove(node_id)
+        del self._plans[node_id]
+        cluster = self._cluster
+        cluster.nodes.remove(node_id)
+        cluster.formatted = [each for each in cluster.formatted if each != node_id]
+        cluster.ports.pop(node_id, None)
+        cluster.removed.append(node_id)
+        self._place.write(cluster)
+        self._write_state()
+        say(f"node {node_id} was removed")
 
     def _spec(self, plan: NodePlan) -> NodeSpec:
         manner = self._manner

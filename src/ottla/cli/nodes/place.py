@@ -46,6 +46,8 @@ class ClusterFile(msgspec.Struct):
     ports: dict[int, int] = {}  # of the kind "cluster", as are the two below
     controller_ports: dict[int, int] = {}
     properties: dict[str, str] = {}
+    removed: list[int] = []
+    """Nodes that have left for good: their directories may still be there, and their ids are not given again."""
     zookeeper: str | None = None
     """The home of a cluster in ZooKeeper mode: host:port/chroot. None for a quorum."""
     zookeeper_port: int | None = None
@@ -147,8 +149,12 @@ class Place:
             except FileNotFoundError:
                 continue
 
+    def directory_of(self, node_id: int) -> str:
+        """Returns where the node's files are."""
+        return self._file(f"node-{node_id}")
+
     def node_file(self, node_id: int, name: str) -> str:
-        return os.path.join(self.path, f"node-{node_id}", name)
+        return os.path.join(self.directory_of(node_id), name)
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -190,3 +196,14 @@ def _is_locked(log_dir: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def default_data_directory(environ: Mapping[str, str]) -> str:
+    """Returns a path in the user's data directory, because the system empties the temporary one."""
+    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(home, "ottla", "data")
+
+
+def default_place(data_home: str) -> str:
+    """Returns a path beside the data of a lone broker, in the user's data directory."""
+    return os.path.join(os.path.dirname(data_home), "cluster")

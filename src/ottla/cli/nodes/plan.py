@@ -6,14 +6,14 @@ majority; more voters would make each change of the metadata wait for more disks
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import click
+
 from ottla.cli.nodes.place import ClusterFile, Place
-from ottla.cli.output import complain
 from ottla.errors import ErrorCode, KafkaError
 
 VOTERS_MAX: Final = 3
@@ -123,7 +123,7 @@ def check(plans: Iterable[NodePlan]) -> None:
         controller_listeners(config)
         unknown |= config.unknown
     for name, hint in unknown.items():
-        complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
+        click.echo(f"ottla: warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
 
 
 def choose_ports(count: int, first: int) -> int:
@@ -154,8 +154,3 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def default_place(data_home: str) -> str:
-    """Returns a path beside the data of a lone broker, in the user's data directory."""
-    return os.path.join(os.path.dirname(data_home), "cluster")
