@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,8 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
+from ottla.cli.partition_states import MIN_ISR, min_isr_beyond
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -229,13 +231,14 @@ def lint(file: str, output: str) -> None:
     """
     from ottla.broker.start_check import problems
     from ottla.config import BrokerConfig, read_properties
-    from ottla.config.lint import Finding, Severity
+    from ottla.config.lint import Finding, Severity, readable
     from ottla.config.lint import lint as findings_of
 
     given = read_properties(file)
     findings = list(findings_of(given))
-    if not any(each.severity is Severity.ERROR for each in findings):
-        for error in problems(BrokerConfig(given)):
+    legal, unread = readable(given)
+    with contextlib.suppress(KafkaError):  # which is a finding already
+        for error in problems(BrokerConfig(legal), unread):
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
     if not findings and output == "text":
@@ -256,10 +259,15 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool, output: str, command: str) -> None:
     """Changes all of these values, or none; with ``dry_run`` prints the old and the new value of each."""
-    from ottla.sync import Admin
+    from ottla.sync import Admin, Topic
 
     with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs({resource: changes}, validate_only=dry_run)
+        new = changes.get(MIN_ISR)
+        if isinstance(resource, Topic) and isinstance(new, str):
+            warning = min_isr_beyond(admin, resource.name, new)
+            if warning is not None:
+                complain(warning)
         if not dry_run:
             report_changes(output, command, changes, "changed")
             click.echo(f"changed {', '.join(changes)}", err=True)
