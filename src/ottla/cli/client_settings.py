@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CLIENT_ID: Final = "ottla-cli"
 BOOTSTRAP: Final = "bootstrap.servers"  # which -B says: a file may have it for other programs
 _META: Final = "ottla.client_settings"
+_COMMAND: Final = "ottla.command"
 
 
 def client_options(function: F) -> F:
@@ -88,7 +89,27 @@ def _given() -> dict[str, str]:
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
 
 
+def command_context() -> click.Context | None:
+    """Returns the context of the command that asks brokers, also from a group that it is in; None where none does."""
+    context = click.get_current_context(silent=True)
+    found: click.Context | None = None if context is None else context.meta.get(_COMMAND)
+    return found
+
+
+def user_of() -> str | None:
+    """Returns the principal that the command logs in as, where its properties name one."""
+    from ottla.config.jaas import parse_jaas
+
+    given = _given()
+    name: str | None = given.get("sasl_plain_username")
+    if "sasl_jaas_config" in given:
+        login = parse_jaas(given["sasl_jaas_config"])
+        name = None if login.option("tokenauth") == "true" else login.option("username")
+    return None if name is None else f"User:{name}"
+
+
 def _note_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    context.meta[_COMMAND] = context
     if path is None:
         return
     from ottla.config.properties import read_properties

@@ -17,7 +17,7 @@ import click
 
 from ottla import __version__
 from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL
-from ottla.errors import OttlaError
+from ottla.errors import KafkaError, OttlaError
 
 SECTIONS: Final = {
     "First steps": {
@@ -86,6 +86,18 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command), "the table names commands"
         return command
+
+    def invoke(self, context: click.Context) -> object:
+        """Runs the command. A refusal leaves with the right that was missing, which is not known any more when the command has ended."""
+        try:
+            return super().invoke(context)
+        except KafkaError as error:
+            from ottla.cli.missing_rights import missing_right
+
+            right = missing_right(error)
+            if right is not None:
+                error.add_note(right)
+            raise
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))  # one column of names for all sections

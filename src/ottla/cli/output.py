@@ -19,6 +19,7 @@ import msgspec
 
 from ottla.cli.client_settings import client_options
 from ottla.cli.local_brokers import SHOWN, bootstrap_default
+from ottla.cli.missing_rights import missing_right
 from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -144,13 +145,8 @@ def end_with(problem: str | None) -> None:
         sys.exit(1)
 
 
-_ALLOW: Final = "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.NOT_CONTROLLER: "; `ottla cluster health` says what to start",
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
@@ -206,6 +202,9 @@ def way_out(error: BaseException) -> str:
             return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
         if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
             return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
+        right = next(iter(getattr(error, "__notes__", ())), None) or missing_right(error)
+        if right is not None:
+            return right
         absent = _ABSENT_TOPIC.match(error.message)
         if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
