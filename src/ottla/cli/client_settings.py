@@ -45,11 +45,14 @@ def client_options(function: F) -> F:
 
 
 def client_settings(*kinds: type[Settings], **own: Any) -> Any:
-    """Returns the settings for a client of this command, of these kinds and the common ones; the command's ``own`` take precedence."""
-    from ottla.client.options import ClusterSettings
+    """Returns the settings for a client of this command, of these kinds and the common ones; without a kind, for an admin client.
+
+    The command's ``own`` take precedence.
+    """
+    from ottla.client.options import AdminSettings, ClusterSettings
     from ottla.client.settings import checks_of
 
-    every: tuple[type[Settings], ...] = (ClusterSettings, *kinds)
+    every: tuple[type[Settings], ...] = (ClusterSettings, *(kinds or (AdminSettings,)))
     wanted = {name for kind in every for name in checks_of(kind)}
     given = {name: value for name, value in _given().items() if name in wanted}
     return {"client_id": CLIENT_ID, **given, **own}

@@ -88,7 +88,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, context: click.Context) -> object:
-        """Runs the command. A refusal leaves with the right that was missing, which is not known any more when the command has ended."""
+        """Runs the command. A refusal leaves with the right that was missing: once the command has ended, that is not known."""
         try:
             return super().invoke(context)
         except KafkaError as error:
