@@ -16,7 +16,7 @@ import pytest
 from tests.cli.cluster_command import ClusterCommand, consecutive_ports, interrupt, ottla
 from tests.waiting import eventually
 
-from ottla.cli.cluster import described
+from ottla.cli.chosen_cluster import described
 from ottla.cli.nodes.place import Place, PlaceError
 from ottla.cli.nodes.plan import replicating
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition

@@ -29,9 +29,15 @@ def bootstrap_default() -> str:
     state = running(place_of(None))
     if state is None:
         return LOCAL
-    note_local_file(state.command_config)
     _say_of_another(state)
     return state.bootstrap
+
+
+def note_settings_of(servers: str) -> None:
+    """Takes the client properties of the secured cluster that runs in the usual place, where one of these addresses is its own."""
+    state = running(place_of(None))
+    if state is not None and {*servers.split(",")} & {*state.bootstrap.split(",")}:
+        note_local_file(state.command_config)
 
 
 def running(place: Place) -> PlaceState | None:

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from ottla.cli.client_settings import client_options
-from ottla.cli.local_brokers import SHOWN, bootstrap_default
+from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
 from ottla.cli.missing_rights import missing_right
 from ottla.errors import ErrorCode, KafkaError
 
@@ -87,6 +87,7 @@ def _checked(context: click.Context, parameter: click.Parameter, servers: str) -
 
     with wrong_call():
         parse_bootstrap(servers)
+    note_settings_of(servers)
     return servers
 
 

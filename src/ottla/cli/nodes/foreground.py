@@ -9,9 +9,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,6 +22,9 @@ from ottla.runtime.supervision.control import Answer, Order, serve_control
 from ottla.runtime.supervision.node_process import NodeSpec, node_command
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.supervision.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from ottla.messages.metadata_records import UserScramCredentialRecord
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -161,7 +164,8 @@ class Foreground:
         bootstrap = ",".join(node.address for node in nodes if node.address is not None)
         zookeeper = self._cluster.zookeeper
         home = "quorum" if zookeeper is None else f"zookeeper {zookeeper}"
-        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home)
+        client = self._place.client_file if self._cluster.is_secured else None
+        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home, client)
 
     def _write_state(self) -> None:
         """Writes the state, which a full disk may refuse: nodes are watched and stopped without it, too."""
@@ -171,7 +175,9 @@ class Foreground:
             say(f"the state of the nodes cannot be written: {error}")
 
 
-async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:
+async def format_nodes(
+    place: Place, cluster: ClusterFile, plans: list[NodePlan], credentials: Sequence[UserScramCredentialRecord] = ()
+) -> None:
     """Formats the log directories of new nodes. Known nodes' directories are left as they are, even where they are empty now."""
     new = [plan for plan in plans if plan.node_id not in cluster.formatted]
     if not new or cluster.zookeeper is not None:  # there, a node has promised nothing that it could forget
@@ -183,7 +189,12 @@ async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]
     place.write(cluster)  # with the id of the cluster, for another attempt
     for plan in new:
         await format_log_dirs(
-            real_world(io_threads=1), BrokerConfig(plan.properties), cluster_id=cluster.cluster_id, features={}, passes_over=True
+            real_world(io_threads=1),
+            BrokerConfig(plan.properties),
+            cluster_id=cluster.cluster_id,
+            features={},
+            passes_over=True,
+            credentials=credentials,
         )
     cluster.formatted = sorted({*cluster.formatted, *(plan.node_id for plan in new)})
     place.write(cluster)
