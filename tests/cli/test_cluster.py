@@ -271,6 +271,26 @@ def test_a_cluster_needs_none_of_its_standard_streams(tmp_path: Path) -> None:
         shell.wait()
 
 
+@pytest.mark.slow
+def test_produce_says_that_no_majority_of_the_controllers_runs(tmp_path: Path) -> None:
+    port = consecutive_ports(10)
+    with ClusterCommand(tmp_path / "place", "--port", str(port), port=port).started("-n", "3") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 1, 3)]) == {"t": None}
+        for node in ("2", "3"):
+            cluster.call("kill", node)
+        command = [sys.executable, "-m", "ottla", "produce", "t", "-B", f"127.0.0.1:{port}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write("x\n")
+            process.stdin.close()
+            line = process.stderr.readline()
+            process.kill()
+        assert "no majority of the controllers seems to run; `ottla cluster health` says what to start" in line
+        cluster.call("stop")
+
+
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     port = consecutive_ports(6)
     with socket.create_server(("127.0.0.1", port + 2)):

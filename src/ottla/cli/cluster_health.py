@@ -144,7 +144,7 @@ def look(admin: Admin) -> Health:
     moving = admin.list_partition_reassignments() if controller is not None else {}
     min_isrs = min_isr_of(admin, {key.topic for key in partitions})
     states = PartitionStates()
-    for key, partition in sorted(partitions.items()):
+    for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
         move = moving.get(key)
         adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
@@ -179,6 +179,11 @@ def look(admin: Admin) -> Health:
         configured_voters=configured,
         unreachable_voters=without_connection(configured),
     )
+
+
+def users_first(key: TopicPartition) -> tuple[bool, TopicPartition]:
+    """Returns by what partitions are sorted: the first few are named, and what users have matters most."""
+    return key.topic.startswith("__"), key
 
 
 def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], serving: Collection[int]) -> Iterator[str]:

@@ -70,6 +70,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
     """Print the values of KEYS, or all that are set, and their sources."""
     from ottla.sync import ConfigSource
 
+    _refuse_bare_resource("get", keys)
     entries = [
         entry
         for entry in _described(bootstrap, resource_of(**resource))
@@ -117,6 +118,7 @@ def set_values(
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Append, Broker, Subtract
 
+    _refuse_bare_resource("set", pairs)
     asked: list[tuple[str, str | Append | Subtract | None]] = [(key, None) for key in deleted]
     asked += map(key_and_value, pairs)
     asked += [(key, Append(item)) for key, item in map(key_and_value, appended)]
@@ -247,6 +249,15 @@ def lint(file: str, output: str) -> None:
     print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)
+
+
+def _refuse_bare_resource(command: str, words: tuple[str, ...]) -> None:
+    """Raises UsageError where the resource is an argument: ``config get topic orders``."""
+    kind = words[0].lower().removesuffix("s") if words else ""
+    if kind in ("topic", "broker", "group"):
+        name = words[1] if len(words) > 1 else "NAME"
+        rest = "".join(f" {word}" for word in words[2:])
+        raise click.UsageError(f"{words[0]} is an option: `ottla config {command}{rest} --{kind} {name}`")
 
 
 def key_and_value(text: str) -> tuple[str, str]:

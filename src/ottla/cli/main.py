@@ -91,6 +91,8 @@ class LazyGroup(click.Group):
         """Runs the command. A refusal leaves with the right that was missing: once the command has ended, that is not known."""
         try:
             return super().invoke(context)
+        except BrokenPipeError:
+            raise ReaderGoneError from None  # click would end with exit code 1
         except KafkaError as error:
             from ottla.cli.missing_rights import missing_right
 
@@ -112,8 +114,22 @@ def cli() -> None:
     """Event streaming that speaks Apache Kafka's wire protocol, with pipelines on Apache Spark."""
 
 
+class ReaderGoneError(Exception):
+    """The reader of standard output has ended, as `head` does."""
+
+
 def main() -> None:
     """Runs the console script."""
+    try:
+        _run()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again at exit
+
+
+def _run() -> None:
     if "_OTTLA_COMPLETE" in os.environ:
         import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
     try:
@@ -131,8 +147,7 @@ def main() -> None:
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has ended, as `head` does
+    except ReaderGoneError:
         sys.exit(0)
     except (OttlaError, OSError) as error:
         from ottla.cli.output import with_way_out

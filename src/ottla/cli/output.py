@@ -123,9 +123,12 @@ class _Warnings(logging.Handler):
     """Warnings of a client, as lines of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        from ottla.client.producer_ids import NO_CONTROLLER
+
         text = record.getMessage()
         absent = _ABSENT_TOPIC.match(text)
-        complain(text if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
+        way = "; `ottla cluster health` says what to start" if NO_CONTROLLER in text else ""
+        complain(f"{text}{way}" if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
 
 
 def complain(text: str) -> None:
@@ -245,6 +248,8 @@ def time_text(ms: int) -> str | None:
 def _text(cell: Any) -> str:
     if cell is None:
         return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
     if isinstance(cell, (list, tuple)):
         return ",".join(map(str, cell))
     return str(cell)
