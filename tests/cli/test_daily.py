@@ -553,7 +553,8 @@ def test_offsets_of_a_group_are_moved_exported_imported_and_deleted(broker: Brok
 
 def test_what_is_flushed_at_the_end_may_have_no_reader(broker: BrokerThread) -> None:
     command = [sys.executable, "-m", "ottla", "group", "export", "readers", "-B", broker.bootstrap]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered)
     assert process.stdout is not None
     process.stdout.close()
     _, errors = process.communicate(timeout=60)

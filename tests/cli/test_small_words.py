@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ from ottla.types import TopicPartition
 def test_a_reader_that_ends_early_is_no_failure(count: int) -> None:
     """As `| true` and `| head -1` are: with what is printed at once, and with what is flushed at the end."""
     command = [sys.executable, "-m", "ottla", "config", "keys", *(["log.cleaner.threads"] if count == 0 else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered)
     assert process.stdout is not None
     assert process.stderr is not None
     for _ in range(count):

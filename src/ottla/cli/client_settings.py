@@ -99,6 +99,15 @@ def command_context() -> click.Context | None:
     return found
 
 
+def words_of(context: click.Context) -> str:
+    """Returns the command without the name of the program, which may be several words: ``topic create``."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    return " ".join(words)
+
+
 def user_of() -> str | None:
     """Returns the principal that the command logs in as, where its properties name one."""
     from ottla.config.jaas import parse_jaas

@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from ottla.cli.client_settings import words_of
+
 OPTIONS: Final[Mapping[str, str]] = {
     "--add-config": "KEY=VALUE is an argument of `ottla config set`",
     "--broker-list": "-B HOST:PORT names the brokers",
@@ -79,10 +81,11 @@ def with_words_of_here(error: click.UsageError) -> str:
         name = error.option_name.removeprefix("--")
         if isinstance(command, click.Group) and context is not None and name in command.list_commands(context):
             return f"{text}; it is a command: `{context.command_path} {name}`"
-        path = "" if context is None else context.command_path
-        if isinstance(command, click.Group) and error.option_name in OF_EVERY_COMMAND:
-            return f"{text.partition('. Did you mean')[0]}; it follows the command: `{path} COMMAND {OF_EVERY_COMMAND[error.option_name]}`"
-        meant = OF_ONE_COMMAND.get((path.partition(" ")[2], error.option_name)) or OPTIONS.get(error.option_name)
+        if isinstance(command, click.Group) and context is not None and error.option_name in OF_EVERY_COMMAND:
+            place = f"{context.command_path} COMMAND {OF_EVERY_COMMAND[error.option_name]}"
+            return f"{text.partition('. Did you mean')[0]}; it follows the command: `{place}`"
+        words = "" if context is None else words_of(context)
+        meant = OF_ONE_COMMAND.get((words, error.option_name)) or OPTIONS.get(error.option_name)
         return error.format_message() if meant is None else f"{text.partition('. Did you mean')[0]}; {meant}"
     if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group) and context is not None:
         meant = COMMANDS.get((context.info_name or "", error.command_name))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, user_of
+from ottla.cli.client_settings import command_context, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
@@ -70,7 +70,7 @@ def missing_right(error: KafkaError) -> str | None:
     kind, context = _KINDS.get(ErrorCode(error.code)), command_context()
     if kind is None:
         return None
-    command = "" if context is None else context.command_path.partition(" ")[2]
+    command = "" if context is None else words_of(context)
     if not command:
         return "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
     operation = _OPERATIONS.get((command, kind), _OTHERWISE[kind])
