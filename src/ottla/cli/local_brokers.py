@@ -84,7 +84,7 @@ def _say_of_another(state: PlaceState) -> None:
 def _say(text: str) -> None:
     """Prints the line once, however often the command looks."""
     context = click.get_current_context(silent=True)
-    if context is None or _SAID in context.meta:
+    if context is None or context.resilient_parsing or _SAID in context.meta:
         return
     context.meta[_SAID] = text
     click.echo(f"ottla: {text}", err=True)

@@ -124,7 +124,8 @@ def main() -> None:
         _run()
     finally:
         try:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # as a shell has it that closes the stream
+                sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again at exit
 
