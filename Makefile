@@ -67,7 +67,7 @@ check: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py tests/test_house_words.py
+	$(if $(TESTED),,$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py tests/test_house_words.py)
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps --check
 
 format: setup

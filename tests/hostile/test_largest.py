@@ -33,7 +33,7 @@ from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.world import real_world
 
 LENGTH_BEFORE = 2100
-LENGTHS = (3000, 6000)
+LENGTHS = (2400, 4800)
 LONGER = (12_000, 24_000)
 STEPS_MAX = 1_000_000
 """In 50 ms: a step takes 30 to 50 ns."""

@@ -98,3 +98,10 @@ def test_what_cannot_be_submitted_is_refused_before_anything_is_made(tmp_path: P
     assert ended.exit_code == 2, ended.output
     assert said in " ".join(ended.output.split())
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("pair", ["shuffle.partitions=2", "spark.master=local[2]", "spark.app.name=other"])
+def test_a_run_refuses_a_property_that_is_not_of_spark_or_that_it_sets_itself(pair: str):
+    ended = CliRunner().invoke(pipeline, ["run", __file__, "--conf", pair])
+    assert ended.exit_code == 2, ended.output
+    assert f"--conf {pair}" in " ".join(ended.output.split())

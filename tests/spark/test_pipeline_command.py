@@ -39,7 +39,10 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     values = [b'{"customer":"ada","amount":5}', b"?", b'{"customer":"ada","amount":2}', b'{"customer":"bob","amount":1}']
     topics.produce(source, [(None, value) for value in values], partition=0)
     where = ("--data", str(data), "-B", topics.bootstrap)
-    said = ottla("pipeline", "run", str(FILE), "--until-caught-up", "--master", "local[2]", *where)
+    said = ottla(
+        "pipeline", "run", str(FILE), "--until-caught-up", "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=3", *where
+    )
+    assert len(list((data / "orders-totals" / "state" / "0").glob("[0-9]*"))) == 3
     first, second, third, *_ = said.splitlines()
     assert first == f"starting Spark (local[2]) for the pipelines of orders.py; Spark's log is {data}/spark.log"
     assert second == f"orders-totals  reads orders, writes totals; checkpoint in {data}/orders-totals and topic orders-totals-checkpoint"

@@ -16,6 +16,7 @@ from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_opt
 from ottla.cli.pipeline_runs import (
     app_option,
     checkpoint_option,
+    conf_option,
     data_option,
     directory_of,
     errors_of,
@@ -41,6 +42,7 @@ def pipeline() -> None:
 @app_option
 @click.option("--until-caught-up", is_flag=True, help="End when all that is there now has been read.")
 @click.option("--master", help="The Spark master.  [default: local[*]]")
+@conf_option
 @click.option("--small", is_flag=True, help="Take little memory: local[1], and a JVM of 512 MB; batches take longer.")
 @restarts_option
 @checkpoint_option
@@ -51,6 +53,7 @@ def run(
     app: str | None,
     until_caught_up: bool,
     master: str | None,
+    conf: dict[str, str],
     small: bool,
     restarts: int | None,
     checkpoint: str | None,
@@ -73,7 +76,7 @@ def run(
         file,
         app=app or file.stem,
         master=master or ("local[1]" if small else "local[*]"),
-        config=SMALL if small else {},
+        config={**SMALL, **conf} if small else conf,
         checkpoint=checkpoint,
         data=data,
         bootstrap=bootstrap,

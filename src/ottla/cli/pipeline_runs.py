@@ -25,6 +25,9 @@ from ottla.errors import OttlaError
 LOCK: Final = ".ottla-pipeline"
 CAUGHT_UP_RESTARTS: Final = 5
 BROKERS_MS_MAX: Final = 10_000
+SET_BY_COMMAND: Final = frozenset(
+    {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
+)
 
 app_option = click.option("--app", help="The application's name.  [default: the file's name without its end]")
 
@@ -45,6 +48,28 @@ checkpoint_option = click.option(
     "--checkpoint",
     type=click.Choice(["topic", "directory"]),
     help="Keep the checkpoints in topics, too, or in their directories alone.  [default: topic where the master is local]",
+)
+
+
+def _properties(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Returns the properties of Spark that the pairs set. UsageError for anything else, and for what the command itself sets."""
+    properties = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise click.UsageError(f"--conf {pair} is not KEY=VALUE with a key of Spark (spark.*)", context)
+        if key in SET_BY_COMMAND:
+            raise click.UsageError(f"--conf {pair}: the driver is this process, and the command sets this; see the other options", context)
+        properties[key] = value
+    return properties
+
+
+conf_option = click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_properties,
+    help="A property of Spark, such as spark.executor.memory=2g; may be given several times.",
 )
 
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import click
 
 from ottla.cli.output import bootstrap_option
-from ottla.cli.pipeline_runs import app_option, checkpoint_option, directory_of, held, needs_pyspark, restarts_option, run_pipelines
+from ottla.cli.pipeline_runs import (
+    app_option,
+    checkpoint_option,
+    conf_option,
+    directory_of,
+    held,
+    needs_pyspark,
+    restarts_option,
+    run_pipelines,
+)
 
 ARCHIVE = "environment.tar.gz"
 
@@ -33,7 +42,7 @@ ARCHIVE = "environment.tar.gz"
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Send this archive, made before, in place of one of the packages that are installed here.",
 )
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A property of Spark, such as spark.executor.memory=2g.")
+@conf_option
 @restarts_option
 @checkpoint_option
 @click.option(
@@ -51,7 +60,7 @@ def submit(
     only: tuple[str, ...],
     pythons: tuple[str, ...],
     archive: Path | None,
-    conf: tuple[str, ...],
+    conf: dict[str, str],
     restarts: int | None,
     checkpoint: str | None,
     data: Path | None,
@@ -72,7 +81,6 @@ def submit(
         raise click.UsageError(f"--master {master} has no executors elsewhere: use 'ottla pipeline run'")
     if archive is not None and (only or pythons):
         raise click.UsageError("--only and --python say what an archive is made of: leave them out with --archive")
-    config = dict(_pair(text) for text in conf)
     name = app or file.stem
     directory = directory_of(name, data)
     with held(directory):
@@ -82,12 +90,12 @@ def submit(
             click.echo(f"{sent}: {sent.stat().st_size / 1e6:,.0f} MB of packages for executors")
         elif archive.resolve() != sent.resolve():
             shutil.copyfile(archive, sent)
-    sends = [f"{sent}#{NAME}", *filter(None, [config.get("spark.archives")])]
+    sends = [f"{sent}#{NAME}", *filter(None, [conf.get("spark.archives")])]
     run_pipelines(
         file.absolute(),
         app=name,
         master=master,
-        config={**config, "spark.archives": ",".join(sends)},
+        config={**conf, "spark.archives": ",".join(sends)},
         checkpoint=checkpoint,
         data=data,
         bootstrap=bootstrap,
@@ -96,15 +104,3 @@ def submit(
         checkpoints=checkpoints.rstrip("/"),
         starting=lambda: beside_driver(directory),
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Splits a property of Spark. UsageError for anything else."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise click.UsageError(f"--conf {text} is not KEY=VALUE with a key of Spark (spark.*)")
-    if key in ("spark.pyspark.python", "spark.pyspark.driver.python", "spark.submit.deployMode", "spark.master"):
-        raise click.UsageError(
-            f"--conf {text}: the driver is this process, and executors run the Python of the archive; see --master, --python"
-        )
-    return key, value
