@@ -61,6 +61,21 @@ def test_changes_answer_programs_and_a_brokers_key_hints_at_the_topics(bootstrap
     assert "did you mean 'retention.ms'?" in refused.message
 
 
+def test_more_replicas_in_sync_than_there_are_is_done_with_a_warning(bootstrap: str) -> None:
+    said = "ottla: warning: min.insync.replicas=2, and topic {} has 1 replica of each partition: acks=all is refused while one"
+    for name, command in (
+        ("few", ("topic", "create", "few", "-c", "min.insync.replicas=2")),
+        ("one", ("topic", "create", "one", "-r", "1", "-c", "min.insync.replicas=2", "--dry-run")),
+        ("other", ("config", "set", "--topic", "other", "min.insync.replicas=2")),
+        ("other", ("topic", "alter", "other", "-c", "min.insync.replicas=2")),
+    ):
+        done = run(bootstrap, *command)
+        assert (done.exit_code, said.format(name) in done.stderr) == (0, True), (command, done.stderr)
+    fitting = run(bootstrap, "topic", "alter", "other", "-c", "min.insync.replicas=1")
+    assert (fitting.exit_code, "warning" in fitting.stderr) == (0, False)
+    assert "warning" not in run(bootstrap, "config", "set", "--topic", "other", "-d", "min.insync.replicas").stderr
+
+
 def test_lint_reports_all_that_no_node_starts_with(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
@@ -68,6 +83,49 @@ def test_lint_reports_all_that_no_node_starts_with(tmp_path: Path) -> None:
     )
     found = items(run("", "config", "lint", str(file), "--json"))
     assert {row["name"] for row in found if row["severity"] == "error"} == {"controller.quorum.voters", "listeners"}
+
+
+def test_lint_reports_each_fault_of_a_file_in_one_go(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "node.id=1\nlog.dirs=/var/lib/ottla\nprocess.roles=brokr\nnum.partition=3\ncontroller.quorum.voters=1@a:1,2-b:1,3=c:1\n"
+        "listeners=SASL_SSL://:9092,SASL_PLAINTEXT://:9093,SSL:9094\nsasl.enabled.mechanisms=PLAIN,GSSAPI\n"
+        "early.start.listeners=SSL,SASL_SSL\nbackground.threads=0\n"
+    )
+    done = run("", "config", "lint", str(file), "--json")
+    texts = [f"{row['name']}: {row['text']}" for row in items(done) if row["severity"] == "error"]
+    for part in (
+        "process.roles: ",
+        "num.partition: unknown",
+        "voters=2-b:1",
+        "voters=3=c:1",
+        "listener 'SSL:9094'",
+        "background.threads: ",
+    ):
+        assert [part in text for text in texts].count(True) == 1, (part, texts)
+    for listener in ("SASL_SSL", "SASL_PLAINTEXT"):
+        assert any(f"listener {listener} speaks SASL, and sasl.enabled.mechanisms=PLAIN,GSSAPI" in text for text in texts), texts
+        assert any(f"listener {listener} offers PLAIN, and listener.name.{listener.lower()}" in text for text in texts), texts
+    assert (done.exit_code, len(texts), len({*texts})) == (1, 10, 10), texts
+    open_file = tmp_path / "open.properties"
+    open_file.write_text(
+        "node.id=1\nlog.dirs=/var/lib/ottla\nearly.start.listeners=A,B\nconnections.max.reauth.ms=5\nssl.client.auth=required\n"
+    )
+    named = [row["text"].partition(":")[0] for row in items(run("", "config", "lint", str(open_file), "--json"))]
+    assert named == [
+        "early.start.listeners=A",
+        "early.start.listeners=B",
+        "connections.max.reauth.ms=5 would protect nothing",
+        "ssl.client.auth=required would protect nothing",
+    ]
+
+
+def test_an_illegal_value_hides_no_other_fault_and_causes_none(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "node.id=none\nlog.dirs=/var/lib/ottla\nprocess.roles=broker,controller\ncontroller.quorum.voters=1@a:1\nlisteners=NOSUCH://:1\n"
+    )
+    assert [row["name"] for row in items(run("", "config", "lint", str(file), "--json"))] == ["node.id", "listeners"]
 
 
 def test_a_cluster_id_that_is_no_uuid_is_warned_of(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.cluster_command import ClusterCommand, consecutive_ports, interrupt, ottla
 from tests.waiting import eventually
 
-from ottla.cli.cluster import described
+from ottla.cli.chosen_cluster import described
 from ottla.cli.nodes.place import Place, PlaceError
 from ottla.cli.nodes.plan import replicating
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
@@ -145,6 +145,31 @@ def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) 
 
 
 @pytest.mark.slow
+def test_a_broker_is_removed_for_good_and_its_id_is_not_given_again(cluster: ClusterCommand) -> None:
+    assert "the quorum keeps its voters" in cluster.refused("remove", "1")
+    assert "there is no node 99" in cluster.refused("remove", "99")
+    joined = cluster.call("add")
+    added = int(joined.split()[1])
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("held", assignments={0: [added]})]) == {"held": None}
+        assert f"node {added} holds 1 replica: " in cluster.refused("remove", str(added))
+        assert cluster.node(added)["process"] == "serving", "a removal that is refused stops nothing"
+        admin.delete_topics(["held"])
+    removed = cluster.call("remove", str(added))
+    assert removed == f"node {added} was removed; its directory {cluster.place / f'node-{added}'} is kept\n"
+    assert added not in [node["node"] for node in cluster.status()["nodes"]]
+    with Admin(cluster.bootstrap) as admin:
+        assert added not in [node.node_id for node in admin.describe_cluster(include_fenced=True).nodes]
+    assert cluster.call("add").startswith(f"node {added + 1} has joined")
+    cluster.call("stop", str(added + 1))
+    with Admin(cluster.bootstrap) as admin:
+        admin.unregister_broker(added + 1)
+    assert cluster.node(added + 1)["broker"] == "unregistered"
+    cluster.call("remove", str(added + 1), "--delete-data")
+    assert [(cluster.place / f"node-{number}").exists() for number in (added, added + 1)] == [True, False]
+
+
+@pytest.mark.slow
 def test_a_node_that_is_not_there_is_named(cluster: ClusterCommand) -> None:
     for command in ("kill", "stop", "restart"):
         assert cluster.refused(command, "9").startswith("ottla: there is no node 9; the nodes are 1, 2, 3")
@@ -244,6 +269,26 @@ def test_a_cluster_needs_none_of_its_standard_streams(tmp_path: Path) -> None:
     finally:
         shell.kill()
         shell.wait()
+
+
+@pytest.mark.slow
+def test_produce_says_that_no_majority_of_the_controllers_runs(tmp_path: Path) -> None:
+    port = consecutive_ports(10)
+    with ClusterCommand(tmp_path / "place", "--port", str(port), port=port).started("-n", "3") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", 1, 3)]) == {"t": None}
+        for node in ("2", "3"):
+            cluster.call("kill", node)
+        command = [sys.executable, "-m", "ottla", "produce", "t", "-B", f"127.0.0.1:{port}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write("x\n")
+            process.stdin.close()
+            line = process.stderr.readline()
+            process.kill()
+        assert "no majority of the controllers seems to run; `ottla cluster health` says what to start" in line
+        cluster.call("stop")
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
 
-from ottla.cli import output, record_format, waiting
+from ottla.cli import local_brokers, record_format, waiting
 from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
@@ -259,7 +259,7 @@ def test_without_a_cluster_of_this_machine_the_lone_broker_is_asked(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("OTTLA_BOOTSTRAP", raising=False)
-    monkeypatch.setattr(output, "LOCAL", broker.bootstrap)
+    monkeypatch.setattr(local_brokers, "LOCAL", broker.bootstrap)
     for command, said in ((("cluster", "status"), "alive"), (("cluster", "health"), "partitions   ")):
         done = CliRunner().invoke(cli, command)
         assert (done.exit_code, said in done.stdout) == (0, True), done.output
@@ -473,7 +473,7 @@ def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(brok
         assert found["lag"] is None
         text = run(broker.bootstrap, "group", "describe", "fresh").stdout.splitlines()
         assert text[0].endswith("members 1  lag -")
-        assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "False"]
+        assert text[2].split()[:6] == ["t", "0", "-", "5", "-", "no"]
         assert run(broker.bootstrap, "group", "describe", "fresh", "--state").stdout.split()[-2:] == ["-", "1"], (
             "an empty partition has no lag"
         )
@@ -549,6 +549,16 @@ def test_offsets_of_a_group_are_moved_exported_imported_and_deleted(broker: Brok
     assert "line 2: expected topic,partition,offset" in run(broker.bootstrap, "group", "import", "copy", str(file)).stderr
     assert run(broker.bootstrap, "group", "seek", "copy", "--by", "1", "--to", "end").exit_code == 2
     assert run(broker.bootstrap, "group", "delete", "copy", "--yes").exit_code == 0
+
+
+def test_what_is_flushed_at_the_end_may_have_no_reader(broker: BrokerThread) -> None:
+    command = [sys.executable, "-m", "ottla", "group", "export", "readers", "-B", broker.bootstrap]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
 
 
 def test_a_shell_completes_topics_groups_and_brokers(broker: BrokerThread, nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.broker.sasl import GUARDED, LISTENER
 from tests.broker.test_node import properties
 from tests.cli.test_commands import items, ottla
 
+from ottla.cli.main import cli
 from ottla.client.admin import Broker
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin
 
@@ -82,3 +86,15 @@ def test_what_the_metadata_log_keeps_of_users_is_not_shown(tmp_path: Path) -> No
 def test_a_property_that_no_client_has_is_refused(broker: BrokerThread, option: tuple[str, str]) -> None:
     result = ottla(broker.bootstrap, "topic", "list", *option)
     assert result.returncode == 2
+
+
+def test_the_limit_of_a_call_is_a_property_of_commands(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and answers nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        file = tmp_path / "client.properties"
+        file.write_text("default.api.timeout.ms=60000\n")
+        for command in (("topic", "list"), ("broker", "list")):
+            limited = ("-B", address, "-X", "default.api.timeout.ms=100", "--command-config", str(file))
+            error = CliRunner().invoke(cli, [*command, *limited]).exception
+            assert isinstance(error, KafkaError), error
+            assert (error.code, "default_api_timeout_ms=100" in error.message) == (ErrorCode.REQUEST_TIMED_OUT, True)

@@ -162,6 +162,11 @@ def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_
     assert silent.remedy.endswith("cuts it off from controller 1; of 3 controllers 2 must run, and 2 do: no more may fail")
     assert lagging.problem == "controller 3 lags: it lacks 120 records of the metadata log, and last had all 31 s ago"
     assert lagging.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
+    turned_away = replace(WELL, voters=[one, two, three], configured_voters={1: "a:1", 2: "b:2", 3: "c:3"})
+    assert next(findings(turned_away)).remedy.startswith(
+        "its process takes connections at b:2: it was turned away, or cannot reach controller 1"
+    )
+    assert next(findings(replace(turned_away, unreachable_voters=[2]))).remedy.startswith("start node 2 (")
     assert problems(replace(WELL, voters=[one, Voter(2, -1, True)])) == [f"{follows} has not fetched since 1 leads"]
     assert problems(replace(WELL, voters=[one, replace(three, lags_for_ms=9_000)])) == [], "it has just started"
     shown = list(summary(replace(WELL, voters=[one, replace(two, node_id=5), *(Voter(node, 0, False, 0, 0) for node in (2, 3, 4))]), []))

@@ -48,3 +48,16 @@ def test_a_directory_where_data_does_not_last_or_the_unit_hides_is_warned_of(pat
         found = list(lint({"log.dirs": "/var/lib/ottla", key: f"/{path}"}))
         assert [(finding.name, finding.severity) for finding in found] == ([] if word is None else [(key, Severity.WARNING)])
         assert all(word in finding.text for finding in found if word)
+
+
+def test_settings_of_replicas_that_lose_or_refuse_records_early_are_warned_of() -> None:
+    voters = {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}
+    for given, name in (
+        ({"min.insync.replicas": "2"}, "min.insync.replicas"),
+        (voters | {"offsets.topic.replication.factor": "1"}, "offsets.topic.replication.factor"),
+        (voters | {"transaction.state.log.replication.factor": "1"}, "transaction.state.log.replication.factor"),
+        ({"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable"),
+    ):
+        assert [(found.name, found.severity) for found in lint(given)] == [(name, Severity.WARNING)]
+    for fine in ({"min.insync.replicas": "2", "default.replication.factor": "2"}, {"offsets.topic.replication.factor": "1"}, voters):
+        assert list(lint(fine)) == []

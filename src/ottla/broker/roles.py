@@ -10,7 +10,7 @@ Source: KIP-500, KIP-595, KIP-853 (controller.quorum.bootstrap.servers).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -113,16 +113,24 @@ def _server(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _voters(config: BrokerConfig) -> dict[int, tuple[str, int]]:
-    found: dict[int, tuple[str, int]] = {}
+def voter_faults(config: BrokerConfig) -> Iterator[KafkaError]:
+    """Yields what is wrong with each voter of ``controller.quorum.voters``."""
+    found: set[str] = set()
     for voter in config["controller.quorum.voters"]:
         matched = _VOTER.fullmatch(voter)
         if matched is None:
-            raise _refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port")
-        if int(matched[1]) in found:
-            raise _refused(f"controller.quorum.voters={voter}", "lists an id twice")
-        found[int(matched[1])] = matched[2].strip("[]"), int(matched[3])
-    return found
+            yield _refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port")
+        elif matched[1] in found:
+            yield _refused(f"controller.quorum.voters={voter}", "lists an id twice")
+        else:
+            found.add(matched[1])
+
+
+def _voters(config: BrokerConfig) -> dict[int, tuple[str, int]]:
+    for fault in voter_faults(config):
+        raise fault
+    matches = [_VOTER.fullmatch(voter) for voter in config["controller.quorum.voters"]]
+    return {int(found[1]): (found[2].strip("[]"), int(found[3])) for found in matches if found is not None}
 
 
 def _text(voters: Mapping[int, tuple[str, int]]) -> str:

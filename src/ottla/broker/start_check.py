@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import re
+from collections.abc import Callable, Iterable, Set
+from typing import Final, TypeVar
 
-from ottla.broker.requests.listeners import ListenerAddress, advertised, check_between_nodes, check_early, controller_listeners, listeners
-from ottla.broker.roles import HomeKind, NodeRoles, read_roles
+from ottla.broker.requests.listener_security import protection_faults, sasl_faults, used_protocols
+from ottla.broker.requests.listeners import (
+    ListenerAddress,
+    advertised,
+    all_used,
+    check_between_nodes,
+    controller_listeners,
+    controller_names,
+    early_faults,
+    listeners,
+    parse_listener,
+)
+from ottla.broker.roles import HomeKind, NodeRoles, read_roles, voter_faults
 from ottla.config import BrokerConfig
 from ottla.errors import KafkaError
 
 T = TypeVar("T")
+_OF_ROLES: Final = {"process.roles", "node.id", "broker.id", "zookeeper.connect"}
 
 
-def problems(config: BrokerConfig) -> list[KafkaError]:
-    """Returns all that no node starts with, each once. A check that needs what another one has refused is left out."""
+def problems(config: BrokerConfig, unread: Set[str] = frozenset()) -> list[KafkaError]:
+    """Returns all that no node starts with, each once. A check that needs what another one has refused is left out.
+
+    ``unread`` are keys whose values are illegal: the configuration has their defaults, which prove nothing.
+    """
     found: dict[str, KafkaError] = {}
 
     def tried(check: Callable[[], T]) -> T | None:
@@ -24,17 +40,44 @@ def problems(config: BrokerConfig) -> list[KafkaError]:
             found.setdefault(error.message, error)
             return None
 
-    roles = tried(lambda: read_roles(config))
+    def add(errors: Iterable[KafkaError]) -> None:
+        found.update({error.message: error for error in errors if error.message not in found})
+
+    add(voter_faults(config))
+    roles = None if _OF_ROLES & unread else tried(lambda: read_roles(config))
     is_broker = roles is None or roles.is_broker
+    add(_listener_faults(config, is_broker=is_broker))
     of_brokers = tried(lambda: listeners(config)) if is_broker else None
-    tried(lambda: check_early(config))
     if roles is not None and roles.home is HomeKind.ZOOKEEPER:
         tried(lambda: check_between_nodes(config))
     tried(lambda: controller_listeners(config))  # also on a node without: what would protect nothing is refused
     if of_brokers is not None:
         bound = {listener.name: (listener.host, listener.port) for listener in of_brokers}
         tried(lambda: advertised(config, bound))
-    return list(found.values())
+    return [error for message, error in found.items() if not unread & {*re.split(r"[=:, ]", message)}]
+
+
+def _listener_faults(config: BrokerConfig, *, is_broker: bool) -> Iterable[KafkaError]:
+    """Yields what is wrong with each listener, and with each key of listeners; nothing of a controller's listeners for clients."""
+    parsed: list[ListenerAddress] = []
+    for text in config["listeners"]:
+        try:
+            parsed.append(parse_listener(text))
+        except KafkaError as error:
+            yield error
+    own = controller_names(config)
+    for listener in parsed:
+        if is_broker or listener.name in own:
+            try:
+                yield from sasl_faults(config, used_protocols(config, [listener.name]))
+            except KafkaError as error:
+                yield error
+    try:
+        used = all_used(config)
+    except KafkaError:
+        return  # which listeners a key protects is not known; the fault was yielded above, or is by the checks of a start
+    yield from early_faults(config)
+    yield from protection_faults(config, used)
 
 
 def check_start(config: BrokerConfig) -> tuple[NodeRoles, list[ListenerAddress]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import CLUSTER, OPERATIONS, Operation, PatternType, Permission, ResourceType
 
@@ -209,6 +209,6 @@ def _show(output: str, command: str, acls: Iterable[Acl]) -> None:
 def _report(errors: Iterable[KafkaError]) -> None:
     failed = list(errors)
     for error in failed:
-        click.echo(f"ottla: {error}", err=True)
+        complain(with_way_out(error))
     if failed:
         sys.exit(1)

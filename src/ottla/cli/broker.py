@@ -175,6 +175,8 @@ def has_brokers(config: BrokerConfig) -> bool:
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
     """Merges all sources. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
+    from ottla.cli.nodes.place import default_data_directory
+
     values: dict[str, str] = {}
     if file is not None:
         values |= read_properties(file)
@@ -187,9 +189,3 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
     if not values.get("log.dirs") and not values.get("log.dir"):
         values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_directory(environ)
     return values
-
-
-def default_data_directory(environ: Mapping[str, str]) -> str:
-    """Returns a path in the user's data directory, because the system empties the temporary one."""
-    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(home, "ottla", "data")

@@ -20,8 +20,8 @@ import msgspec
 
 from ottla import __version__
 from ottla.cli.client_settings import client_settings
+from ottla.cli.local_brokers import bootstrap_default, running
 from ottla.cli.node_orders import place_of
-from ottla.cli.output import LOCAL
 from ottla.config import find_broker_key, parse_properties
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def gather(bootstrap: str | None, data: str | None, configs: tuple[str, ...], lo
     place = place_of(data)
     found = place.read() if data is not None or bootstrap is None else None  # a cluster that is named is not the one of this machine
     nodes = [] if found is None else found.nodes
-    state = place.state() if found is not None else None
+    state = running(place) if found is not None else None
     paths = {f"configuration/{index}-{os.path.basename(path)}": path for index, path in enumerate(configs)}
     paths |= {f"configuration/node-{node}.properties": place.node_file(node, "server.properties") for node in nodes}
     log_paths = {f"logs/{index}-{os.path.basename(path)}": path for index, path in enumerate(logs)}
@@ -58,7 +58,7 @@ def gather(bootstrap: str | None, data: str | None, configs: tuple[str, ...], lo
         _put(files, name, partial(_end_of, path))
     if state is not None:
         files["processes.json"] = _json(state)
-    servers = bootstrap or (state.bootstrap if state is not None else LOCAL)
+    servers = bootstrap or (state.bootstrap if state is not None else bootstrap_default())
     _put_cluster(files, servers)
     return {name: _scrubbed(content, secrets) for name, content in files.items()}
 

@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CLIENT_ID: Final = "ottla-cli"
 BOOTSTRAP: Final = "bootstrap.servers"  # which -B says: a file may have it for other programs
 _META: Final = "ottla.client_settings"
+_COMMAND: Final = "ottla.command"
 
 
 def client_options(function: F) -> F:
@@ -44,11 +45,14 @@ def client_options(function: F) -> F:
 
 
 def client_settings(*kinds: type[Settings], **own: Any) -> Any:
-    """Returns the settings for a client of this command, of these kinds and the common ones; the command's ``own`` take precedence."""
-    from ottla.client.options import ClusterSettings
+    """Returns the settings for a client of this command, of these kinds and the common ones; without a kind, for an admin client.
+
+    The command's ``own`` take precedence.
+    """
+    from ottla.client.options import AdminSettings, ClusterSettings
     from ottla.client.settings import checks_of
 
-    every: tuple[type[Settings], ...] = (ClusterSettings, *kinds)
+    every: tuple[type[Settings], ...] = (ClusterSettings, *(kinds or (AdminSettings,)))
     wanted = {name for kind in every for name in checks_of(kind)}
     given = {name: value for name, value in _given().items() if name in wanted}
     return {"client_id": CLIENT_ID, **given, **own}
@@ -67,7 +71,7 @@ def _given() -> dict[str, str]:
     """Returns the properties by names with ``_`` for ``.``. UsageError for a property that no client has."""
     context = click.get_current_context(silent=True)
     meta = {} if context is None else context.meta.get(_META, {})
-    given: dict[str, str] = {**meta.get("file", {}), **meta.get("overrides", {})}
+    given: dict[str, str] = {**meta.get("file", meta.get("local", {})), **meta.get("overrides", {})}
     if not given:
         return {}
     from ottla.client.consumer_settings import ConsumerSettings
@@ -88,12 +92,51 @@ def _given() -> dict[str, str]:
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
 
 
+def command_context() -> click.Context | None:
+    """Returns the context of the command that asks brokers, also from a group that it is in; None where none does."""
+    context = click.get_current_context(silent=True)
+    found: click.Context | None = None if context is None else context.meta.get(_COMMAND)
+    return found
+
+
+def words_of(context: click.Context) -> str:
+    """Returns the command without the name of the program, which may be several words: ``topic create``."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    return " ".join(words)
+
+
+def user_of() -> str | None:
+    """Returns the principal that the command logs in as, where its properties name one."""
+    from ottla.config.jaas import parse_jaas
+
+    given = _given()
+    name: str | None = given.get("sasl_plain_username")
+    if "sasl_jaas_config" in given:
+        login = parse_jaas(given["sasl_jaas_config"])
+        name = None if login.option("tokenauth") == "true" else login.option("username")
+    return None if name is None else f"User:{name}"
+
+
 def _note_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    context.meta[_COMMAND] = context
     if path is None:
         return
     from ottla.config.properties import read_properties
 
     context.meta.setdefault(_META, {})["file"] = read_properties(path)
+
+
+def note_local_file(path: str | None) -> None:
+    """Takes the client properties of the cluster of this machine that the command asks; ``--command-config`` takes precedence."""
+    context = click.get_current_context(silent=True)
+    if path is None or context is None:
+        return
+    from ottla.config.properties import read_properties
+
+    context.meta.setdefault(_META, {})["local"] = read_properties(path)
 
 
 def _note_overrides(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> None:

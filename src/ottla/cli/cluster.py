@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from ottla.cli.client_settings import client_options
+from ottla.cli.chosen_cluster import another, described
+from ottla.cli.client_settings import client_options, note_local_file
 from ottla.cli.cluster_health_command import health
-from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.cluster_remove import remove
+from ottla.cli.local_brokers import lone_broker, note_settings_of, running
+from ottla.cli.node_orders import asked_option, data_option, order, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
 if TYPE_CHECKING:
     from ottla.cli.nodes.place import ClusterFile, Place, PlaceState
-    from ottla.cli.nodes.plan import NodePlan
 
 NODES_MAX: Final = 100
-OWN: Final = "own"
-"""For ``--zookeeper``: one beside the nodes."""
 ASK_TIMEOUT_MS: Final = 3_000
 OUTSIDE_TIMEOUT_MS: Final = 15_000
 STOP_SECONDS_MAX: Final = 120.0
@@ -33,6 +33,7 @@ def cluster() -> None:
 
 
 cluster.add_command(health)
+cluster.add_command(remove)
 
 
 @cluster.command()
@@ -56,6 +57,9 @@ cluster.add_command(health)
     "--console", "has_console", is_flag=True, help="Serve a page to look at the cluster and to kill its nodes; its address is printed."
 )
 @click.option("--detach", "is_detached", is_flag=True, help="Give the shell back once clients are served; `ottla cluster stop` ends it.")
+@click.option(
+    "--secure", is_flag=True, help="A new cluster over SASL_SSL, with ACLs: a certificate, a user and a file for clients are made."
+)
 @data_option
 def start(
     count: int | None,
@@ -67,6 +71,7 @@ def start(
     output: str,
     has_console: bool,
     is_detached: bool,
+    secure: bool,
     data: str | None,
 ) -> None:
     """Start a cluster and serve until it is stopped.
@@ -85,6 +90,8 @@ def start(
     from ottla.cli.nodes.detached import start_detached, take_descriptor
     from ottla.cli.nodes.foreground import Foreground, Manner, format_nodes, run_foreground, wait_for_orphans
     from ottla.cli.nodes.plan import check, check_free, cluster_plans
+    from ottla.cli.secure_place import SecurePlace
+    from ottla.runtime.certificates import check_extra
 
     if is_detached and has_console:
         raise click.UsageError("--console is for a cluster in the foreground; beside a detached one: ottla console --data DIR")
@@ -93,7 +100,12 @@ def start(
     waiting = take_descriptor()
     place = place_of(data)
     place.lock()
-    found, is_new = described(place, count, port, overrides, zookeeper)
+    if secure:
+        check_extra("ottla cluster start --secure")
+    found, is_new = described(place, count, port, overrides, zookeeper, is_secured=secure)
+    secured = SecurePlace(Path(place.security), "ottla cluster") if found.is_secured else None
+    if secured is not None:
+        secured.write_nodes(is_alone=len(found.nodes) == 1)
     server = begin_home(place, found)
     plans = cluster_plans(place, found)
     check(plans)
@@ -107,10 +119,10 @@ def start(
     def on_served(state: PlaceState) -> None:
         announce(state, place, found, output=output, waiting=waiting)
         if has_console:
-            beside.start(state.bootstrap, place.path)
+            beside.start(state.bootstrap, place.path, state.command_config)
 
     async def make() -> Foreground:
-        await format_nodes(place, found, plans)
+        await format_nodes(place, found, plans, [] if secured is None else [secured.credential()])
         place.write(found)  # with what -X has changed
         manner = Manner(log_level, "text", has_log_files=True, is_restarting=is_restarting)
         return Foreground(
@@ -131,91 +143,6 @@ def start(
     complain("all nodes have stopped")
 
 
-def described(
-    place: Place, count: int | None, port: int | None, overrides: tuple[str, ...], zookeeper: str | None = None
-) -> tuple[ClusterFile, bool]:
-    """Returns the cluster that is here, or a new one, and whether it is new. PlaceError for a directory of something else."""
-    from ottla.broker.formatting import random_uuid
-    from ottla.cli.config import key_and_value
-    from ottla.cli.nodes.place import ClusterFile, PlaceError
-    from ottla.cli.nodes.plan import FIRST_PORT, HOST, check_shared, is_free, replicating, voters_among
-    from ottla.runtime.world import real_world
-
-    properties = dict(map(key_and_value, overrides))
-    check_shared(properties)
-    secured = [key for key in properties if key.startswith("zookeeper.ssl.")]
-    if zookeeper == OWN and secured:
-        raise click.UsageError(
-            f"-X {secured[0]}: the ZooKeeper of --zookeeper own takes no TLS; --zookeeper HOST:PORT names one that does, with the same -X"
-        )
-    found = place.read()
-    if found is None:
-        if place.foreign_entries:
-            raise PlaceError(f"{place.path} has {place.foreign_entries[0]} and is no cluster's directory; choose a new or empty one")
-        nodes = list(range(1, (count or 3) + 1))
-        voters = [] if zookeeper else voters_among(nodes)
-        made = ClusterFile(
-            "cluster", random_uuid(real_world(io_threads=1)), nodes, voters, properties=replicating(len(nodes)) | properties
-        )  # fmt: skip
-        made.zookeeper, made.zookeeper_port = (None, 0) if zookeeper == OWN else (zookeeper, None)
-        needed = number_ports(made, port)
-        first = min(made.ports.values())
-        if port is None and first != FIRST_PORT:
-            complain(f"port {FIRST_PORT} or one of the {needed - 1} that follow is in use; the nodes use {first} to {first + needed - 1}")
-        return made, True
-    if found.kind != "cluster":
-        raise PlaceError(f"{place.path} has the brokers of `ottla broker start --cores`; start them by that, or choose another directory")
-    if count is not None and count != len(found.nodes):
-        text = f"{place.path} has a cluster of {len(found.nodes)} nodes, not {count}"
-        raise PlaceError(f"{text}: start it without -n, and use `ottla cluster add` for more")
-    if port and port != min(found.ports.values()):
-        raise PlaceError(f"the cluster in {place.path} has the ports from {min(found.ports.values())} on; start it without --port")
-    if zookeeper and zookeeper != (found.zookeeper if found.zookeeper_port is None else OWN):
-        home = "in a quorum of its nodes" if found.zookeeper is None else f"in the ZooKeeper at {found.zookeeper}"
-        raise PlaceError(f"the cluster in {place.path} keeps its metadata {home}, and that stays so: start it without --zookeeper")
-    own = [] if found.zookeeper_port is None else [found.zookeeper_port]
-    if port == 0 and not all(is_free(HOST, number) for number in (*found.ports.values(), *found.controller_ports.values(), *own)):
-        number_ports(found, 0)
-    found.properties |= properties
-    return found, False
-
-
-def number_ports(cluster: ClusterFile, port: int | None) -> int:
-    """Numbers the nodes' ports on end, from that one or the first free ones on. Returns how many they are."""
-    from ottla.cli.nodes.plan import FIRST_PORT, choose_ports
-
-    voters = cluster.voters if len(cluster.nodes) > 1 else []
-    needed = len(cluster.nodes) + len(voters) + (cluster.zookeeper_port is not None)
-    numbers = itertools.count(port or choose_ports(needed, FIRST_PORT))
-    cluster.ports = {node: next(numbers) for node in cluster.nodes}
-    cluster.controller_ports = {node: next(numbers) for node in voters}
-    if cluster.zookeeper_port is not None:
-        cluster.zookeeper_port = next(numbers)
-        cluster.zookeeper = f"127.0.0.1:{cluster.zookeeper_port}"
-    return needed
-
-
-def another(place: Place, found: ClusterFile) -> NodePlan:
-    """Plans one more broker, with the next id and the next free port."""
-    from ottla.cli.nodes.plan import choose_ports, cluster_plan
-    from ottla.errors import ErrorCode, KafkaError
-
-    if len(found.voters) < 2 and found.zookeeper is None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "a cluster that was started with one node decides alone and takes no other; start one with -n 3 in another directory",
-        )
-    node_id = max(found.nodes) + 1
-    taken = {*found.ports.values(), *found.controller_ports.values(), found.zookeeper_port or 0}
-    port = choose_ports(1, max(taken) + 1)
-    found.nodes.append(node_id)
-    found.ports[node_id] = port
-    plan = cluster_plan(place, found, node_id)
-    os.makedirs(os.path.dirname(place.node_file(node_id, "data")), exist_ok=True)
-    place.write_properties(node_id, plan.properties)
-    return plan
-
-
 def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str, waiting: int | None) -> None:
     """Prints the nodes on standard output, once all serve, or where another command waits; a reader that has gone away stops no cluster."""
     from ottla.cli.nodes.detached import announce_detached
@@ -223,6 +150,8 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
 
     if output == "json":
         line = {"bootstrap": state.bootstrap, "data": place.path, "cluster_id": state.cluster_id}
+        if state.command_config is not None:
+            line["command_config"] = state.command_config
         lines = [msgspec.json.encode(line | {"nodes": {node.node_id: node.pid for node in state.nodes}}).decode()]
     else:
         option = "" if place.path == place_of(None).path else f" --data {place.path}"
@@ -231,6 +160,7 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
             f"  bootstrap  {state.bootstrap}",
             f"  data       {place.path}  (logs in node-1/node.log and so on)",
             f"  topics     {replication_of(found)}",
+            *([] if state.command_config is None else [f"  client     {state.command_config}  (user admin, who may do everything)"]),
             f"  try        ottla cluster status{option}",
             f"             ottla cluster kill 2{option}",
             f"             ottla cluster add{option}",
@@ -262,7 +192,6 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     """
     from click.core import ParameterSource
 
-    from ottla.cli.nodes.place import PlaceState
     from ottla.cli.nodes.standing import standing_of
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
@@ -276,10 +205,11 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
         return
     place = place_of(data)
     try:
-        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
+        state = state_of(place)
     except NoSupervisor:
         report_stopped(place, output)
         sys.exit(1)
+    note_local_file(state.command_config)
     seen = standing_of(state, ASK_TIMEOUT_MS)
     rows = [
         (node.node_id, node.roles, node.pid, node.address, node.state, seen.broker_of(node), seen.controller_of(node))
@@ -301,14 +231,8 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
 
 def _runs_here(place: Place, bootstrap: str) -> bool:
     """Returns whether the cluster of this place runs, and has one of the addresses."""
-    from ottla.cli.nodes.place import PlaceState
-    from ottla.runtime.supervision.control import NoSupervisor
-
-    try:
-        state = msgspec.json.decode(order(place, "status").state, type=PlaceState)
-    except NoSupervisor:
-        return False
-    return bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
+    state = running(place)
+    return state is not None and bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
 
 
 def status_from_outside(bootstrap: str, output: str) -> None:
@@ -318,6 +242,7 @@ def status_from_outside(bootstrap: str, output: str) -> None:
 
     with wrong_call():
         parse_bootstrap(bootstrap)
+    note_settings_of(bootstrap)
     with asking_a_cluster():
         seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
     if output == "json":

@@ -95,8 +95,8 @@ class PartitionStates:
 class Health:
     """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves.
 
-    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered. Where no controller is active,
-    ``configured_voters`` are those that a broker's configuration names, and ``unreachable_voters`` those that take no connection.
+    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered. Where no controller is active, or a
+    voter is silent, ``configured_voters`` are what a broker's configuration names, and ``unreachable_voters`` take no connection.
     """
 
     cluster_id: str
@@ -144,7 +144,7 @@ def look(admin: Admin) -> Health:
     moving = admin.list_partition_reassignments() if controller is not None else {}
     min_isrs = min_isr_of(admin, {key.topic for key in partitions})
     states = PartitionStates()
-    for key, partition in sorted(partitions.items()):
+    for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
         move = moving.get(key)
         adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
@@ -159,14 +159,16 @@ def look(admin: Admin) -> Health:
         else:
             log_dirs += [(broker, log_dir) for log_dir in found]
     answering = sorted(serving - {*silent})
-    configured = configured_voters(admin, answering) if controller is None and not is_in_zookeeper else {}
+    voters = [] if quorum is None else list(_voters(quorum, cluster.fenced))
+    asks_voters = not is_in_zookeeper and (controller is None or any(voter.is_silent for voter in voters))
+    configured = configured_voters(admin, answering) if asks_voters else {}
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
         fenced=sorted(cluster.fenced),
         controller=controller,
         epoch=-1 if quorum is None else quorum.leader_epoch,
-        voters=[] if quorum is None else list(_voters(quorum, cluster.fenced)),
+        voters=voters,
         controller_problem=problem,
         partitions=states,
         log_dir_count=len(log_dirs),
@@ -177,6 +179,11 @@ def look(admin: Admin) -> Health:
         configured_voters=configured,
         unreachable_voters=without_connection(configured),
     )
+
+
+def users_first(key: TopicPartition) -> tuple[bool, TopicPartition]:
+    """Returns by what partitions are sorted: the first few are named, and what users have matters most."""
+    return key.topic.startswith("__"), key
 
 
 def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], serving: Collection[int]) -> Iterator[str]:
@@ -264,8 +271,7 @@ def findings(health: Health) -> Iterator[Finding]:
             )
             yield Finding(
                 f"controller {voter.node_id} does not follow the metadata log: it {last}",
-                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}), or see what cuts it off from controller "
-                f"{health.controller}; {_spare(health.voters)}",
+                f"{_return_of(voter.node_id, health)}; {_spare(health.voters)}",
             )
         elif voter.lags_for_ms is not None and voter.lags_for_ms > LAG_MS_MAX:
             yield Finding(
@@ -283,6 +289,15 @@ def findings(health: Health) -> Iterator[Finding]:
             f"log directory {path} of broker {broker} is offline",
             f"replace the disk and restart the broker ({HOW_TO_START.format(broker)}); its replicas are fetched again from their leaders",
         )
+
+
+def _return_of(voter: int, health: Health) -> str:
+    """Returns what brings a silent voter back: a start, or, where its process runs, a look at why it cannot join."""
+    address = health.configured_voters.get(voter)
+    if address is None or voter in health.unreachable_voters:
+        return f"start node {voter} ({HOW_TO_START.format(voter)}), or see what cuts it off from controller {health.controller}"
+    text = f"its process takes connections at {address}: it was turned away, or cannot reach controller {health.controller}"
+    return f"{text}; its log says why, at node_waits and the warnings before it"
 
 
 def _start_voters(health: Health) -> str:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import client_options, client_settings
-from ottla.cli.node_orders import asked_option, data_option, lone_broker, order, place_of
+from ottla.cli.client_settings import client_options, client_settings, note_local_file
+from ottla.cli.local_brokers import lone_broker, note_settings_of
+from ottla.cli.node_orders import asked_option, data_option, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
@@ -71,6 +72,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     servers = bootstrap if bootstrap and data is None else lone_broker(data) or _servers_of(data)
     with wrong_call():
         parse_bootstrap(servers)
+    note_settings_of(servers)
     with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin)
     found = list(findings(seen))
@@ -84,8 +86,6 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
 
 
 def _servers_of(data: str | None) -> str:
-    import msgspec
-
-    from ottla.cli.nodes.place import PlaceState
-
-    return msgspec.json.decode(order(place_of(data), "status").state, type=PlaceState).bootstrap
+    state = state_of(place_of(data))
+    note_local_file(state.command_config)  # also of a place that is not the usual one
+    return state.bootstrap

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,8 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
+from ottla.cli.partition_states import MIN_ISR, min_isr_beyond
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
     """Print the values of KEYS, or all that are set, and their sources."""
     from ottla.sync import ConfigSource
 
+    _refuse_bare_resource("get", keys)
     entries = [
         entry
         for entry in _described(bootstrap, resource_of(**resource))
@@ -115,6 +118,7 @@ def set_values(
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Append, Broker, Subtract
 
+    _refuse_bare_resource("set", pairs)
     asked: list[tuple[str, str | Append | Subtract | None]] = [(key, None) for key in deleted]
     asked += map(key_and_value, pairs)
     asked += [(key, Append(item)) for key, item in map(key_and_value, appended)]
@@ -229,13 +233,14 @@ def lint(file: str, output: str) -> None:
     """
     from ottla.broker.start_check import problems
     from ottla.config import BrokerConfig, read_properties
-    from ottla.config.lint import Finding, Severity
+    from ottla.config.lint import Finding, Severity, readable
     from ottla.config.lint import lint as findings_of
 
     given = read_properties(file)
     findings = list(findings_of(given))
-    if not any(each.severity is Severity.ERROR for each in findings):
-        for error in problems(BrokerConfig(given)):
+    legal, unread = readable(given)
+    with contextlib.suppress(KafkaError):  # which is a finding already
+        for error in problems(BrokerConfig(legal), unread):
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
     if not findings and output == "text":
@@ -244,6 +249,15 @@ def lint(file: str, output: str) -> None:
     print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)
+
+
+def _refuse_bare_resource(command: str, words: tuple[str, ...]) -> None:
+    """Raises UsageError where the resource is an argument: ``config get topic orders``."""
+    kind = words[0].lower().removesuffix("s") if words else ""
+    if kind in ("topic", "broker", "group"):
+        name = words[1] if len(words) > 1 else "NAME"
+        rest = "".join(f" {word}" for word in words[2:])
+        raise click.UsageError(f"{words[0]} is an option: `ottla config {command}{rest} --{kind} {name}`")
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -256,10 +270,15 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool, output: str, command: str) -> None:
     """Changes all of these values, or none; with ``dry_run`` prints the old and the new value of each."""
-    from ottla.sync import Admin
+    from ottla.sync import Admin, Topic
 
     with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs({resource: changes}, validate_only=dry_run)
+        new = changes.get(MIN_ISR)
+        if isinstance(resource, Topic) and isinstance(new, str):
+            warning = min_isr_beyond(admin, resource.name, new)
+            if warning is not None:
+                complain(warning)
         if not dry_run:
             report_changes(output, command, changes, "changed")
             click.echo(f"changed {', '.join(changes)}", err=True)

@@ -31,7 +31,9 @@ def console(bootstrap: str, port: int, data: str | None) -> None:
     It shows nodes, leaders and in-sync replicas as they change, how long records take to be acknowledged, topics, messages, groups and log
     directories. The address has a token, without which nothing is shown.
     """
-    serve_console(bootstrap, client_settings(), port=port, directory=data)
+    from ottla.client.options import ClusterSettings
+
+    serve_console(bootstrap, client_settings(ClusterSettings), port=port, directory=data)  # it has clients of all kinds
 
 
 def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, directory: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import time
 
@@ -36,6 +37,11 @@ def bundle(bootstrap: str | None, data: str | None, configs: tuple[str, ...], lo
 
     now = time.time()
     path = path or time.strftime("ottla-debug-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime(now))
+    directory = os.path.dirname(path) or "."
+    if not os.path.isdir(directory):
+        raise click.UsageError(f"--output {path}: there is no directory {directory}")
+    if os.path.exists(path):
+        raise click.UsageError(f"--output {path}: the file is there already; name another one")
     found = gather(bootstrap, data, configs, logs)
     with tarfile.open(path, "x:gz") as archive:
         for name, content in sorted(found.items()):

@@ -53,7 +53,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
         remove_leftovers()
         place = TemporaryPlace()
     directory = place.data if place is not None else str(data)
-    secured = SecurePlace(directory) if secure else None
+    secured = SecurePlace.beside(directory) if secure else None
     listens = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if secured is None else secured.properties(port)
     properties = DEV_PROFILE | listens | {"log.dirs": directory}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))

@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from ottla.cli.client_settings import words_of
+
 OPTIONS: Final[Mapping[str, str]] = {
     "--add-config": "KEY=VALUE is an argument of `ottla config set`",
     "--broker-list": "-B HOST:PORT names the brokers",
@@ -32,6 +34,21 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--topic": "the topic is an argument, without an option",
 }
 """What stands for an option that a command does not have; an option that it has is never asked for here."""
+
+OF_ONE_COMMAND: Final[Mapping[tuple[str, str], str]] = {
+    ("topic alter", "-p"): "`ottla topic add-partitions NAME -p COUNT` gives it more partitions",
+    ("topic alter", "--partitions"): "`ottla topic add-partitions NAME -p COUNT` gives it more partitions",
+    ("topic alter", "-r"): "`ottla partition reassign` gives its partitions other replicas",
+    ("topic alter", "--replicas"): "`ottla partition reassign` gives its partitions other replicas",
+}
+"""What stands for an option of another command, which is meant here otherwise than elsewhere."""
+OF_EVERY_COMMAND: Final = {
+    "-B": "-B HOST:PORT",
+    "--bootstrap-server": "-B HOST:PORT",
+    "-X": "-X KEY=VALUE",
+    "--command-config": "--command-config FILE",
+}
+"""Options that follow the command, and not the group that it is in."""
 
 COMMANDS: Final[Mapping[tuple[str, str], str]] = {
     ("acl", "add"): "`ottla acl allow` or `ottla acl deny`",
@@ -64,7 +81,11 @@ def with_words_of_here(error: click.UsageError) -> str:
         name = error.option_name.removeprefix("--")
         if isinstance(command, click.Group) and context is not None and name in command.list_commands(context):
             return f"{text}; it is a command: `{context.command_path} {name}`"
-        meant = OPTIONS.get(error.option_name)
+        if isinstance(command, click.Group) and context is not None and error.option_name in OF_EVERY_COMMAND:
+            place = f"{context.command_path} COMMAND {OF_EVERY_COMMAND[error.option_name]}"
+            return f"{text.partition('. Did you mean')[0]}; it follows the command: `{place}`"
+        words = "" if context is None else words_of(context)
+        meant = OF_ONE_COMMAND.get((words, error.option_name)) or OPTIONS.get(error.option_name)
         return error.format_message() if meant is None else f"{text.partition('. Did you mean')[0]}; {meant}"
     if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group) and context is not None:
         meant = COMMANDS.get((context.info_name or "", error.command_name))

@@ -17,7 +17,7 @@ import click
 
 from ottla import __version__
 from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL
-from ottla.errors import OttlaError
+from ottla.errors import KafkaError, OttlaError
 
 SECTIONS: Final = {
     "First steps": {
@@ -87,6 +87,20 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command), "the table names commands"
         return command
 
+    def invoke(self, context: click.Context) -> object:
+        """Runs the command. A refusal leaves with the right that was missing: once the command has ended, that is not known."""
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise ReaderGoneError from None  # click would end with exit code 1
+        except KafkaError as error:
+            from ottla.cli.missing_rights import missing_right
+
+            right = missing_right(error)
+            if right is not None:
+                error.add_note(right)
+            raise
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))  # one column of names for all sections
         for title, section in SECTIONS.items():
@@ -100,8 +114,23 @@ def cli() -> None:
     """Event streaming that speaks Apache Kafka's wire protocol, with pipelines on Apache Spark."""
 
 
+class ReaderGoneError(Exception):
+    """The reader of standard output has ended, as `head` does."""
+
+
 def main() -> None:
     """Runs the console script."""
+    try:
+        _run()
+    finally:
+        try:
+            if sys.stdout is not None:  # as a shell has it that closes the stream
+                sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again at exit
+
+
+def _run() -> None:
     if "_OTTLA_COMPLETE" in os.environ:
         import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
     try:
@@ -119,8 +148,7 @@ def main() -> None:
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has ended, as `head` does
+    except ReaderGoneError:
         sys.exit(0)
     except (OttlaError, OSError) as error:
         from ottla.cli.output import with_way_out

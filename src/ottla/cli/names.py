@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import LOCAL
+from ottla.cli.local_brokers import bootstrap_default
 
 if TYPE_CHECKING:
     from ottla.aio import Admin
@@ -30,7 +30,7 @@ def _completer(ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Completer:
         from ottla.aio import Admin
 
         async def names() -> Iterable[str]:
-            servers = context.params.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or LOCAL
+            servers = context.params.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or bootstrap_default()
             async with asyncio.timeout(SECONDS_MAX), Admin(servers, **client_settings()) as admin:
                 return await ask(admin)
 

@@ -10,7 +10,7 @@ import click
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.cli.nodes.place import Place
+    from ottla.cli.nodes.place import Place, PlaceState
     from ottla.runtime.supervision.control import Answer
 
 
@@ -34,20 +34,9 @@ def asked_option(function: Any) -> Any:
 
 
 def place_of(data: str | None) -> Place:
-    from ottla.cli.broker import default_data_directory
-    from ottla.cli.nodes.place import Place
-    from ottla.cli.nodes.plan import default_place
+    from ottla.cli.nodes.place import Place, default_data_directory, default_place
 
     return Place(data if data is not None else default_place(default_data_directory(os.environ)))
-
-
-def lone_broker(data: str | None) -> str | None:
-    """Returns the address where all commands look for a broker, where one listens there and no cluster was made in the usual place."""
-    from ottla.cli import output
-    from ottla.cli.quorum_voters import takes_connections
-
-    is_asked = data is None and place_of(None).read() is None and takes_connections(output.LOCAL)
-    return output.LOCAL if is_asked else None
 
 
 def order(place: Place, command: str, node: int | None = None) -> Answer:
@@ -58,3 +47,12 @@ def order(place: Place, command: str, node: int | None = None) -> Answer:
     if answer.error is not None:
         raise OttlaError(answer.error)
     return answer
+
+
+def state_of(place: Place) -> PlaceState:
+    """Returns the nodes that run, as their supervisor knows them. NoSupervisor where none runs."""
+    import msgspec
+
+    from ottla.cli.nodes.place import PlaceState
+
+    return msgspec.json.decode(order(place, "status").state, type=PlaceState)

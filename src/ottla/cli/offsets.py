@@ -56,7 +56,7 @@ def parse_offsets(text: str, now_ms: int) -> OffsetRange:
     text = text.strip()
     if text.startswith("@"):
         return _times(text[1:], now_ms)
-    if text in ("start", "oldest", "earliest"):
+    if text in ("start", "oldest", "earliest", "beginning"):
         return OffsetRange(OffsetPoint(Base.START))
     if text in ("end", "newest", "latest"):
         return OffsetRange(OffsetPoint(Base.END))

@@ -18,12 +18,11 @@ import click
 import msgspec
 
 from ottla.cli.client_settings import client_options
+from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
+from ottla.cli.missing_rights import missing_right
 from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
-LOCAL: Final = "localhost:9092"
-
-
 _JSON: Final = "ottla.json"
 _ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
@@ -75,8 +74,8 @@ def bootstrap_option(function: F) -> F:
         "bootstrap",
         envvar="OTTLA_BOOTSTRAP",
         show_envvar=True,
-        default=LOCAL,
-        show_default=True,
+        default=bootstrap_default,
+        show_default=SHOWN,
         callback=_checked,
         help="Bootstrap servers: host:port, comma-separated.",
     )
@@ -88,6 +87,7 @@ def _checked(context: click.Context, parameter: click.Parameter, servers: str) -
 
     with wrong_call():
         parse_bootstrap(servers)
+    note_settings_of(servers)
     return servers
 
 
@@ -123,9 +123,12 @@ class _Warnings(logging.Handler):
     """Warnings of a client, as lines of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        from ottla.client.producer_ids import NO_CONTROLLER
+
         text = record.getMessage()
         absent = _ABSENT_TOPIC.match(text)
-        complain(text if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
+        way = "; `ottla cluster health` says what to start" if NO_CONTROLLER in text else ""
+        complain(f"{text}{way}" if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
 
 
 def complain(text: str) -> None:
@@ -146,13 +149,8 @@ def end_with(problem: str | None) -> None:
         sys.exit(1)
 
 
-_ALLOW: Final = "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ALLOW,
     ErrorCode.NOT_CONTROLLER: "; `ottla cluster health` says what to start",
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
@@ -208,6 +206,9 @@ def way_out(error: BaseException) -> str:
             return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
         if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
             return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
+        right = next(iter(getattr(error, "__notes__", ())), None) or missing_right(error)
+        if right is not None:
+            return right
         absent = _ABSENT_TOPIC.match(error.message)
         if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
@@ -247,6 +248,8 @@ def time_text(ms: int) -> str | None:
 def _text(cell: Any) -> str:
     if cell is None:
         return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
     if isinstance(cell, (list, tuple)):
         return ",".join(map(str, cell))
     return str(cell)

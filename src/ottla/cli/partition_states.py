@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("topic", "partition", "leader", "epoch", "replicas", "in_sync")
 UNDER_REPLICATED: Final = "under-replicated"
 UNDER_MIN_ISR: Final = "under-min-isr"
+MIN_ISR: Final = "min.insync.replicas"
 AT_MIN_ISR: Final = "at-min-isr"
 UNAVAILABLE: Final = "unavailable"
 
@@ -66,3 +67,15 @@ def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]
 def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
     """Returns ``min.insync.replicas`` of each topic."""
     return {topic: int(value or 1) for topic, value in admin.describe_config_of_topics(topics, "min.insync.replicas").items()}
+
+
+def min_isr_beyond(admin: Admin, topic: str, text: str | None, replica_count: int | None = None) -> str | None:
+    """Returns a warning, where the topic has fewer replicas than this ``min.insync.replicas``; without a count it is looked up."""
+    if text is None or not text.strip().isdecimal():
+        return None
+    if replica_count is None:
+        replica_count = min((len(partition.replicas) for partition in admin.describe_topic(topic).partitions.values()), default=0)
+    if int(text) <= replica_count:
+        return None
+    has = f"topic {topic} has {replica_count} replica{'s'[: replica_count != 1]} of each partition"
+    return f"warning: min.insync.replicas={text.strip()}, and {has}: acks=all is refused while one of them is not in sync"

@@ -16,8 +16,27 @@ from ottla.cli.config import change_values, key_and_value
 from ottla.cli.named_topics import check_partitions, chosen
 from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, wrong_call, yes_option
-from ottla.cli.partition_states import AT_MIN_ISR, COLUMNS, UNAVAILABLE, UNDER_MIN_ISR, UNDER_REPLICATED, rows_in_states
+from ottla.cli.output import (
+    bootstrap_option,
+    complain,
+    end_of_plan,
+    format_option,
+    print_json,
+    print_rows,
+    with_way_out,
+    wrong_call,
+    yes_option,
+)
+from ottla.cli.partition_states import (
+    AT_MIN_ISR,
+    COLUMNS,
+    MIN_ISR,
+    UNAVAILABLE,
+    UNDER_MIN_ISR,
+    UNDER_REPLICATED,
+    min_isr_beyond,
+    rows_in_states,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
@@ -96,6 +115,12 @@ def create(
     placed = None if replica_assignment is None else _assignments(replica_assignment)
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.create_topics([NewTopic(name, partitions, replicas, pairs, placed) for name in names], validate_only=dry_run)
+        count = replicas if replicas > 0 else None if placed is None else min(map(len, placed.values()))
+        for name in names:
+            if results[name] is None and (count is not None or not dry_run):
+                warning = min_isr_beyond(admin, name, pairs.get(MIN_ISR), count)
+                if warning is not None:
+                    complain(warning)
     expected = {ErrorCode.TOPIC_ALREADY_EXISTS: "exists"} if may_exist else {}
     report(output, "topic create", results, "possible" if dry_run else "created", expected)
 

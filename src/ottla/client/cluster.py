@@ -31,6 +31,11 @@ R = TypeVar("R", bound=Response)
 METADATA_MAX_AGE_MS: Final = 300_000
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
+_RIGHTS: Final = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "a member needs READ on it, and a user that describes it DESCRIBE",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a producer needs WRITE on it, and a user that describes it DESCRIBE",
+}
+"""Refused questions for a coordinator, by what is missing: there may well be one."""
 
 # A broker answers the requests of one connection in their order. Those that it may hold back have connections of their own.
 MAIN_LANE: Final = ""
@@ -350,7 +355,9 @@ class Cluster:
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             what = "group" if key_type == KEY_TYPE_GROUP else "transactional id"
-            raise KafkaError(found.error_code, found.error_message or f"no coordinator for {what} {key!r}")
+            right = _RIGHTS.get(ErrorCode(found.error_code))
+            reason = f"no coordinator for {what} {key!r}" if right is None else f"{what} {key!r}: {right}"
+            raise KafkaError(found.error_code, reason if right is not None else found.error_message or reason)
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         return found.node_id
 

@@ -19,6 +19,9 @@ _UNLASTING: Final = (
     (("usr", "boot", "efi", "etc"), "the unit of `ottla generate systemd` lets the broker only read here (ProtectSystem)"),
 )
 
+VOTERS_OF_SEVERAL: Final = 3
+"""So many controllers say that the loss of one node is meant to be survived."""
+
 
 class Severity(Enum):
     ERROR = "error"  # a broker would refuse to start, or ignore the key
@@ -35,7 +38,6 @@ class Finding:
 
 def lint(given: Mapping[str, str]) -> Iterator[Finding]:
     """Yields unknown keys, illegal values and keys without effect, in the order of the file; then contradictions."""
-    is_legal = True
     for name, raw in given.items():
         key = find_broker_key(name)
         if key is None:
@@ -46,20 +48,51 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
             key.parse(raw)
         except KafkaError as error:
             yield Finding(name, Severity.ERROR, error.message)
-            is_legal = False
             continue
         if key.without_effect is not None:
             yield Finding(name, Severity.NOTE, f"has no effect: it {key.without_effect}")
-    if not is_legal:
-        return
     try:
-        config = BrokerConfig(given)
+        config = BrokerConfig(readable(given)[0])
     except KafkaError as error:
         yield Finding(re.split(r"[=: ]", error.message)[0], Severity.ERROR, error.message)
         return
     for name, text in config.contradictions():
         yield Finding(name, Severity.WARNING, text)
+    yield from _replication(config)
     yield from _places(given)
+
+
+def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
+    """Returns the known keys that have a legal value, with which all else that is wrong is found, and those that have an illegal one."""
+    legal, unread = {}, set()
+    for name, raw in given.items():
+        key = find_broker_key(name)
+        try:
+            if key is not None:
+                key.parse(raw)
+                legal[name] = raw
+        except KafkaError:
+            unread.add(name)
+    return legal, unread
+
+
+def _replication(config: BrokerConfig) -> Iterator[Finding]:
+    """Yields settings of replicas with which records are refused, or lost, sooner than the number of nodes suggests."""
+    min_isr, factor = config["min.insync.replicas"], config["default.replication.factor"]
+    if min_isr > factor:
+        text = f"{min_isr} is above default.replication.factor={factor}: topics that are created without a factor need all replicas"
+        yield Finding("min.insync.replicas", Severity.WARNING, f"{text} for acks=all; raise the factor, or lower it")
+    voters = len(config["controller.quorum.voters"])
+    for name, lost in (
+        ("offsets.topic.replication.factor", "no group commits or reads its offsets"),
+        ("transaction.state.log.replication.factor", "no transaction begins or ends"),
+    ):
+        if voters >= VOTERS_OF_SEVERAL and config[name] == 1:
+            text = f"1 with {voters} controllers: while one broker is down, {lost} whose coordinator it is"
+            yield Finding(name, Severity.WARNING, f"{text}; set it to 3")
+    if config["unclean.leader.election.enable"]:
+        text = "true: a replica that is not in sync may lead, and records that were acknowledged are lost then"
+        yield Finding("unclean.leader.election.enable", Severity.WARNING, f"{text}; set it for single topics, if at all")
 
 
 def _places(given: Mapping[str, str]) -> Iterator[Finding]:

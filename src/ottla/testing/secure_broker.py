@@ -21,6 +21,7 @@ from ottla.controller.scram_users import credential_record
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import UserScramCredentialRecord
 from ottla.runtime.certificates import AUTHORITY, HOSTS, check_extra, new_authority, new_certificates
+from ottla.runtime.secured_nodes import between_nodes
 from ottla.security.scram import SALT_BYTES, ScramMechanism
 from ottla.sync import Admin, UserChange
 from ottla.testing.served import LOOK_SECONDS
@@ -28,8 +29,6 @@ from ottla.testing.thread_nodes import ThreadNodes
 from ottla.types import Secret
 
 ADMIN: Final = "admin"
-NODE: Final = "node"
-PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 MECHANISM: Final = "SCRAM-SHA-512"
 ITERATIONS: Final = 4096
 DAYS: Final = 2
@@ -55,7 +54,13 @@ class SecureBroker(ThreadNodes):
         try:
             secured = self._security(Path(self._files.name)) | dict(self._given)
             if self._count > 1:
-                secured |= self._between_nodes(Path(self._files.name) / AUTHORITY, secured["super.users"])
+                secured |= between_nodes(
+                    self._protocol,
+                    authority=Path(self._files.name) / AUTHORITY,
+                    password=secrets.token_urlsafe(PASSWORD_BYTES),
+                    mechanism=MECHANISM,
+                    super_users=secured["super.users"],
+                )
             self._properties = secured
             return super().__enter__()
         except BaseException:
@@ -77,24 +82,6 @@ class SecureBroker(ThreadNodes):
             "ssl.keystore.location": str(store),
             "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{ADMIN}",
-        }
-
-    def _between_nodes(self, authority: Path, super_users: str) -> dict[str, str]:
-        """Returns what nodes need to reach each other: they are a user of PLAIN, whom other users' settings do not have."""
-        password = secrets.token_urlsafe(PASSWORD_BYTES)
-        login = f'{PLAIN_MODULE} required username="{NODE}" password="{password}" user_{NODE}="{password}";'
-        return {
-            "listener.security.protocol.map": f"{self._protocol}:{self._protocol},CONTROLLER:{self._protocol}",
-            "inter.broker.listener.name": self._protocol,
-            "sasl.enabled.mechanisms": f"{MECHANISM},PLAIN",
-            "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            "sasl.mechanism.controller.protocol": "PLAIN",
-            f"listener.name.{self._protocol.lower()}.plain.sasl.jaas.config": login,
-            "listener.name.controller.plain.sasl.jaas.config": login,
-            "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(authority),
-            "super.users": f"{super_users};User:{NODE}",
         }
 
     def _credentials(self) -> list[UserScramCredentialRecord]:

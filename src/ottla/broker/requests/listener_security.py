@@ -8,7 +8,7 @@ and that one than the broker's. Source: KIP-103, KIP-226 (prefixes), KIP-684.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -73,33 +73,53 @@ def protocols(config: BrokerConfig) -> dict[str, Protocol]:
 
 def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
     """Raises INVALID_CONFIG, with the key's name and a way out, for what these listeners cannot do."""
+    for fault in sasl_faults(config, used):
+        raise fault
+
+
+def sasl_faults(config: BrokerConfig, used: Mapping[str, Protocol]) -> Iterator[KafkaError]:
+    """Yields what these listeners cannot do, one listener and mechanism after the other."""
     for name, protocol in used.items():
         if protocol.has_sasl:
-            _check_sasl(config, name)
+            yield from _sasl_faults_of(config, name)
 
 
 def check_protections(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:
     """Raises INVALID_CONFIG for what would protect none of the listeners that this node has or connects to."""
+    for fault in protection_faults(config, used):
+        raise fault
+
+
+def protection_faults(config: BrokerConfig, used: Mapping[str, Protocol]) -> Iterator[KafkaError]:
+    """Yields an error for each key that would protect none of the listeners that this node has or connects to."""
     guarded = {name.lower() for name, protocol in used.items() if protocol.has_sasl}
     with_tls = {name.lower() for name, protocol in used.items() if protocol.has_tls}
     for key, value in sorted(config.given.items()):
         own = key.removeprefix("listener.name.") if key.startswith("listener.name.") else None
         listener = own.partition(".")[0] if own is not None else None
         if key == JAAS or (own is not None and own.partition(".")[2] == JAAS):
-            raise _refused(f"{key}: a broker has one for each listener and mechanism, as listener.name.NAME.plain.{JAAS}")
+            yield _refused(f"{key}: a broker has one for each listener and mechanism, as listener.name.NAME.plain.{JAAS}")
         if key.endswith(REAUTHENTICATE) and value and not (guarded if listener is None else listener in guarded):
-            raise _refused(f"{key}={value} would protect nothing: no listener of that name speaks SASL; remove it")
+            yield _refused(f"{key}={value} would protect nothing: no listener of that name speaks SASL; remove it")
         if key.endswith(CLIENT_AUTH) and value != ClientAuth.NONE and not (with_tls if listener is None else listener in with_tls):
-            raise _refused(f"{key}={value} would protect nothing: no listener of that name speaks TLS; remove it")
+            yield _refused(f"{key}={value} would protect nothing: no listener of that name speaks TLS; remove it")
 
 
-def _check_sasl(config: BrokerConfig, listener: str) -> None:
+def _sasl_faults_of(config: BrokerConfig, listener: str) -> Iterator[KafkaError]:
     enabled = enabled_mechanisms(config, listener)
     wrong = [mechanism for mechanism in enabled if mechanism not in SERVER_MECHANISMS]
     if wrong or not enabled:
         shown, known = ",".join(enabled), ",".join(SERVER_MECHANISMS)
-        raise _refused(f"listener {listener} speaks SASL, and {ENABLED}={shown} is not supported: set it to some of {known}")
+        yield _refused(f"listener {listener} speaks SASL, and {ENABLED}={shown} is not supported: set it to some of {known}")
     for mechanism in enabled:
+        try:
+            _check_mechanism(config, listener, mechanism)
+        except KafkaError as error:
+            yield error
+
+
+def _check_mechanism(config: BrokerConfig, listener: str, mechanism: str) -> None:
+    if mechanism in SERVER_MECHANISMS:
         key = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
         secret = config.of_listener(listener, f"{mechanism.lower()}.{JAAS}")
         if secret is None and mechanism == PLAIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,7 +53,7 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name not in own]
     used = used_protocols(config, [listener.name for listener in parsed])
     check_listeners(config, used)
-    check_protections(config, _all_used(config))
+    check_protections(config, all_used(config))
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")
@@ -68,7 +69,7 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     parsed = [listener for listener in map(parse_listener, config["listeners"]) if listener.name in own]
     used = used_protocols(config, [listener.name for listener in parsed])
     check_listeners(config, used)
-    check_protections(config, _all_used(config))
+    check_protections(config, all_used(config))
     for name, protocol in used.items():
         if protocol.has_sasl and any(map(ScramMechanism.named, enabled_mechanisms(config, name))):
             why = "whose users controllers get from each other, on this very listener: offer PLAIN, or use SSL with client certificates"
@@ -107,7 +108,7 @@ def _endpoints(
     return endpoints
 
 
-def _all_used(config: BrokerConfig) -> dict[str, Protocol]:
+def all_used(config: BrokerConfig) -> dict[str, Protocol]:
     """Returns the protocols of this node's listeners, of other nodes' controllers, and of the admin pages."""
     names = {*controller_names(config), *(listener.name for listener in map(parse_listener, config["listeners"]))}
     return used_protocols(config, names) | admin_protocols(config)
@@ -118,8 +119,8 @@ def controller_names(config: BrokerConfig) -> set[str]:
     return {name.upper() for name in config["controller.listener.names"] or ()}
 
 
-def check_early(config: BrokerConfig) -> None:
-    """Raises INVALID_CONFIG for a listener that would open before the users and the rights of the cluster are known.
+def early_faults(config: BrokerConfig) -> Iterator[KafkaError]:
+    """Yields INVALID_CONFIG for each listener that would open before the users and the rights of the cluster are known.
 
     Controllers' listeners open early, named or not, as in Kafka: what they need is in the file.
     """
@@ -127,7 +128,7 @@ def check_early(config: BrokerConfig) -> None:
     for name in sorted(names.keys() - controller_names(config)):
         own = "a listener of clients opens when the cluster's users and ACLs are known" if name in _names(config) else "listeners has none"
         text = f"{EARLY}={names[name]}: {own}; leave it out, or name listeners of controller.listener.names"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        yield KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _names(config: BrokerConfig) -> set[str]:

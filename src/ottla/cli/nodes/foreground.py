@@ -9,9 +9,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,6 +22,9 @@ from ottla.runtime.supervision.control import Answer, Order, serve_control
 from ottla.runtime.supervision.node_process import NodeSpec, node_command
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.supervision.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from ottla.messages.metadata_records import UserScramCredentialRecord
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -114,6 +117,8 @@ class Foreground:
                 await self._supervisor.restart_node(node_id)
             case Order("add", None):
                 await self._add()
+            case Order("remove", int(node_id)):
+                self._remove(node_id)
             case _:
                 return Answer(f"unknown order {order.command}")
         return Answer(state=msgspec.Raw(msgspec.json.encode(self._state())))
@@ -131,6 +136,19 @@ class Foreground:
             await self._supervisor.add(self._spec(plan))
         say(f"node {plan.node_id} has joined and serves at {self._supervisor.nodes[plan.node_id].address}")
 
+    def _remove(self, node_id: int) -> None:
+        """Forgets a node that has stopped and left the cluster."""
+        self._supervisor.remove(node_id)
+        del self._plans[node_id]
+        cluster = self._cluster
+        cluster.nodes.remove(node_id)
+        cluster.formatted = [each for each in cluster.formatted if each != node_id]
+        cluster.ports.pop(node_id, None)
+        cluster.removed.append(node_id)
+        self._place.write(cluster)
+        self._write_state()
+        say(f"node {node_id} was removed")
+
     def _spec(self, plan: NodePlan) -> NodeSpec:
         manner = self._manner
         order = NodeOrder(plan.node_id, plan.properties, manner.log_level, manner.log_format)
@@ -146,7 +164,8 @@ class Foreground:
         bootstrap = ",".join(node.address for node in nodes if node.address is not None)
         zookeeper = self._cluster.zookeeper
         home = "quorum" if zookeeper is None else f"zookeeper {zookeeper}"
-        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home)
+        client = self._place.client_file if self._cluster.is_secured else None
+        return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home, client)
 
     def _write_state(self) -> None:
         """Writes the state, which a full disk may refuse: nodes are watched and stopped without it, too."""
@@ -156,7 +175,9 @@ class Foreground:
             say(f"the state of the nodes cannot be written: {error}")
 
 
-async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]) -> None:
+async def format_nodes(
+    place: Place, cluster: ClusterFile, plans: list[NodePlan], credentials: Sequence[UserScramCredentialRecord] = ()
+) -> None:
     """Formats the log directories of new nodes. Known nodes' directories are left as they are, even where they are empty now."""
     new = [plan for plan in plans if plan.node_id not in cluster.formatted]
     if not new or cluster.zookeeper is not None:  # there, a node has promised nothing that it could forget
@@ -168,7 +189,12 @@ async def format_nodes(place: Place, cluster: ClusterFile, plans: list[NodePlan]
     place.write(cluster)  # with the id of the cluster, for another attempt
     for plan in new:
         await format_log_dirs(
-            real_world(io_threads=1), BrokerConfig(plan.properties), cluster_id=cluster.cluster_id, features={}, passes_over=True
+            real_world(io_threads=1),
+            BrokerConfig(plan.properties),
+            cluster_id=cluster.cluster_id,
+            features={},
+            passes_over=True,
+            credentials=credentials,
         )
     cluster.formatted = sorted({*cluster.formatted, *(plan.node_id for plan in new)})
     place.write(cluster)

@@ -4,6 +4,7 @@
     state.json     who runs now: the supervisor and the nodes, with their process ids; rewritten at each change
     .lock          locked by the supervisor for as long as it lives: the kernel unlocks it, whatever ends it
     control.sock   where the supervisor takes orders (``ottla.runtime.supervision.control``)
+    security/      of ``--secure``: the authority, the certificate, what nodes share, and the properties of the user ``admin``
     zookeeper/     what the cluster's own ZooKeeper has, where there is one (``--zookeeper own``)
     node-N/        the node's log directory ``data``, its ``server.properties`` and its ``node.log``
 
@@ -28,7 +29,10 @@ LOCK_FILE: Final = ".lock"
 VERSION: Final = 1
 ORPHANS_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.05
-_HARMLESS: Final = frozenset({LOCK_FILE, "lost+found"})
+SECURITY: Final = "security"
+CLIENT_FILE: Final = "client.properties"
+SHARED_FILE: Final = "nodes.properties"
+_HARMLESS: Final = frozenset({LOCK_FILE, "lost+found", SECURITY})
 
 
 class PlaceError(OttlaError):
@@ -46,6 +50,10 @@ class ClusterFile(msgspec.Struct):
     ports: dict[int, int] = {}  # of the kind "cluster", as are the two below
     controller_ports: dict[int, int] = {}
     properties: dict[str, str] = {}
+    is_secured: bool = False
+    """Over SASL_SSL, with users and ACLs (``--secure``)."""
+    removed: list[int] = []
+    """Nodes that have left for good: their directories may still be there, and their ids are not given again."""
     zookeeper: str | None = None
     """The home of a cluster in ZooKeeper mode: host:port/chroot. None for a quorum."""
     zookeeper_port: int | None = None
@@ -71,6 +79,7 @@ class PlaceState(msgspec.Struct):
     bootstrap: str
     nodes: list[NodeStatus]
     home: str = "quorum"
+    command_config: str | None = None  # the properties by which clients reach a secured cluster
     version: int = VERSION
 
 
@@ -136,7 +145,8 @@ class Place:
         """Writes a node's properties, for people and for ``ottla broker start FILE``, again at each start."""
         lines = ["# Written by `ottla cluster start` at each start: change a key by its option -X KEY=VALUE."]
         lines += [f"{key}={value}" for key, value in properties.items()]
-        self._write(os.path.join(f"node-{node_id}", "server.properties"), ("\n".join(lines) + "\n").encode("latin-1", "backslashreplace"))
+        name, text = os.path.join(f"node-{node_id}", "server.properties"), "\n".join([*lines, ""])
+        self._write(name, text.encode("latin-1", "backslashreplace"), mode=0o600)
 
     def remove_state(self) -> None:
         """Removes the state, since nothing runs from now on."""
@@ -146,17 +156,37 @@ class Place:
             except FileNotFoundError:
                 continue
 
+    @property
+    def security(self) -> str:
+        """Where a secured cluster has its certificate and its users' files."""
+        return self._file(SECURITY)
+
+    @property
+    def client_file(self) -> str:
+        """The properties by which commands are the user of a secured cluster."""
+        return os.path.join(self.security, CLIENT_FILE)
+
+    @property
+    def shared_file(self) -> str:
+        """What the nodes of a secured cluster share, written again at each start."""
+        return os.path.join(self.security, SHARED_FILE)
+
+    def directory_of(self, node_id: int) -> str:
+        """Returns where the node's files are."""
+        return self._file(f"node-{node_id}")
+
     def node_file(self, node_id: int, name: str) -> str:
-        return os.path.join(self.path, f"node-{node_id}", name)
+        return os.path.join(self.directory_of(node_id), name)
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    def _write(self, name: str, data: bytes, *, is_durable: bool = True, mode: int = 0o644) -> None:
         """Replaces the file: a reader finds the old content or the new one, and so does the next start after a crash if it is durable."""
         path = self._file(name)
         temporary = f"{path}.tmp"
-        with open(temporary, "wb") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as file:
             file.write(data)
             if is_durable:
                 file.flush()
@@ -189,3 +219,14 @@ def _is_locked(log_dir: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def default_data_directory(environ: Mapping[str, str]) -> str:
+    """Returns a path in the user's data directory, because the system empties the temporary one."""
+    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(home, "ottla", "data")
+
+
+def default_place(data_home: str) -> str:
+    """Returns a path beside the data of a lone broker, in the user's data directory."""
+    return os.path.join(os.path.dirname(data_home), "cluster")

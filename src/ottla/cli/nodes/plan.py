@@ -6,14 +6,15 @@ majority; more voters would make each change of the metadata wait for more disks
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import click
+
 from ottla.cli.nodes.place import ClusterFile, Place
-from ottla.cli.output import complain
+from ottla.config.properties import read_properties
 from ottla.errors import ErrorCode, KafkaError
 
 VOTERS_MAX: Final = 3
@@ -21,6 +22,7 @@ REPLICAS: Final = 3
 MIN_ISR: Final = 2
 HOST: Final = "127.0.0.1"
 CONTROLLER: Final = "CONTROLLER"
+SECURED: Final = "SASL_SSL"
 FIRST_PORT: Final = 9092
 LAST_PORT: Final = 32_000
 """Above it are the ports that the kernel hands out to outgoing connections: one of them could be taken while a node restarts."""
@@ -90,7 +92,8 @@ def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
     is_voter = node_id in cluster.voters and not is_alone
     roles = ["broker", "controller"] if is_voter or is_alone else ["broker"]
     port, data = cluster.ports[node_id], place.node_file(node_id, "data")
-    listeners, addresses = [f"PLAINTEXT://{HOST}:{port}"], [(HOST, port)]
+    secured = read_properties(place.shared_file) if cluster.is_secured else {}
+    listeners, addresses = [f"{SECURED if secured else 'PLAINTEXT'}://{HOST}:{port}"], [(HOST, port)]
     if is_voter:
         listeners.append(f"{CONTROLLER}://{HOST}:{cluster.controller_ports[node_id]}")
         addresses.append((HOST, cluster.controller_ports[node_id]))
@@ -99,7 +102,7 @@ def cluster_plan(place: Place, cluster: ClusterFile, node_id: int) -> NodePlan:
         voters = ",".join(f"{voter}@{HOST}:{cluster.controller_ports[voter]}" for voter in cluster.voters)
         own |= {"controller.quorum.voters": voters, "controller.listener.names": CONTROLLER}
     controller = f"{HOST}:{cluster.controller_ports[node_id]}" if is_voter else None
-    return NodePlan(node_id, roles, own | cluster.properties, [data], addresses, controller)
+    return NodePlan(node_id, roles, own | secured | cluster.properties, [data], addresses, controller)
 
 
 def _plan_in_zookeeper(place: Place, cluster: ClusterFile, node_id: int, zookeeper: str) -> NodePlan:
@@ -123,7 +126,7 @@ def check(plans: Iterable[NodePlan]) -> None:
         controller_listeners(config)
         unknown |= config.unknown
     for name, hint in unknown.items():
-        complain(f"warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""))
+        click.echo(f"ottla: warning: {name} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
 
 
 def choose_ports(count: int, first: int) -> int:
@@ -154,8 +157,3 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def default_place(data_home: str) -> str:
-    """Returns a path beside the data of a lone broker, in the user's data directory."""
-    return os.path.join(os.path.dirname(data_home), "cluster")

@@ -27,13 +27,16 @@ class Standing:
     active_controller: int | None
     problem: str | None
     is_in_zookeeper: bool = False
+    registered: frozenset[int] = frozenset()
     silent: frozenset[int] = frozenset()
     fetched_ms_ago: Mapping[int, int | None] = field(default_factory=dict)
 
     def broker_of(self, node: NodeStatus) -> str:
         if self.brokers is None:
             return UNKNOWN
-        return "alive" if node.node_id in self.brokers else "fenced"
+        if node.node_id in self.brokers:
+            return "alive"
+        return "fenced" if self.is_in_zookeeper or node.node_id in self.registered else "unregistered"
 
     def controller_of(self, node: NodeStatus) -> str | None:
         if self.is_in_zookeeper:
@@ -57,20 +60,24 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     if not serving:
         return Standing(None, None, "no node serves; the cluster cannot be asked")
     brokers: frozenset[int] | None = None
+    registered: frozenset[int] = frozenset()
     try:
         with Admin(serving, **client_settings(request_timeout_ms=timeout_ms)) as admin:
             described = admin.describe_cluster(include_fenced=True)
-            brokers = frozenset(node.node_id for node in described.nodes) - described.fenced
+            registered = frozenset(node.node_id for node in described.nodes)
+            brokers = registered - described.fenced
             if state.home != QUORUM:
                 return Standing(brokers, described.controller_id, None, is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
-        return Standing(brokers, None, f"the cluster does not answer: {error}" if brokers is None else _problem(error))
+        problem = f"the cluster does not answer: {error}" if brokers is None else _problem(error)
+        return Standing(brokers, None, problem, registered=registered)
     silent = frozenset(voter.node_id for voter in quorum.voters if is_silent(quorum, voter, described.fenced))
     return Standing(
         brokers,
         quorum.leader_id,
         None,
+        registered=registered,
         silent=silent,
         fetched_ms_ago={voter.node_id: fetched_ms_ago(quorum, voter) for voter in quorum.voters},
     )

@@ -25,7 +25,7 @@ WAYS_OUT = "`ottla cluster start` starts one; `ottla cluster health -B HOST:PORT
 
 
 class Order(msgspec.Struct, frozen=True):
-    """An order to the supervisor: ``status``, ``stop``, ``kill``, ``restart`` or ``add``, of one node where that makes sense."""
+    """An order: ``status``, ``stop``, ``kill``, ``restart``, ``add`` or ``remove``, of one node where that makes sense."""
 
     command: str
     node_id: int | None = None

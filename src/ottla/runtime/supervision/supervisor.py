@@ -99,6 +99,16 @@ class Supervisor:
         with _Alone(self._at_work, spec.node_id):
             await self._start_alone(node)
 
+    def remove(self, node_id: int) -> None:
+        """Forgets a node that does not run. KafkaError when there is none, or it runs."""
+        node = self._known(node_id)
+        with _Alone(self._at_work, node_id):
+            if node.is_running:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"node {node_id} runs; stop it before it is removed")
+            if (restart := self._restarts.pop(node_id, None)) is not None:
+                restart.cancel()
+            del self.nodes[node_id]
+
     async def _start_alone(self, node: NodeProcess) -> None:
         if self._is_stopping:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cluster is being stopped")

@@ -1,0 +1,93 @@
+"""Which right a command lacked that was refused: the operation, the resource and the ACL that allows it.
+
+An answer has a code for each type of resource, and no operation: what the command asked for says the rest. An operation on a topic or a
+group includes DESCRIBE, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from ottla.cli.client_settings import command_context, user_of, words_of
+from ottla.errors import ErrorCode, KafkaError
+
+TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
+_KINDS: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TOPIC,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GROUP,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CLUSTER,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TRANSACTION,
+}
+_PARAMETERS: Final = {
+    TOPIC: ("name", "names", "topics", "topic"),
+    GROUP: ("group", "group_id", "group_ids"),
+    TRANSACTION: ("transactional_ids",),
+}
+_OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("acl list", CLUSTER): "describe",
+    ("broker describe", CLUSTER): "describe",
+    ("broker logdirs", CLUSTER): "describe",
+    ("cluster health", CLUSTER): "describe",
+    ("cluster status", CLUSTER): "describe",
+    ("config diff", CLUSTER): "describe-configs",
+    ("config diff", TOPIC): "describe-configs",
+    ("config get", CLUSTER): "describe-configs",
+    ("config get", TOPIC): "describe-configs",
+    ("config set", CLUSTER): "alter-configs",
+    ("config set", TOPIC): "alter-configs",
+    ("consume", GROUP): "read",
+    ("consume", TOPIC): "read",
+    ("group delete", GROUP): "delete",
+    ("group delete-offsets", GROUP): "delete",
+    ("group delete-offsets", TOPIC): "read",
+    ("group import", GROUP): "read",
+    ("group import", TOPIC): "read",
+    ("group seek", GROUP): "read",
+    ("group seek", TOPIC): "read",
+    ("partition moves", CLUSTER): "describe",
+    ("produce", CLUSTER): "idempotent-write",
+    ("produce", TOPIC): "write",
+    ("producer list", TOPIC): "read",
+    ("quorum", CLUSTER): "describe",
+    ("quota list", CLUSTER): "describe-configs",
+    ("quota set", CLUSTER): "alter-configs",
+    ("topic add-partitions", TOPIC): "alter",
+    ("topic alter", TOPIC): "alter-configs",
+    ("topic create", TOPIC): "create",
+    ("topic delete", TOPIC): "delete",
+    ("topic delete-records", TOPIC): "delete",
+    ("txn fence", TRANSACTION): "write",
+    ("user list", CLUSTER): "describe",
+}
+_OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter"}
+
+
+def missing_right(error: KafkaError) -> str | None:
+    """Returns the end of the sentence about a refusal: what is missing, and how it is allowed. None for other errors."""
+    kind, context = _KINDS.get(ErrorCode(error.code)), command_context()
+    if kind is None:
+        return None
+    command = "" if context is None else words_of(context)
+    if not command:
+        return "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
+    operation = _OPERATIONS.get((command, kind), _OTHERWISE[kind])
+    names = _names(context, kind, error.message)
+    user = user_of()
+    resource = "the cluster" if kind == CLUSTER else f"{kind.replace('-', ' ')} {', '.join(names)}"
+    options = " --cluster" if kind == CLUSTER else "".join(f" --{kind} {name}" for name in names)
+    lacks = f": {user or 'the user of this command'} lacks {operation.upper().replace('-', '_')} on {resource}"
+    return f"{lacks}; who may alter the cluster allows it by `ottla acl allow {user or 'User:NAME'} -o {operation}{options} --yes`"
+
+
+def _names(context: click.Context | None, kind: str, message: str) -> list[str]:
+    """Returns which resources of that type the command is about: those in the error's text, or all; NAME where none is known."""
+    given: dict[str, Any] = {} if context is None else context.params
+    found: list[str] = []
+    for parameter in _PARAMETERS.get(kind, ()):
+        value = given.get(parameter)
+        found += [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
+    found = [name for name in found if not name.startswith("^")]
+    return [name for name in found if f"'{name}'" in message or message.startswith(f"{name}-")] or found or ["NAME"]

@@ -1,0 +1,87 @@
+"""What is small and met every day: pipes that end, words in tables, hints, and files that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.test_foreign_words import said
+
+from ottla.cli.cluster_health import users_first
+from ottla.cli.main import cli
+from ottla.cli.offsets import parse_offsets
+from ottla.cli.output import print_rows
+from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_reader_that_ends_early_is_no_failure(count: int) -> None:
+    """As `| true` and `| head -1` are: with what is printed at once, and with what is flushed at the end."""
+    command = [sys.executable, "-m", "ottla", "config", "keys", *(["log.cleaner.threads"] if count == 0 else [])]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for _ in range(count):
+        process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert (process.wait(60), errors) == (0, "")
+    process.stderr.close()
+
+
+def test_a_table_says_yes_and_no(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows("text", "c", ("a", "b"), [(True, False)])
+    assert capsys.readouterr().out.split() == ["A", "B", "yes", "no"]
+    print_rows("json", "c", ("a", "b"), [(True, False)])
+    assert '"a": true' in capsys.readouterr().out
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_gathered(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    for path, why in (
+        (tmp_path / "absent" / "b.tar.gz", f"there is no directory {tmp_path / 'absent'}"),
+        (there, "the file is there already"),
+    ):
+        done = CliRunner().invoke(cli, ["debug", "bundle", "--output", str(path), "-B", "127.0.0.1:1"])
+        assert (done.exit_code, why in " ".join(done.stderr.split())) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (("topic", "alter", "t", "-p", "5"), "`ottla topic add-partitions NAME -p COUNT`"),
+        (("topic", "-B", "h:1", "list"), "topic COMMAND -B HOST:PORT`"),
+        (("-B", "h:1", "topic", "list"), "COMMAND -B HOST:PORT`"),
+        (("group", "--command-config", "f", "list"), "group COMMAND --command-config FILE`"),
+        (("config", "get", "topic", "orders"), "`ottla config get --topic orders`"),
+        (("config", "set", "topic", "orders", "retention.ms=5"), "`ottla config set retention.ms=5 --topic orders`"),
+    ],
+)
+def test_a_word_at_another_place_is_refused_with_the_call_that_is_meant(typed: tuple[str, ...], text: str) -> None:
+    assert text in said(*typed)
+
+
+def test_the_ends_of_partitions_have_the_names_of_other_tools() -> None:
+    assert {parse_offsets(word, 0) for word in ("start", "oldest", "earliest", "beginning")} == {parse_offsets("start", 0)}
+    assert {parse_offsets(word, 0) for word in ("end", "newest", "latest")} == {parse_offsets("end", 0)}
+
+
+@pytest.mark.parametrize("message", ["", "t-0"])
+def test_a_producer_that_was_fenced_is_said_what_happened_and_what_to_do(message: str) -> None:
+    error = of_addition(KafkaError(ErrorCode.PRODUCER_FENCED, message))
+    assert isinstance(error, ProducerFencedError)
+    assert error.message == (f"{message}: {FENCED}" if message else FENCED)
+    assert "make a new one" in error.message
+
+
+def test_internal_topics_are_listed_after_those_of_users() -> None:
+    topics = [TopicPartition(name, 0) for name in ("__consumer_offsets", "a", "b", "__transaction_state")]
+    assert [key.topic for key in sorted(topics, key=users_first)] == ["a", "b", "__consumer_offsets", "__transaction_state"]
