@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.runtime.java import use_java
 from ottla.spark.executors import is_local
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
-from ottla.spark.start_cache import option
+from ottla.spark.start_cache import options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def session(
     """
     home = use_java()
     settings = settings_for(master) | dict(config or {})
-    settings[JVM_OPTIONS] = f"{settings[JVM_OPTIONS]} {option(home) if jvm_option is None else jvm_option}".strip()
+    settings[JVM_OPTIONS] = f"{settings[JVM_OPTIONS]} {options(home) if jvm_option is None else jvm_option}".strip()
     os.environ.update(environment_for(master, settings, os.environ))
     from pyspark.sql import SparkSession
 

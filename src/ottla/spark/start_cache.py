@@ -10,10 +10,13 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
 from ottla.runtime.java import cache_directory
+
+_SILENT: Final = "-Xlog:aot*=off,cds*=off"
 
 
 def path(java_home: Path) -> Path:
@@ -22,9 +25,9 @@ def path(java_home: Path) -> Path:
     return cache_directory(os.environ) / f"spark-start-{hashlib.sha256(who.encode()).hexdigest()[:16]}.aot"
 
 
-def option(java_home: Path) -> str:
-    """Returns the JVM's option for the file; empty where there is none."""
+def options(java_home: Path) -> str:
+    """Returns the JVM's options for the file; empty where there is none. What the JVM passes over of it is not said on standard output."""
     with contextlib.suppress(OSError):
         if (place := path(java_home)).exists():
-            return f"-XX:AOTCache={place}"
+            return f"-XX:AOTCache={place} {_SILENT}"
     return ""
