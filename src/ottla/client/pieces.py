@@ -33,7 +33,7 @@ def divide(queue: PartitionQueue, batch: ProducerBatch, problem: KafkaError) -> 
         text = (
             "a batch of %d bytes is larger than %s takes, and goes on in smaller ones; a batch.size below max.message.bytes avoids that: %s"
         )
-        log.warning(text, batch.builder.size_bytes, batch.partition, problem)
+        log.info(text, batch.builder.size_bytes, batch.partition, problem)
     half = sum(weights) // 2
     limit = queue.piece_bytes = half if queue.piece_bytes is None else min(half, queue.piece_bytes)
     pieces: list[ProducerBatch] = []
