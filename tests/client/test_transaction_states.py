@@ -120,4 +120,5 @@ def test_each_judge_of_errors_turns_a_code_into_its_kind_of_error(
     problem = KafkaError(code, "text")
     for judge, kind in (("of_produce", of_produce), ("of_addition", of_addition), ("of_decision", of_decision)):
         found = getattr(transaction_errors, judge)(problem)
-        assert (judge, type(found), found.code, found.message) == (judge, kind, code, "text")
+        text = f"text: {transaction_errors.FENCED}" if kind is ProducerFencedError else "text"
+        assert (judge, type(found), found.code, found.message) == (judge, kind, code, text)

@@ -237,7 +237,7 @@ class Producer:
 
     def _transactional(self) -> Transactions:
         if self._transactions is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "this producer has no transactional.id")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this producer has no transactions: give it transactional_id= where it is made")
         return self._transactions
 
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.

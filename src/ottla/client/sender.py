@@ -37,6 +37,7 @@ from ottla.types import TopicPartition
 
 IN_FLIGHT_MAX: Final = 5
 NEVER_MS: Final = 2**63
+NO_LEADER: Final = "no broker leads the partition: those with a replica in sync are down, or no controller is active that would elect one"
 _ENDED: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "close ended before the record was acknowledged; it may have been stored")
 
 
@@ -228,7 +229,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - the task's edge
             problem = as_kafka_error(error)
         else:
-            problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader is known")
+            problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
             orphans = [queue for queue in orphans if self._cluster.leader(queue.partition) is None]
         finally:
             self._is_preparing = False

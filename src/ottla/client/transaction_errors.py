@@ -27,6 +27,10 @@ class CommitOutcomeUnknownError(KafkaError):
     """The coordinator did not answer in time: the transaction may be committed. ``commit_transaction`` again settles it."""
 
 
+FENCED: Final = (
+    "a producer that was started later has this transactional.id now, or the coordinator aborted a transaction that took longer than "
+    "transaction.timeout.ms: close this producer, and make another one if this process is the one to go on"
+)
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED})
 _FENCED_BY_COORDINATOR: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _FATAL: Final = frozenset(
@@ -62,6 +66,6 @@ def _as(problem: KafkaError, *, fenced: frozenset[ErrorCode]) -> KafkaError:
     if isinstance(problem, TransactionAbortableError | TransactionFatalError):
         return problem
     if problem.code in fenced:
-        return ProducerFencedError(problem.code, problem.message)
+        return ProducerFencedError(problem.code, f"{problem.message}: {FENCED}" if problem.message else FENCED)
     kind = TransactionFatalError if problem.code in _FATAL else TransactionAbortableError
     return kind(problem.code, problem.message)
