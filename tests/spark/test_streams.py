@@ -123,7 +123,7 @@ def test_a_table_is_the_newest_value_of_each_key_and_follows_its_topic_beside_a_
 
 def test_records_without_a_key_fail_a_table_or_are_left_out_of_it(spark, topics: Topics):
     names = topics.create()
-    topics.produce(names, [(b"a", b'{"name":"Ada"}'), (None, b'{"name":"Nemo"}'), (b"b", None), (None, None), (b"a", b'{"name":"Anna"}')])
+    topics.produce(names, [(b"a", b'{"name":"Ada"}'), (None, None), (b"b", None), (None, b'{"name":"Nemo"}'), (b"a", b'{"name":"Anna"}')])
     table = read_table(spark, names, "name string", key="id", bootstrap=topics.bootstrap)
     with pytest.raises(Exception, match=rf'topic {names} partition 0 offset [13]: a record of a table has no key; without_key="skip"'):
         table.collect()
