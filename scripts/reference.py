@@ -346,12 +346,13 @@ def members(kind: type) -> Iterator[str]:
 
 def signature(function: Callable[..., Any]) -> str:
     """Returns it without the quotes of its annotations; those of defaults stay."""
-    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+    return text.replace(", **others: Never", "")  # which nothing is accepted as
 
 
 def vars_of(kind: type) -> dict[str, Any]:
     """Public members, inherited ones among them."""
-    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_") and hasattr(kind, name)}
 
 
 def library_page() -> str:

@@ -78,6 +78,7 @@ from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
 from ottla.client.options import AdminOptions, AdminSettings, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.other_keywords import with_hints
+from ottla.client.other_methods import with_method_hints
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
@@ -198,6 +199,7 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
     return security
 
 
+@with_method_hints
 @with_hints
 class Producer(producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
@@ -221,6 +223,7 @@ class Producer(producer.Producer):
             error.add_note(str(failures))
 
 
+@with_method_hints
 @with_hints
 class Consumer(consumer.Consumer, Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
@@ -293,6 +296,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         await self.close()
 
 
+@with_method_hints
 @with_hints
 class Admin(admin.Admin):
     """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.

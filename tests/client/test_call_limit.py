@@ -11,11 +11,12 @@ from tests.client.simulated import create, with_broker
 
 from ottla import sync
 from ottla.client import call_limit
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, NewTopic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.create_topics import CreateTopicsRequest
 from ottla.messages.find_coordinator import FindCoordinatorResponse
 from ottla.sim.cluster import SimBroker
-from ottla.sim.interference import Interference
+from ottla.sim.interference import Held, Interference
 from ottla.sim.loop import run
 
 LIMIT_MS = 5_000
@@ -101,6 +102,53 @@ def test_each_of_several_answers_that_a_call_waits_for_is_named_and_its_methods_
             await Asking().failing()
 
     run(main())
+
+
+@pytest.mark.parametrize("timeout_ms", [2_000, 90_000])
+def test_a_limit_of_the_call_takes_the_place_of_the_clients(timeout_ms: int) -> None:
+    """A minute and a half is longer than a request may take, too, and two seconds are less than the client's five."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        admin = limited(broker)
+        clock = admin._cluster.world.clock
+        await admin.list_topics()
+        broker.machine.pause_process()
+        began_ms = clock.monotonic_ms()
+        with pytest.raises(KafkaError) as error:
+            await admin.create_topics([NewTopic("u")], timeout_ms=timeout_ms)
+        assert error.value.code == ErrorCode.REQUEST_TIMED_OUT
+        text = f"create_topics() has not ended in timeout_ms={timeout_ms}: it waited for broker:9092 to answer CreateTopics"
+        assert error.value.message == text
+        assert clock.monotonic_ms() - began_ms - timeout_ms in range(1000, 1010), "the broker's own answer may be on its way"
+        broker.machine.resume_process()
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_an_answer_that_takes_longer_than_the_clients_limit_is_the_calls_where_it_was_given_the_time() -> None:
+    async def body(broker: SimBroker) -> None:
+        admin = limited(broker)
+        network = Interference(admin._cluster)
+        network.alter = lambda request, response: Held(40_000) if isinstance(request, CreateTopicsRequest) else None
+        assert await admin.create_topics([NewTopic("u")], timeout_ms=60_000) == {"u": None}
+        [request] = network.of(CreateTopicsRequest)
+        assert request.timeout_ms == 60_000
+        await admin.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize("timeout_ms", ["5", 1.5])
+def test_a_limit_that_may_be_meant_as_seconds_is_refused(timeout_ms: Any) -> None:
+    async def body(broker: SimBroker) -> None:
+        admin = limited(broker)
+        with pytest.raises(TypeError, match="a whole number of milliseconds"):
+            await admin.delete_topics(["t"], timeout_ms=timeout_ms)
+        await admin.close()
+
+    with_broker(body)
 
 
 def test_the_setting_reaches_the_calls_of_both_faces() -> None:

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.broker.leaders import NOBODY, add_other, give
 from tests.client.simulated import create, end_of, error_of, produce_answer, stored, with_broker
 
 from ottla.client import exchange, sender
@@ -16,6 +17,7 @@ from ottla.client.failures import DeliveryError
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest
 from ottla.messages.produce import ProduceRequest, ProduceResponse
 from ottla.sim.cluster import SimBroker
@@ -400,5 +402,38 @@ def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_ackno
         assert [error_of(future).code for future in sent] == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, unsent]
         assert cluster.is_closed
         assert asyncio.all_tasks() <= before
+
+    with_broker(body)
+
+
+def test_a_record_that_found_no_producer_id_says_that_no_controller_is_active() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        network.refuse = lambda request: (
+            InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE) if isinstance(request, InitProducerIdRequest) else None
+        )
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=3000))
+        future = await producer.send("t", b"x")
+        with pytest.raises(
+            KafkaError, match="no producer id, which the active controller gives: no majority of the controllers seems to run"
+        ):
+            await future
+        await producer.close()
+
+    with_broker(body)
+
+
+def test_a_record_whose_partition_nobody_leads_says_that_replicas_or_controllers_are_down() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await add_other(broker)
+        await give(broker, NOBODY)
+        producer = Producer(broker.client("p"), ProducerSettings(linger_ms=0, delivery_timeout_ms=3000))
+        future = await producer.send("t", b"x")
+        with pytest.raises(KafkaError, match="no broker leads the partition: those with a replica in sync are down, or no controller"):
+            await future
+        await producer.close()
 
     with_broker(body)

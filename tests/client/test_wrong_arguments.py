@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
 import re
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.client.simulated import KEY, consumer_of, create, fill, with_broker
 from ottla import aio, sync
 from ottla.client.admin import Admin, NewTopic, Topic
 from ottla.client.other_keywords import OTHER_KEYWORDS
+from ottla.client.other_methods import OTHER_METHODS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
 
@@ -185,3 +188,64 @@ def test_a_serializer_of_another_clients_form_is_refused_where_it_is_given() -> 
         with pytest.raises(KafkaError, match=r"value\.deserializer=.*expected a function"):
             sync.Consumer("h:1", value_deserializer=wrong)
     sync.Producer("h:1", value_serializer=str.encode, key_serializer=bytes).close()
+
+
+def test_an_argument_of_another_clients_send_is_refused_with_what_is_meant() -> None:
+    given: Any = {"callback": print}
+    text = r"send\(\) has no argument 'callback': write on_delivery"
+    with sync.Producer("h:1") as producer:
+        with pytest.raises(TypeError, match=text):
+            producer.send("t", b"x", **given)
+        with pytest.raises(TypeError, match=r"send\(\) got an unexpected keyword argument 'shoe_size'"):
+            producer.send("t", b"x", shoe_size=1)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"send_and_wait\(\) has no argument 'timestamp': write timestamp_ms"):
+            producer.send_and_wait("t", b"x", timestamp=1)  # type: ignore[call-arg]
+
+    async def asynchronous() -> None:
+        async with aio.Producer("h:1") as producer:
+            with pytest.raises(TypeError, match=text):
+                await producer.send("t", b"x", **given)
+
+    asyncio.run(asynchronous())
+
+
+def made(module: Any, name: str) -> Any:
+    """A client that has connected to nothing."""
+    return getattr(module, name)("h:1")
+
+
+@pytest.mark.parametrize(("name", "method"), [(name, method) for name, methods in OTHER_METHODS.items() for method in methods])
+def test_a_method_of_another_client_is_an_attribute_error_with_what_is_meant(name: str, method: str) -> None:
+    for module in (aio, sync):
+        kind = getattr(module, name)
+        assert not hasattr(kind, method)
+        with pytest.raises(AttributeError, match=f"'{name}' object has no attribute '{method}': ") as refused:
+            getattr(kind, method)
+        assert refused.value.name == method
+        hint = OTHER_METHODS[name][method]
+        for meant in re.findall(r"write (\w+)\(", hint):
+            assert meant == "Admin" or callable(getattr(kind, meant)), hint
+
+
+def test_what_is_not_there_is_not_listed_and_a_client_behaves_as_any_object() -> None:
+    for name in OTHER_METHODS:
+        with made(sync, name) as client:
+            assert "close" in dir(client)
+            assert not OTHER_METHODS[name].keys() & set(dir(client))
+            assert not any(hasattr(client, method) for method in OTHER_METHODS[name])
+            with pytest.raises(AttributeError, match=r"has no attribute 'shoe_size'$"):
+                client.shoe_size  # noqa: B018
+            with pytest.raises((AttributeError, TypeError), match=r"(?i)can.?not pickle|can't pickle"):
+                pickle.dumps(client)
+            assert type(copy.copy(client)) is type(client)
+
+
+def test_a_method_of_a_subclass_is_its_own() -> None:
+    class Mine(sync.Producer):
+        def produce(self) -> str:
+            return "mine"
+
+    with Mine("h:1") as producer:
+        assert producer.produce() == "mine"
+        with pytest.raises(AttributeError, match=r"'Mine' object has no attribute 'poll': callbacks are called by themselves"):
+            producer.poll  # type: ignore[attr-defined]  # noqa: B018

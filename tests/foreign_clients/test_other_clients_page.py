@@ -22,6 +22,7 @@ from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import AdminSettings, ClusterSettings
+from ottla.client.other_methods import OTHER_METHODS
 from ottla.client.other_settings import OTHER_SETTINGS
 from ottla.client.producer_settings import ProducerSettings
 from ottla.runtime.serve import BrokerThread
@@ -96,6 +97,14 @@ def test_every_method_of_the_clients_is_in_the_tables_and_ours_are_there(section
         for name in named(row[3]):
             assert hasattr(getattr(aio, str(ours)), name)
             assert hasattr(getattr(sync, str(ours)), name)
+
+
+@pytest.mark.parametrize("section", METHODS)
+def test_every_method_that_ours_do_not_have_has_a_hint(section: str) -> None:
+    *theirs, ours = METHODS[section]
+    hinted, own = OTHER_METHODS[str(ours)], getattr(aio, str(ours))
+    found = {name for kind in theirs if isinstance(kind, type) for name in methods(kind) if not hasattr(own, name)}
+    assert found <= hinted.keys()
 
 
 def defaults(kind: Any) -> dict[str, Any]:

@@ -187,6 +187,16 @@ def test_a_query_that_starts_adds_nothing_to_the_environment_that_it_shares(spar
     assert set(environment) == names >= found
 
 
+def test_all_sessions_of_one_jvm_share_the_environment(spark):
+    """So the first query of a Spark Connect server, whatever its client, adds the variables for all later ones (docs/spark.md)."""
+    one, other = environment_of(spark), environment_of(spark.newSession())
+    one["OTTLA_TEST"] = "x"
+    try:
+        assert other["OTTLA_TEST"] == "x"
+    finally:
+        del one["OTTLA_TEST"]
+
+
 @pytest.mark.slow
 def test_lost_data_fails_a_query_unless_it_is_set_to_continue(spark, topics: Topics, tmp_path: Path):
     topic = topics.create()

@@ -326,3 +326,42 @@ def test_a_reader_that_is_in_use_can_be_pickled(topics: Topics):
     [task] = used.partitions(start, used.latestOffset(start, ReadAllAvailable()))
     copy = pickle.loads(pickle.dumps(used))
     assert sum(batch.num_rows for batch in copy.read(pickle.loads(pickle.dumps(task)))) == 3
+
+
+def batch_size(topics: Topics, topic: str, **options: str) -> int:
+    """How many offsets a batch read would have."""
+    return sum(piece.size for task in TopicReader(topics.options(topic, **options), VALUE).partitions() for piece in task.ranges)
+
+
+@pytest.mark.parametrize("ending", [{}, {"endingOffsets": "follow"}])
+def test_a_batch_that_starts_after_the_end_of_a_log_is_data_loss(topics: Topics, ending: dict[str, str]):
+    topic = topics.create(2)
+    topics.produce(topic, [ROW] * 3, partition=0)
+    topics.produce(topic, [ROW] * 2, partition=1)
+    at_the_end, after = (json.dumps({topic: {"0": offset, "1": 0}}) for offset in (3, 4))
+    assert batch_size(topics, topic, startingOffsets=at_the_end, **ending) == 2
+    with pytest.raises(DataLossError, match=rf"startingOffsets of {topic}-0 is 4, and its log ends at 3: .* failOnDataLoss=false"):
+        batch_size(topics, topic, startingOffsets=after, **ending)
+    with pytest.warns(UserWarning, match=f"{topic}-0 is 4, and its log ends at 3"):
+        assert batch_size(topics, topic, startingOffsets=after, failOnDataLoss="false", **ending) == 2
+
+
+def test_a_batch_whose_end_is_before_its_start_is_refused(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    options = {"startingOffsets": json.dumps({topic: {"0": 4}}), "endingOffsets": json.dumps({topic: {"0": 2}})}
+    with pytest.raises(KafkaError, match=rf"startingOffsets of {topic}-0 is offset 4, and endingOffsets is offset 2, before it: nothing"):
+        batch_size(topics, topic, **options, failOnDataLoss="false")
+    with pytest.raises(KafkaError, match=r"startingTimestamp of .* endingTimestamp is offset 0, before it: nothing would be read"):
+        batch_size(topics, topic, startingTimestamp="9000000000000", endingTimestamp="1000", startingOffsetsByTimestampStrategy="latest")
+    assert batch_size(topics, topic, endingOffsets=json.dumps({topic: {"0": 2}})) == 2
+
+
+def test_a_batch_of_what_retention_has_left_may_be_empty(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 5)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 4})
+    assert batch_size(topics, topic, endingOffsets=json.dumps({topic: {"0": 2}})) == 0, (
+        "the earliest record is after the end that was asked for"
+    )

@@ -121,6 +121,16 @@ def test_a_table_is_the_newest_value_of_each_key_and_follows_its_topic_beside_a_
     assert [json.loads(record.value) for record in written(topics, target)] == [{"id": "a", "name": "Anna"}, {"id": "c", "name": "Cleo"}]
 
 
+def test_records_without_a_key_fail_a_table_or_are_left_out_of_it(spark, topics: Topics):
+    names = topics.create()
+    topics.produce(names, [(b"a", b'{"name":"Ada"}'), (None, None), (b"b", None), (None, b'{"name":"Nemo"}'), (b"a", b'{"name":"Anna"}')])
+    table = read_table(spark, names, "name string", key="id", bootstrap=topics.bootstrap)
+    with pytest.raises(Exception, match=rf'topic {names} partition 0 offset [13]: a record of a table has no key; without_key="skip"'):
+        table.collect()
+    table = read_table(spark, names, "name string", key="id", without_key="skip", bootstrap=topics.bootstrap)
+    assert list(map(tuple, table.collect())) == [("a", "Anna")]
+
+
 def test_a_record_has_its_place_and_its_key_beside_its_columns(spark, topics: Topics, tmp_path: Path):
     orders, target = topics.create(), topics.create()
     topics.produce(orders, [(b"k", b'{"id":"a"}'), (b"k", None)])
@@ -179,6 +189,7 @@ def test_what_makes_no_sense_is_refused(spark):
         (lambda: read_topic(spark, "t", ORDERS, options={"kafka.group.ids": "x"}, **brokers), "unknown option"),
         (lambda: read_topic(spark, "t", number, **brokers), "is no schema of columns"),
         (lambda: read_table(spark, "t", ORDERS, key="id", **brokers), "has a column of that name"),
+        (lambda: read_table(spark, "t", ORDERS, without_key="drop", **brokers), "without_key=drop is neither"),  # type: ignore[arg-type]
         (lambda: route(spark.range(1)), "route needs a topic with its condition"),
         (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
         (lambda: to_topic(spark.range(1), "t", **brokers), r'write a batch by df\.write\.format\("ottla"\)'),

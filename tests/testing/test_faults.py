@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,12 @@ def test_a_topic_that_is_refused_is_not_made(served: ThreadNodes) -> None:
         served.topic("refused")
     with Admin(served.bootstrap) as admin:
         assert not any(name.startswith("refused") for name in admin.list_topics())
+
+
+@pytest.mark.parametrize(("code", "name"), [(10, "MESSAGE_TOO_LARGE"), (9999, "NOT_LEADER_OR_FOLLOWER")])
+def test_a_number_in_the_place_of_a_name_is_refused_with_one(served: ThreadNodes, code: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"the code is {code}: give its name, such as '{name}', or a member of ErrorCode"):
+        served.faults.error("Produce", code)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Warnings of what a consumer is to read, or a producer to write, and the cluster does not have.
+"""What a consumer is to read, or a producer to write, and the cluster does not have: warnings, and errors where no wait would help.
 
 A misspelt topic has no records, and raises no error; what is sent to it waits for it, as long as max.block.ms lasts.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.client.cluster import Cluster
-from ottla.errors import ErrorCode
-from ottla.types import TopicPartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.types import TopicPartition, topic_text
 
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
 WARNING_MS: Final = 1000
@@ -32,6 +32,16 @@ class AbsentTopics:
             if is_absent and topic not in self._warned:
                 self._warned.add(topic)
                 log.warning("topic %r does not exist; this consumer reads it as soon as it does", topic)
+
+    def refusal(self, topics: Iterable[str]) -> KafkaError | None:
+        """Returns why the newest metadata has one of the topics never: its name is not legal, or the user has no right to see it."""
+        for topic in topics:
+            match self._cluster.topic_errors.get(topic):
+                case ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, topic_text(topic))
+                case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the user of this client may not describe topic {topic!r}")
+        return None
 
     def wait(self, topic: str, since_ms: int, deadline_ms: int) -> None:
         """Warns of a topic that a producer has been waiting for since then; both are times of the monotonic clock."""

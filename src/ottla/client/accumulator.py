@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice, repeat
 from typing import Protocol
 
@@ -72,7 +72,8 @@ class ProducerBatch:
         self.index = index  # batches of a partition are opened and sent in this order
         self.builder = BatchBuilder()
         self.futures: list[Acknowledgement] = []
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Its result is empty, or has the smaller batches in which its records went on.
+        self.finished: asyncio.Future[Sequence[ProducerBatch]] = asyncio.get_running_loop().create_future()
         self.timestamps: list[int] = []
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
@@ -115,7 +116,7 @@ class ProducerBatch:
 
     def _finish(self) -> None:
         if not self.finished.done():
-            self.finished.set_result(None)
+            self.finished.set_result(())
 
 
 class PartitionQueue:
@@ -131,6 +132,7 @@ class PartitionQueue:
         "_void_id",
         "batches",
         "partition",
+        "piece_bytes",
         "resumes_at_zero_in_flight",
     )
 
@@ -145,6 +147,7 @@ class PartitionQueue:
         self._known_id = -1  # the producer id under which the broker last acknowledged a batch
         self._void_id = -1  # the producer id whose sequence the broker last refused: no batch is sent under its numbers again
         self.resumes_at_zero_in_flight = False  # a batch failed: later ones in flight come back first, then all go in order
+        self.piece_bytes: int | None = None  # how large the pieces were of a batch that was too large for the topic
 
     @property
     def in_flight(self) -> int:
@@ -239,6 +242,12 @@ class PartitionQueue:
         batch.timestamps.append(record.timestamp_ms)
         return size - before
 
+    def may_go(self, connection: object, producer_id: int | None) -> bool:
+        """True when sending the head batch over the connection now keeps the partition's order. Without idempotence there is no id."""
+        if producer_id is None:
+            return self.may_go_over(connection)
+        return self.may_go_over(connection) and self.may_number(producer_id) and self.may_follow(producer_id) and self.is_known_again
+
     def may_number(self, producer_id: int) -> bool:
         """True when the head batch can be sent: it has its number, or may take the next one of this producer id.
 
@@ -310,6 +319,16 @@ class PartitionQueue:
             batch.base_sequence = -1
         place = next((index for index, other in enumerate(self.batches) if other.index > batch.index), len(self.batches))
         self.batches.insert(place, batch)
+
+    def take_pieces(self, batch: ProducerBatch, pieces: list[ProducerBatch]) -> None:
+        """Queues the pieces in the place of a batch that was in flight. They count as batches: later ones move on by as many."""
+        added = len(pieces) - 1
+        for other in (*self.batches, *self._flying):
+            if other.index > batch.index:
+                other.index += added
+        self._begun += added
+        for piece in pieces:
+            self.take_back(piece)
 
     def renumber(self, producer_id: int) -> None:
         """Gives all queued batches new numbers: the broker refused the head batch as out of sequence, so it stored none after it either.

@@ -15,9 +15,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
+from ottla.client.wrong_calls import check_milliseconds
 from ottla.errors import ErrorCode, KafkaError
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+ANSWER_MS: Final = 1_000
+"""A call that was given ``timeout_ms`` may take so much longer: a broker answers at the end of that time which items it has done."""
 C = TypeVar("C", bound=type[Any])
 
 
@@ -79,7 +82,8 @@ def waiting_for(what: str, connection: _Closable | None = None) -> Iterator[None
 def limited(kind: C) -> C:
     """Returns the class; each of its coroutine methods but ``close`` ends by ``default_api_timeout_ms`` of its object, REQUEST_TIMED_OUT.
 
-    A method that another one calls is within the limit of that one.
+    A ``timeout_ms`` of the call takes its place, longer or shorter, as in Java's admin client. A method that another one calls is within
+    the limit of that one.
     """
     for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
         if not name.startswith("_") and name != "close":
@@ -94,14 +98,20 @@ def _limited(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[A
             return await method(self, *args, **kwargs)
         noted = _Call()
         token = _CALL.set(noted)
-        limit = asyncio.timeout(self.default_api_timeout_ms / 1000)
+        timeout_ms: int | None = kwargs.get("timeout_ms")
+        if timeout_ms is None:
+            limit_ms, limit_text = self.default_api_timeout_ms, f"default_api_timeout_ms={self.default_api_timeout_ms}"
+        else:
+            check_milliseconds(timeout_ms)
+            limit_ms, limit_text = timeout_ms + ANSWER_MS, f"timeout_ms={timeout_ms}"
+        limit = asyncio.timeout(limit_ms / 1000)
         try:
             async with limit:
                 return await method(self, *args, **kwargs)
         except TimeoutError:
             if not limit.expired():
                 raise
-            taken = f"{method.__name__}() has not ended in default_api_timeout_ms={self.default_api_timeout_ms}"
+            taken = f"{method.__name__}() has not ended in {limit_text}"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{taken}: it waited for {noted.ended()}") from None
         finally:
             _CALL.reset(token)

@@ -229,8 +229,6 @@ class Consumer:
         except Exception:
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
-        if self._subscription is not None:
-            self._subscription.on_joined()
         owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
         given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if is_lost or partition not in owned]
@@ -243,6 +241,8 @@ class Consumer:
             self._assign(joined)
             membership.assigned(had_to_revoke=bool(given_up) and not is_lost)
         await self._listener.assigned(gained)
+        if self._subscription is not None:
+            self._subscription.on_joined()
         return True
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:

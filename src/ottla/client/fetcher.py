@@ -338,6 +338,9 @@ class Fetcher:
         self._look_up_failures = 0 if is_led and not problems else self._look_up_failures + 1
         if not is_led:
             self._absent.look_for_partitions(self._positions)
+            refusal = self._absent.refusal(topics)
+            if refusal is not None:
+                raise refusal
         for problem in problems:
             if not problem.is_transient:
                 raise problem

@@ -100,8 +100,8 @@ class GroupMembership:
         self._polled_ms = self._clock.monotonic_ms()
 
     def due_ms(self) -> float:
-        """Returns how long a poll may sleep before it looks here again."""
-        return float(self._settings.heartbeat_interval_ms)
+        """Returns how long a poll may sleep before it looks here again, and so shows that the application lives."""
+        return min(self._settings.heartbeat_interval_ms, self._settings.max_poll_interval_ms / 2)
 
     @property
     def is_lost(self) -> bool:
@@ -180,6 +180,7 @@ class GroupMembership:
         if response.error_code:
             raise KafkaError(response.error_code, f"joining group {self._group_id!r}")
         self.member_id, self.generation_id = response.member_id, response.generation_id
+        self.on_poll()  # as in Java's client: that the others took long to join is not the application's fault
         self._counts = self._partition_counts(self._topics)
         protocol = response.protocol_name or ""
         assignments: list[SyncGroupRequestAssignment] = []
@@ -238,13 +239,22 @@ class GroupMembership:
     # Heartbeats
 
     async def _beat(self, wake: Callable[[], None]) -> None:
-        """Runs until the group is left. Rejoining is the poll's work; here it is only asked for."""
+        """Runs until the group is left. Rejoining is the poll's work; here it is only asked for.
+
+        The end of max.poll.interval.ms is looked at when it comes, and not with the next heartbeat: others wait for the partitions.
+        """
+        beat_ms = self._clock.monotonic_ms() + self._settings.heartbeat_interval_ms
         while True:
-            await asyncio.sleep(self._settings.heartbeat_interval_ms / 1000)
-            if self.generation_id < 0 or self._is_join_out:
-                continue
-            if self._clock.monotonic_ms() - self._polled_ms > self._settings.max_poll_interval_ms:
+            now_ms, overdue_ms = self._clock.monotonic_ms(), self._polled_ms + self._settings.max_poll_interval_ms + 1
+            is_member = self.generation_id >= 0 and not self._is_join_out
+            if is_member and now_ms >= overdue_ms:
                 await self._drop_out()
+                continue
+            if now_ms < beat_ms:
+                await asyncio.sleep((min(beat_ms, overdue_ms) - now_ms if is_member else beat_ms - now_ms) / 1000)
+                continue
+            beat_ms = now_ms + self._settings.heartbeat_interval_ms
+            if not is_member:
                 continue
             asked = self.generation_id
             request = HeartbeatRequest(self._group_id, asked, self.member_id, self._settings.group_instance_id)

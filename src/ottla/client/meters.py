@@ -21,6 +21,7 @@ class ProducerMetrics:
     batches_acknowledged: int
     records_failed: int
     batches_retried: int
+    batches_divided: int
     requests: int
     request_ms_total: int
     request_ms_max: int
@@ -45,10 +46,21 @@ class ConsumerMetrics:
 class ProducerMeters:
     """Counters of a sender."""
 
-    __slots__ = ("batches", "bytes", "failed", "in_flight", "records", "request_ms_max", "request_ms_total", "requests", "retried")
+    __slots__ = (
+        "batches",
+        "bytes",
+        "divided",
+        "failed",
+        "in_flight",
+        "records",
+        "request_ms_max",
+        "request_ms_total",
+        "requests",
+        "retried",
+    )
 
     def __init__(self) -> None:
-        self.records = self.bytes = self.batches = self.failed = self.retried = 0
+        self.records = self.bytes = self.batches = self.failed = self.retried = self.divided = 0
         self.requests = self.in_flight = self.request_ms_total = self.request_ms_max = 0
 
     def on_acknowledged(self, record_count: int, size_bytes: int) -> None:
@@ -72,7 +84,7 @@ class ProducerMeters:
     def reading(self, *, used_bytes: int, limit_bytes: int) -> ProducerMetrics:
         """Returns the present figures."""
         return ProducerMetrics(
-            self.records, self.bytes, self.batches, self.failed, self.retried,
+            self.records, self.bytes, self.batches, self.failed, self.retried, self.divided,
             self.requests, self.request_ms_total, self.request_ms_max, self.in_flight, used_bytes, limit_bytes,
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Keyword arguments that users of other clients type, each with what is meant here.
 
 ``with_hints`` decorates a class whose methods, or whose constructor, are in the table: their TypeError for such a name says what to write.
-``send`` is not among them: it is called for each record, and the wrapper takes a quarter of a microsecond.
+``send`` is called for each record, and the wrapper would take a quarter of a microsecond: it takes other names as ``**others``, and calls
+``refuse`` for them. Their type is ``Never``, so that type checkers refuse each of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 C = TypeVar("C", bound=type[Any])
 _MARK: Final = "_has_hints"
@@ -20,6 +21,20 @@ _API_LIMIT: Final = _NO_LIMIT + ": set default_api_timeout_ms where the client i
 _COMMIT: Final = 'give a record, or a dict: commit(record), commit({("orders", 0): record.offset + 1})'
 _METADATA: Final = "write group_metadata=consumer.group_metadata()"
 _CLOSE: Final = {"timeout": _NO_LIMIT, "timeout_ms": _NO_LIMIT, "autocommit": "set enable_auto_commit=False where the consumer is made"}
+_SEND: Final = {
+    "timestamp": "write timestamp_ms, in milliseconds since 1970",
+    "msg": "write value",
+    "message": "write value",
+    "data": "write value",
+    "payload": "write value",
+    "header": "write headers",
+    "topic_name": "write topic",
+    "partition_id": "write partition",
+    "partition_key": "write key",
+    "opaque": "give on_delivery a function that has it: functools.partial(callback, opaque)",
+    "timeout": "a record is acknowledged or fails within the producer's delivery_timeout_ms",
+    "timeout_ms": "a record is acknowledged or fails within the producer's delivery_timeout_ms",
+}
 
 OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NewTopic": {
@@ -36,6 +51,9 @@ OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "replica_assignments": "write assignments",
         "replicas_assignments": "write assignments",
     },
+    "Producer.send": _SEND
+    | {"callback": "write on_delivery: it is called with (metadata, None) or (None, error)", "on_ack": "write on_delivery"},
+    "Producer.send_and_wait": _SEND | dict.fromkeys(("callback", "on_delivery"), "only send takes on_delivery: this returns, or raises"),
     "Producer.flush": {"timeout": _FLUSH, "timeout_ms": _FLUSH},
     "Producer.close": {"timeout": _FLUSH, "timeout_ms": _FLUSH},
     "Producer.send_offsets_to_transaction": {
@@ -95,9 +113,15 @@ def with_hints(kind: C) -> C:
     for call in OTHER_KEYWORDS:
         name, _, method = call.partition(".")
         method = method or "__init__"
-        if name == kind.__name__ and not hasattr(getattr(kind, method), _MARK):
+        if name == kind.__name__ and method != "send" and not hasattr(getattr(kind, method), _MARK):
             setattr(kind, method, _hinting(call, getattr(kind, method)))
     return kind
+
+
+def refuse(call: str, given: Mapping[str, Any]) -> NoReturn:
+    """Raises the TypeError of a call that was given these names and has none of them."""
+    first = next(iter(given))
+    raise _with_hint(TypeError(f"{call}() got an unexpected keyword argument {first!r}"), call, given)
 
 
 def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from functools import partial
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
@@ -22,6 +22,7 @@ from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, report
+from ottla.client.other_keywords import refuse
 from ottla.client.outgoing import HeadersLike, Outgoing, prepare
 from ottla.client.partitioner import StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.positions import P
@@ -72,6 +73,7 @@ class Producer:
         if not self._is_plain or settings.partitioner is not None:
             self._row_bytes_max = -1
         self._now_ms = cluster.world.clock.now_ms
+        self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._has_said_why = False  # that the producer has failed: no record counts that is not delivered by then
 
@@ -85,6 +87,7 @@ class Producer:
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        **others: Never,
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers the record. The future returns the offset and timestamp under which it was stored, or raises the reason why it was not.
 
@@ -93,10 +96,12 @@ class Producer:
         cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
         exist.
         """
+        if others:
+            refuse("Producer.send", others)
         record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
         if not self._is_admitted(topic, partition):
             await self._admit(topic, partition)
-        future = SentRecord(loop=asyncio.get_running_loop())
+        future = SentRecord(loop=self._loop)
         if on_delivery is not None:
             future.add_done_callback(lambda done: report(done, on_delivery))
         self._add(record, future)
@@ -237,7 +242,7 @@ class Producer:
 
     def _transactional(self) -> Transactions:
         if self._transactions is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "this producer has no transactional.id")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this producer has no transactions: give it transactional_id= where it is made")
         return self._transactions
 
     # The steps of a send. A caller in another thread takes the first itself, and the others on the loop.

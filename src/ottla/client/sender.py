@@ -5,8 +5,9 @@ partition's later batches in flight come back too (the broker refuses a gap), an
 flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
 When the broker's sequence no longer matches (a batch was given up, or a broker lost its end of the log), the head
 batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
-of other partitions, whose fate may be unknown, keep the id they had. Whatever is raised on the way fails the batches that it
-concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-360, KIP-480.
+of other partitions, whose fate may be unknown, keep the id they had. A batch that is too large for its topic goes on in smaller
+ones, under its numbers; a single record that is too large fails alone. Whatever is raised on the way fails the batches that it
+concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-126, KIP-360, KIP-480.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from ottla.client.enlistment import Enlistment
 from ottla.client.exchange import exchange
 from ottla.client.failures import Failures, as_kafka_error
 from ottla.client.meters import ProducerMeters
+from ottla.client.pieces import divide
 from ottla.client.producer_ids import new_producer_id
+from ottla.client.used_topics import UsedTopics
+from ottla.client.verdict import Verdict, verdict_of
 from ottla.client.watch import warn_of_attempts
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.produce import PartitionProduceResponse
@@ -33,8 +37,7 @@ from ottla.types import TopicPartition
 
 IN_FLIGHT_MAX: Final = 5
 NEVER_MS: Final = 2**63
-_SEQUENCE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH})
-
+NO_LEADER: Final = "no broker leads the partition: those with a replica in sync are down, or no controller is active that would elect one"
 _ENDED: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "close ended before the record was acknowledged; it may have been stored")
 
 
@@ -62,10 +65,8 @@ class Sender:
         self._codec = codec
         self._linger_ms = linger_ms
         self._request_bytes_max = request_bytes_max
-        self._topic_idle_ms_max = topic_idle_ms_max
         self._transaction = transaction
-        self._used_ms: dict[str, int] = {}  # when a batch was last opened, by topic
-        self._renew_ms = 0  # metadata is not refreshed for its age before
+        self._used = UsedTopics(cluster, idle_ms_max=topic_idle_ms_max)
         self._producer_id = -1
         self._flying: dict[ProducerBatch, None] = {}
         self._requests: dict[int, int] = {}  # in flight, by node
@@ -84,7 +85,7 @@ class Sender:
     def on_batch(self, batch: ProducerBatch) -> None:
         """Takes notice of a batch that is new or full."""
         self._expiry_ms = min(self._expiry_ms, batch.deadline_ms)
-        self._used_ms[batch.partition.topic] = batch.created_ms
+        self._used.use(batch.partition.topic, batch.created_ms)
         self._wake.set()
 
     async def flush(self) -> None:
@@ -93,8 +94,9 @@ class Sender:
         self._wake.set()
         try:
             batches = [batch for queue in self._queues.values() for batch in queue.batches] + list(self._flying)
-            if batches:
+            while batches:
                 await asyncio.wait([batch.finished for batch in batches])
+                batches = [piece for batch in batches for piece in batch.finished.result()]
         finally:
             self._is_urgent -= 1
 
@@ -156,6 +158,7 @@ class Sender:
         ready: dict[int, list[PartitionQueue]] = {}
         unconnected: dict[int, list[PartitionQueue]] = {}
         orphans: list[PartitionQueue] = []
+        producer_id = self._producer_id if self._is_idempotent else None
         for queue in self._queues.values():
             if not queue.batches or not queue.may_send:
                 continue
@@ -166,11 +169,11 @@ class Sender:
                 due_ms.append(wait_ms)
                 continue
             leader = self._cluster.leader(queue.partition)
-            if leader is None or (self._is_idempotent and self._producer_id < 0):
+            if leader is None or producer_id == -1:
                 orphans.append(queue)
             elif (connection := self._cluster.open_connection(leader)) is None:
                 unconnected.setdefault(leader, []).append(queue)
-            elif self._requests.get(leader, 0) < IN_FLIGHT_MAX and self._may_go(queue, connection):
+            elif self._requests.get(leader, 0) < IN_FLIGHT_MAX and queue.may_go(connection, producer_id):
                 ready.setdefault(leader, []).append(queue)
         for leader, queues in ready.items():
             connection = self._cluster.open_connection(leader)
@@ -186,17 +189,9 @@ class Sender:
             self._start(self._prepare(orphans))
         if self._expiry_ms < NEVER_MS:
             due_ms.append(self._expiry_ms - now_ms)
-        if self._used_ms:
+        if self._used:
             due_ms.append(self._renew_metadata(now_ms))
         return min(due_ms, default=None)
-
-    def _may_go(self, queue: PartitionQueue, connection: ClientConnection) -> bool:
-        """True when sending the head batch over the connection now keeps the partition's order."""
-        if not queue.may_go_over(connection):
-            return False
-        if not self._is_idempotent:
-            return True
-        return queue.may_number(self._producer_id) and queue.may_follow(self._producer_id) and queue.is_known_again
 
     def _take(self, queues: list[PartitionQueue], connection: ClientConnection) -> list[tuple[PartitionQueue, ProducerBatch]]:
         """Takes one batch of each partition, as many as a request holds; they count as in flight from now on."""
@@ -234,7 +229,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - the task's edge
             problem = as_kafka_error(error)
         else:
-            problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader is known")
+            problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
             orphans = [queue for queue in orphans if self._cluster.leader(queue.partition) is None]
         finally:
             self._is_preparing = False
@@ -253,17 +248,12 @@ class Sender:
 
     def _renew_metadata(self, now_ms: int) -> int:
         """Starts a refresh of metadata that has reached its age. Returns the milliseconds until the next look."""
-        left_ms = max(self._cluster.age_left_ms(), self._renew_ms - now_ms)
-        if left_ms > 0:
-            return left_ms
-        busy = {queue.partition.topic for queue in self._queues.values() if queue.batches or queue.in_flight}
-        idle = [topic for topic, used_ms in self._used_ms.items() if topic not in busy and now_ms - used_ms >= self._topic_idle_ms_max]
-        for topic in idle:
-            del self._used_ms[topic]
-        self._cluster.forget(idle)
-        self._renew_ms = now_ms + self._cluster.backoff.last_ms
-        self._start(self._refresh())
-        return self._cluster.backoff.last_ms
+        left_ms = self._used.left_ms(now_ms)
+        if left_ms <= 0:
+            busy = {queue.partition.topic for queue in self._queues.values() if queue.batches or queue.in_flight}
+            left_ms = self._used.start_refresh(now_ms, busy)
+            self._start(self._refresh())
+        return left_ms
 
     async def _refresh(self, *topics: str) -> None:
         try:
@@ -323,26 +313,35 @@ class Sender:
         """Acknowledges the batch, queues it again, or gives it up, as the answer says."""
         del self._flying[batch]
         queue.landed(batch)
-        code = answer.error_code
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        fate = verdict_of(
+            answer.error_code,
+            count=batch.count,
+            is_over=self._clock.monotonic_ms() >= batch.deadline_ms,
+            is_idempotent=self._is_idempotent,
+            is_transactional=self._transaction is not None,
+            follows_a_failure=queue.resumes_at_zero_in_flight,
+        )
+        if fate is Verdict.STORED:
             self._release(batch)
             self.meters.on_acknowledged(batch.count, batch.builder.size_bytes - HEADER_SIZE)
             queue.acknowledged(batch)
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
-        problem = KafkaError(code, answer.error_message or f"{queue.partition}")
-        is_out_of_sequence = self._is_idempotent and self._transaction is None and code in _SEQUENCE_LOST
-        if not (is_out_of_sequence or problem.is_transient) or self._clock.monotonic_ms() >= batch.deadline_ms:
+        problem = KafkaError(answer.error_code, answer.error_message or f"{queue.partition}")
+        if fate is Verdict.GIVEN_UP:
             self._give_up(batch, problem)
+            return
+        queue.resumes_at_zero_in_flight = True
+        if fate is Verdict.DIVIDED:
+            self.meters.divided += 1
+            self.memory.give_back(divide(queue, batch, problem))
             return
         self.meters.retried += 1
         self._delay(batch, problem)
-        follows_a_failure = queue.resumes_at_zero_in_flight
         queue.take_back(batch)
-        queue.resumes_at_zero_in_flight = True
-        if problem.is_transient:
+        if fate is Verdict.AGAIN:
             self._look_for_leader(queue, answer)
-        elif not follows_a_failure:
+        elif fate is Verdict.RENUMBERED:
             queue.renumber(batch.numbered_for)
             if batch.numbered_for == self._producer_id:
                 self._producer_id = -1

@@ -56,7 +56,7 @@ class Subscription:
         self._pattern: re.Pattern[str] | None = None
         self._is_matched = True  # the pattern, with the topics that there were
         self._has_looked = False
-        self._problem: KafkaError | None = None  # why it could not be, for the next poll to raise
+        self._problem: KafkaError | None = None  # why it could not be, or a topic is refused, for the next poll to raise
         self._looked_ms = self._clock.monotonic_ms()
         self._looking: asyncio.Task[None] | None = None
         if isinstance(topics, str):
@@ -79,7 +79,7 @@ class Subscription:
         return self._membership.topics if self._is_matched else []
 
     def look(self) -> None:
-        """Asks for metadata that has reached its age; called with each poll. KafkaError when a pattern cannot be matched."""
+        """Asks for metadata that has reached its age; called with each poll. Raises what the last look found wrong."""
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
@@ -95,9 +95,15 @@ class Subscription:
             self._looking = background(self._look())
 
     def on_joined(self) -> None:
-        """Warns of topics that the metadata of this join lacks, but where the brokers may be creating them: the next look warns then."""
+        """Warns of topics that the metadata of this join lacks, but where the brokers may be creating them: the next look warns then.
+
+        INVALID_TOPIC_EXCEPTION or TOPIC_AUTHORIZATION_FAILED for a topic that it refuses.
+        """
         if not self._may_create:
             self._absent.look(self._membership.topics)
+        refusal = self._absent.refusal(self._membership.topics)
+        if refusal is not None:
+            raise refusal
 
     async def _look(self) -> None:
         try:
@@ -106,6 +112,7 @@ class Subscription:
             await self._cluster.refresh()
             self._membership.on_metadata()
             self._absent.look(self._membership.topics)
+            self._problem = self._absent.refusal(self._membership.topics)
         except KafkaError as error:
             if not self._is_matched and not error.is_transient:
                 self._problem = error

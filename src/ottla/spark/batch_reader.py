@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader
 from ottla.spark.columns import arrow_schema
 from ottla.spark.lookup import Lookup
 from ottla.spark.narrowing import Narrowing, narrowing_of
-from ottla.spark.offsets import Offsets, ending_bound, falls_back, follows, starting_bound
-from ottla.spark.options import positive
+from ottla.spark.offsets import Bound, Offsets, ending_bound, falls_back, follows, starting_bound
+from ottla.spark.options import boolean, invalid, positive
 from ottla.spark.planning import (
     ROWS_PER_TASK_MIN,
     OffsetRange,
@@ -21,7 +21,7 @@ from ottla.spark.planning import (
     ranges_between,
     task_count_default,
 )
-from ottla.spark.reading import read_ranges
+from ottla.spark.reading import read_ranges, report_loss
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +47,7 @@ class TopicReader(DataSourceReader):
         partitions = lookup.partitions(must_exist=True)
         start = lookup.resolve(first, partitions, none_is_latest=falls_back(self._options))
         end = lookup.resolve(last, partitions, none_is_latest=True)
+        check_order(first, start, last, end, self._options)
         if self._narrowing is not None:
             start, end = self._narrowing.narrowed(start, end, lookup)
         if follows(self._options):
@@ -57,6 +58,21 @@ class TopicReader(DataSourceReader):
         if follows(self._options):
             partition = _as_of_now(partition, Lookup(self._options))
         return read_ranges(partition, self._options, arrow_schema(self._schema))
+
+
+def check_order(first: Bound, start: Offsets, last: Bound, end: Offsets, options: dict[str, str]) -> None:
+    """Checks that a start that was asked for is not after the end: such a read would have no rows, and would not say why.
+
+    INVALID_CONFIG where the options contradict each other; data loss where the log has not come to the start, or has been truncated.
+    """
+    for partition in sorted(start):
+        if start[partition] <= end[partition] or not first.is_given(partition):
+            continue
+        if last.is_given(partition):
+            text = f"{first.option} of {partition} is offset {start[partition]}, and {last.option} is offset {end[partition]}, before it"
+            raise invalid(f"{text}: nothing would be read")
+        text = f"{first.option} of {partition} is {start[partition]}, and its log ends at {end[partition]}: such records do not exist"
+        report_loss(text, fails=boolean(options, "failOnDataLoss", True))
 
 
 def _followed(start: Offsets, end: Offsets, options: dict[str, str]) -> list[OffsetRanges]:

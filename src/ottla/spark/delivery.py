@@ -135,7 +135,7 @@ class Delivery:
             try:
                 response = await self._cluster.ask(None, InitProducerIdRequest(None, SEQUENCE_MAX), InitProducerIdResponse)
                 if response.error_code:
-                    raise KafkaError(response.error_code, "no producer id")
+                    raise KafkaError(response.error_code, "the broker gives no producer id")
                 return response.producer_id, response.producer_epoch
             except KafkaError as error:
                 await self._pause(attempt, deadline_ms, error)

@@ -100,6 +100,10 @@ class Bound:
     def is_by_time(self) -> bool:
         return self.time_ms is not None or self.times_ms is not None
 
+    def is_given(self, partition: TopicPartition) -> bool:
+        """True when the partition has an offset or a time of its own, and not the earliest or the latest one."""
+        return self.is_by_time or self.of(partition) >= 0
+
     def of(self, partition: TopicPartition) -> int:
         """Returns the offset (or EARLIEST, LATEST), or the time, that is meant for the partition."""
         for constant in (self.everywhere, self.time_ms):

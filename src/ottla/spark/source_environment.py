@@ -3,6 +3,9 @@
 Spark keeps it with the source, in a map that is not safe for threads, and each query that starts adds some variables to it. Of two queries
 that start at the same time one may break the map for good: "Illegal size 5 of collection, expected 6", and every job that reads a topic
 fails from then on. Nothing breaks where a variable that is there already gets another value. So they are all there before the first query.
+
+All sessions of a JVM share the map. A Spark Connect session does not reach it: the source's own code runs in Python processes beside the
+server's JVM, which have a socket to it and no gateway. There the first query has to start alone (docs/spark.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ottla.spark.options import BATCH, Options, checked, invalid
 from ottla.spark.streams import source_options
@@ -24,6 +24,7 @@ def read_table(
     schema: str | StructType | SchemasOf,
     *,
     key: str | None = None,
+    without_key: Literal["fail", "skip"] = "fail",
     bootstrap: str | None = None,
     options: Options | None = None,
 ) -> DataFrame:
@@ -31,12 +32,15 @@ def read_table(
 
     ``schema`` gives the columns, of JSON values or by a registry; ``key`` names one more, the record's key as text. Joined to a stream
     the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables that
-    are read in a moment. A record without a key fails the query, and so does a value that does not fit.
+    are read in a moment. A value that does not fit fails the query, and so does a record without a key; ``without_key="skip"`` leaves such
+    records out, as Kafka Streams does.
     """
     from pyspark.sql import functions as F
 
     settings = source_options(topic, bootstrap, options, _DEFAULTS)
     checked(settings, BATCH)
+    if without_key not in ("fail", "skip"):
+        raise invalid(f"without_key={without_key} is neither fail nor skip")
     values = values_of(schema, topic)
     if key is not None and key in values.names:
         raise invalid(f"key={key}: the schema has a column of that name")
@@ -44,7 +48,12 @@ def read_table(
         spark.read.format("ottla").options(**settings).schema("key binary, value binary, topic string, partition int, offset long").load()
     )
     place = F.concat(F.lit(f"topic {topic} partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
-    named = F.when(F.col("key").isNull(), F.raise_error(F.concat(place, F.lit(": a record of a table has no key")))).otherwise(F.col("key"))
+    if without_key == "skip":
+        named = F.col("key")
+        rows = rows.where("key is not null")
+    else:
+        text = F.concat(place, F.lit(': a record of a table has no key; without_key="skip" of read_table leaves such records out'))
+        named = F.when(F.col("key").isNull(), F.raise_error(text)).otherwise(F.col("key"))
     newest = rows.groupBy(named.alias("key")).agg(F.max_by(F.struct("value", "partition", "offset"), F.col("offset")).alias("newest"))
     there = newest.select("key", "newest.*").where("value is not null")
     parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))

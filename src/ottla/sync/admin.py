@@ -8,10 +8,12 @@ from typing import Unpack
 from ottla import aio
 from ottla.client.options import AdminOptions
 from ottla.client.other_keywords import with_hints
+from ottla.client.other_methods import with_method_hints
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking
 
 
+@with_method_hints
 @with_hints
 class Admin(Blocking[aio.Admin]):
     """Administration; see ``ottla.client.options.AdminOptions`` for the settings."""

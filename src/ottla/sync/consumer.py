@@ -10,6 +10,7 @@ from ottla.aio import ConsumerRecord
 from ottla.client.buffer import Bytes, K, V
 from ottla.client.options import ConsumerOptions
 from ottla.client.other_keywords import with_hints
+from ottla.client.other_methods import with_method_hints
 from ottla.client.rebalance_listener import Rebalanced
 from ottla.client.subscription import SubscriptionPattern
 from ottla.client.wrong_calls import with_brokers_first
@@ -17,6 +18,7 @@ from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
 from ottla.types import TopicPartition
 
 
+@with_method_hints
 @with_hints
 class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings.

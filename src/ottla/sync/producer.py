@@ -18,13 +18,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack
 
 from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.options import ProducerOptions
-from ottla.client.other_keywords import with_hints
+from ottla.client.other_keywords import refuse, with_hints
+from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
@@ -38,6 +39,7 @@ WAITING_OVERHEAD_BYTES: Final = 100
 CHUNK_COUNT: Final = 2_000
 
 
+@with_method_hints
 @with_hints
 class Producer(Blocking[aio.Producer]):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings."""
@@ -65,6 +67,7 @@ class Producer(Blocking[aio.Producer]):
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        **others: Never,
     ) -> Future[RecordMetadata]:
         """Sends a record; the future returns where it landed, or raises why it did not.
 
@@ -72,6 +75,8 @@ class Producer(Blocking[aio.Producer]):
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
+        if others:
+            refuse("Producer.send", others)
         is_usual = key is None and partition is None and timestamp_ms is None and not headers
         future = self._put_row(topic, value) if is_usual else None
         if future is None:
@@ -165,7 +170,7 @@ class Producer(Blocking[aio.Producer]):
             if run is None or run.topic != topic or type(value) is not bytes or run.timestamp_ms != self._now_ms():
                 return None
             size = len(value)
-            if size > self._row_bytes_max or self._is_full():
+            if size > self._row_bytes_max or self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX:
                 return None
             future = _new_future(SentRecord)
             if size > run.size_bytes_max:

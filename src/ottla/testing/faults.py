@@ -179,9 +179,17 @@ def _api_key(name: str) -> int:
 def _code(code: str | ErrorCode) -> ErrorCode:
     if isinstance(code, ErrorCode):
         return code
+    if not isinstance(code, str):
+        raise TypeError(f"the code is {code!r}: give its name, such as {_example(code)!r}, or a member of ErrorCode")
     if code not in ErrorCode.__members__:
         raise ValueError(f"{code!r} is not the name of an error code{_suggested(code, ErrorCode.__members__)}")
     return ErrorCode[code]
+
+
+def _example(code: object) -> str:
+    """Returns the name that is meant by a number, or else any."""
+    found = next((member.name for member in ErrorCode if member.value == code), None)
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER.name if found is None else found
 
 
 def _suggested(name: str, known: Iterable[str]) -> str:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from ottla.client.call_limit import DEFAULT_API_TIMEOUT_MS, waiting_for
+from ottla.client.call_limit import ANSWER_MS, DEFAULT_API_TIMEOUT_MS, waiting_for
 from ottla.client.cluster import KEY_TYPE_GROUP, Cluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
 
+R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 30_000
-"""Of a request, at the broker."""
+"""Of a request, at the broker, where the caller says nothing."""
 NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
@@ -27,6 +29,11 @@ class AdminBase:
     async def close(self) -> None:
         """Closes the connections. A second call does nothing."""
         await self._cluster.close()
+
+    async def _ask_within(self, node_id: int | None, request: Request, response_type: type[R], timeout_ms: int | None) -> R:
+        """Returns the broker's response, which may take as long as the caller of the method has allowed."""
+        wait_ms = None if timeout_ms is None else max(self._cluster.request_timeout_ms, timeout_ms + ANSWER_MS)
+        return await self._cluster.ask(node_id, request, response_type, timeout_ms=wait_ms)
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
         """Returns the partitions by their present leader, and the partitions without a leader."""
@@ -70,6 +77,11 @@ class AdminBase:
                     raise
                 await self._pause(attempt, error)
                 attempt += 1
+
+
+def at_broker(timeout_ms: int | None) -> int:
+    """Returns how long a broker may work at the request of a method that was given this limit, or none."""
+    return DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
 
 
 def error_of(code: int, message: str | None) -> KafkaError | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla import __version__
-from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.base import AdminBase, at_broker, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica
 from ottla.client.cluster_metadata import Node
 from ottla.client.connection import SOFTWARE_NAME
@@ -115,11 +115,12 @@ class BrokerAdmin(AdminBase):
         *,
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout_ms: int | None = None,
     ) -> None:
         """Sets all these features to these levels, or none: KafkaError."""
         updates = [FeatureUpdateKey(name, level, upgrade_type is not UpgradeType.UPGRADE, upgrade_type) for name, level in levels.items()]
-        response = await self._cluster.ask(None, UpdateFeaturesRequest(timeout_ms, updates, validate_only), UpdateFeaturesResponse)
+        request = UpdateFeaturesRequest(at_broker(timeout_ms), updates, validate_only)
+        response = await self._ask_within(None, request, UpdateFeaturesResponse, timeout_ms)
         raise_for(response.error_code, response.error_message)
 
     async def describe_producers(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:

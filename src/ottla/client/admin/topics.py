@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.base import DEFAULT_TIMEOUT_MS, AdminBase, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.base import AdminBase, at_broker, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
 from ottla.client.admin.resources import ConfigValue, text_of
 from ottla.client.cluster_metadata import TopicMetadata
@@ -62,18 +62,18 @@ class TopicAdmin(AdminBase):
     """Each method answers for each item; one failure spoils no other."""
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, timeout_ms: int = DEFAULT_TIMEOUT_MS, validate_only: bool = False
+        self, topics: Sequence[NewTopic], *, timeout_ms: int | None = None, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """Creates topics, or only asks whether it can: None for each topic that was created or could be, else why not."""
-        request = CreateTopicsRequest([_creatable(topic) for topic in topics], timeout_ms, validate_only)
-        response = await self._cluster.ask(None, request, CreateTopicsResponse)
+        request = CreateTopicsRequest([_creatable(topic) for topic in topics], at_broker(timeout_ms), validate_only)
+        response = await self._ask_within(None, request, CreateTopicsResponse, timeout_ms)
         return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[str, KafkaError | None]:
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> dict[str, KafkaError | None]:
         """Deletes topics: None for each topic that was deleted, else why not."""
         names = named(names, "delete_topics")
-        request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, timeout_ms)
-        response = await self._cluster.ask(None, request, DeleteTopicsResponse)
+        request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, at_broker(timeout_ms))
+        response = await self._ask_within(None, request, DeleteTopicsResponse, timeout_ms)
         return {result.name or "": error_of(result.error_code, result.error_message) for result in response.responses}
 
     async def list_topics(self) -> dict[str, TopicMetadata]:
@@ -114,7 +114,7 @@ class TopicAdmin(AdminBase):
         *,
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout_ms: int | None = None,
     ) -> dict[str, KafkaError | None]:
         """Raises the topics' partition counts to these. ``assignments`` are the replicas of the new partitions, by topic."""
         topics = []
@@ -124,13 +124,11 @@ class TopicAdmin(AdminBase):
             topics.append(
                 CreatePartitionsTopic(name, count, None if rows is None else [CreatePartitionsAssignment(list(row)) for row in rows])
             )
-        request = CreatePartitionsRequest(topics, timeout_ms, validate_only)
-        response = await self._cluster.ask(None, request, CreatePartitionsResponse)
+        request = CreatePartitionsRequest(topics, at_broker(timeout_ms), validate_only)
+        response = await self._ask_within(None, request, CreatePartitionsResponse, timeout_ms)
         return {result.name: error_of(result.error_code, result.error_message) for result in response.results}
 
-    async def delete_records(
-        self, offsets: ByPartition[int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> dict[TopicPartition, int | KafkaError]:
+    async def delete_records(self, offsets: ByPartition[int], *, timeout_ms: int | None = None) -> dict[TopicPartition, int | KafkaError]:
         """Deletes the records before the offsets (-1: before the high watermark). Returns each partition's new start, or the error."""
         wanted = keyed(offsets)
         leaders, orphans = await self._by_leader(wanted)
@@ -142,7 +140,8 @@ class TopicAdmin(AdminBase):
                 )
                 for topic, indexes in by_topic(partitions).items()
             ]
-            response = await self._cluster.ask(leader, deleting.DeleteRecordsRequest(topics, timeout_ms), deleting.DeleteRecordsResponse)
+            request = deleting.DeleteRecordsRequest(topics, at_broker(timeout_ms))
+            response = await self._ask_within(leader, request, deleting.DeleteRecordsResponse, timeout_ms)
             for answer in response.topics:
                 for result in answer.partitions:
                     key = TopicPartition(answer.name, result.partition_index)
@@ -150,12 +149,12 @@ class TopicAdmin(AdminBase):
         return results
 
     async def elect_leaders(
-        self, partitions: Iterable[PartitionLike] | None = None, *, unclean: bool = False, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, partitions: Iterable[PartitionLike] | None = None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Lets the preferred replicas lead; with ``unclean`` any replica, where a partition has no leader. All partitions when None."""
         wanted = None if partitions is None else [electing.TopicPartitions(*item) for item in by_topic(partitions_of(partitions)).items()]
-        request = electing.ElectLeadersRequest(int(unclean), wanted, timeout_ms)
-        response = await self._cluster.ask(None, request, electing.ElectLeadersResponse)
+        request = electing.ElectLeadersRequest(int(unclean), wanted, at_broker(timeout_ms))
+        response = await self._ask_within(None, request, electing.ElectLeadersResponse, timeout_ms)
         raise_for(response.error_code, None)
         return {
             TopicPartition(found.topic, result.partition_id): error_of(result.error_code, result.error_message)
@@ -164,7 +163,7 @@ class TopicAdmin(AdminBase):
         }
 
     async def alter_partition_reassignments(
-        self, replicas: ByPartition[Sequence[int] | None], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+        self, replicas: ByPartition[Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Starts to move the partitions to these replicas; None cancels a move."""
         topics = []
@@ -173,8 +172,8 @@ class TopicAdmin(AdminBase):
             rows = {index: wanted[TopicPartition(topic, index)] for index in indexes}
             parts = [reassigning.ReassignablePartition(index, None if row is None else list(row)) for index, row in rows.items()]
             topics.append(reassigning.ReassignableTopic(topic, parts))
-        request = reassigning.AlterPartitionReassignmentsRequest(timeout_ms, topics=topics)
-        response = await self._cluster.ask(None, request, reassigning.AlterPartitionReassignmentsResponse)
+        request = reassigning.AlterPartitionReassignmentsRequest(at_broker(timeout_ms), topics=topics)
+        response = await self._ask_within(None, request, reassigning.AlterPartitionReassignmentsResponse, timeout_ms)
         raise_for(response.error_code, response.error_message)
         return {
             TopicPartition(found.name, result.partition_index): error_of(result.error_code, result.error_message)
@@ -182,10 +181,10 @@ class TopicAdmin(AdminBase):
             for result in found.partitions
         }
 
-    async def list_partition_reassignments(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> dict[TopicPartition, Reassignment]:
+    async def list_partition_reassignments(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, Reassignment]:
         """Returns the moves that are in progress."""
-        request = ListPartitionReassignmentsRequest(timeout_ms)
-        response = await self._cluster.ask(None, request, ListPartitionReassignmentsResponse)
+        request = ListPartitionReassignmentsRequest(at_broker(timeout_ms))
+        response = await self._ask_within(None, request, ListPartitionReassignmentsResponse, timeout_ms)
         raise_for(response.error_code, response.error_message)
         return {
             TopicPartition(topic.name, found.partition_index): Reassignment(

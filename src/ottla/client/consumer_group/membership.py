@@ -120,7 +120,7 @@ class ConsumerMembership:
         self._polled_ms = self._clock.monotonic_ms()
 
     def due_ms(self) -> float:
-        return float(IDLE_LOOK_MS)
+        return min(IDLE_LOOK_MS, self._settings.max_poll_interval_ms / 2)
 
     def revoked_before_join(self, owned: list[TopicPartition]) -> list[TopicPartition]:
         """Returns everything where the membership was lost. Otherwise ``join`` says what is to be given up."""
@@ -218,8 +218,10 @@ class ConsumerMembership:
                 self._wake()
 
     async def _sleep(self, now_ms: int) -> None:
-        """Waits for the next heartbeat's time, or for news."""
+        """Waits for the next heartbeat's time, the end of max.poll.interval.ms, or news."""
         due_ms = IDLE_LOOK_MS if self._member.standing is Standing.OUT else self._member.due_ms - now_ms
+        if self._member.standing is Standing.MEMBER:
+            due_ms = min(due_ms, self._polled_ms + self._settings.max_poll_interval_ms + 1 - now_ms)
         try:
             async with asyncio.timeout(max(0, min(due_ms, IDLE_LOOK_MS)) / 1000):
                 await self._nudge.wait()
