@@ -679,3 +679,12 @@ def test_dump_log_has_a_record_a_line_and_decodes_what_brokers_write(broker: Bro
     damaged.mkdir()
     (damaged / segment.name).write_bytes(segment.read_bytes())
     assert "problem=" in run("", "dump-log", "--records", str(damaged / segment.name)).stdout
+
+
+@pytest.mark.parametrize("offsets", ["0:9", "2:9", "7:9", "5:2"])
+def test_exit_stops_at_the_end_where_the_end_that_was_asked_for_is_not_there_yet(broker: BrokerThread, offsets: str):
+    topic = f"short-{offsets.replace(':', '-')}"
+    run(broker.bootstrap, "topic", "create", topic, "-p", "3")
+    run(broker.bootstrap, "produce", topic, "-p", "0", stdin=b"a\nb\nc\n")
+    done = run(broker.bootstrap, "consume", topic, "-o", offsets, "--exit", "-f", "%o ")
+    assert (done.exit_code, done.stdout) == (0, "".join(f"{offset} " for offset in range(3) if offset >= int(offsets[0])))

@@ -32,6 +32,12 @@ def test_a_default_may_contradict_what_is_given_and_an_illegal_value_is_not_comp
     assert [finding.severity for finding in lint({"broker.session.timeout.ms": "short"})] == [Severity.ERROR]
 
 
+def test_two_ids_of_one_node_are_an_error_and_the_same_id_twice_is_none() -> None:
+    [found] = lint({"node.id": "1", "broker.id": "7"})
+    assert (found.severity, "broker.id=7 and node.id=1 differ" in found.text) == (Severity.ERROR, True)
+    assert list(lint({"node.id": "7", "broker.id": "7"})) == []
+
+
 def test_a_file_of_kafkas_has_no_errors() -> None:
     assert {finding.severity for finding in lint(parse_properties(COMBINED_NODE))} == {Severity.NOTE}
 

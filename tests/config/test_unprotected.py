@@ -184,6 +184,8 @@ SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required
             "PlainLoginModule is the",
         ),
         ({"security.inter.broker.protocol": "SASL_SSL"}, "inter.broker.listener.name=SASL_SSL is not one of the listeners PLAINTEXT"),
+        ({"inter.broker.listener.name": "INTERN"}, "inter.broker.listener.name=INTERN is not one of the listeners PLAINTEXT"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "PLAINTEXT://0.0.0.0:9092 is no address that a client can connect to"),
         ({"listeners": "X://127.0.0.1:0"}, "has no protocol for the listener X"),
         ({"listener.security.protocol.map": "PLAINTEXT:SASL_TLS"}, "PLAINTEXT:SASL_TLS is not of the form NAME:PROTOCOL"),
     ],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 from typing import Final, TypeVar
 
+from ottla.broker.requests.between_nodes import broker_listener
 from ottla.broker.requests.listener_security import protection_faults, sasl_faults, used_protocols
 from ottla.broker.requests.listeners import (
     ListenerAddress,
@@ -48,6 +49,8 @@ def problems(config: BrokerConfig, unread: Set[str] = frozenset()) -> list[Kafka
     is_broker = roles is None or roles.is_broker
     add(_listener_faults(config, is_broker=is_broker))
     of_brokers = tried(lambda: listeners(config)) if is_broker else None
+    if roles is not None and of_brokers is not None:
+        tried(lambda: broker_listener(config, roles))
     if roles is not None and roles.home is HomeKind.ZOOKEEPER:
         tried(lambda: check_between_nodes(config))
     tried(lambda: controller_listeners(config))  # also on a node without: what would protect nothing is refused

@@ -267,8 +267,8 @@ def _seek(
     ends: dict[TopicPartition, int] | None = None
     if asked.stop is not None:
         ends = _resolve(consumer, asked.stop, first, last)
-    elif exit_at_end:
-        ends = last
+    if exit_at_end:
+        ends = last if ends is None else {partition: min(end, last[partition]) for partition, end in ends.items()}
     return ends, {partition: Marks(first[partition], last[partition]) for partition in wanted}
 
 

@@ -79,7 +79,8 @@ def missing_right(error: KafkaError) -> str | None:
     resource = "the cluster" if kind == CLUSTER else f"{kind.replace('-', ' ')} {', '.join(names)}"
     options = " --cluster" if kind == CLUSTER else "".join(f" --{kind} {name}" for name in names)
     lacks = f": {user or 'the user of this command'} lacks {operation.upper().replace('-', '_')} on {resource}"
-    return f"{lacks}; who may alter the cluster allows it by `ottla acl allow {user or 'User:NAME'} -o {operation}{options} --yes`"
+    allow = f"`ottla acl allow {user or 'User:NAME'} -o {operation}{options} --yes`"
+    return f"{lacks}; who may alter the cluster allows it by {allow}, unless an ACL denies it (`ottla acl list`)"
 
 
 def _names(context: click.Context | None, kind: str, message: str) -> list[str]:

@@ -55,8 +55,10 @@ class BrokerConfig:
                 self.unknown[name] = nearest(name, BROKER_KEYS)
             else:
                 self._given[name] = key.parse(raw)
-        if self._given.get("broker.id", -1) >= 0:
-            self._given.setdefault("node.id", self._given["broker.id"])
+        older_id = self._given.get("broker.id", -1)
+        if older_id >= 0 and older_id != (node_id := self._given.setdefault("node.id", older_id)):
+            text = f"broker.id={older_id} and node.id={node_id} differ: leave out broker.id, or write the same number"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         self._name_listener_between_brokers()
         self.has_node_id: Final = "node.id" in self._given
         """Whether the broker was started with its id. In ZooKeeper mode it need not be."""

@@ -31,18 +31,19 @@ async def read_introductions(world: World, config: BrokerConfig, roles: NodeRole
     """Reads how nodes authenticate. INVALID_CONFIG, before a port is bound, when this node could not authenticate to others."""
     if roles.home is HomeKind.LONE:
         if config.static(PROTOCOL) != Protocol.PLAINTEXT:
-            _broker_listener(config, roles)
+            broker_listener(config, roles)
         return Introductions()
     if roles.home is HomeKind.ZOOKEEPER:  # any broker may be the controller, and has no listener of its own for that
-        to_brokers = await _read(world, config, _broker_listener(config, roles), BROKERS)
+        to_brokers = await _read(world, config, broker_listener(config, roles), BROKERS)
         return Introductions(brokers=to_brokers, controllers=to_brokers)
     return Introductions(
-        brokers=await _read(world, config, _broker_listener(config, roles), BROKERS),
+        brokers=await _read(world, config, broker_listener(config, roles), BROKERS),
         controllers=await _read(world, config, _controller_listener(config), CONTROLLERS),
     )
 
 
-def _broker_listener(config: BrokerConfig, roles: NodeRoles) -> str | None:
+def broker_listener(config: BrokerConfig, roles: NodeRoles) -> str | None:
+    """Returns the name of the listener between brokers; None where it is not known. INVALID_CONFIG where the broker has not that one."""
     name: str | None = config["inter.broker.listener.name"]
     own = [listener.name for listener in listeners(config)] if roles.is_broker else []
     if name is None:

@@ -102,6 +102,10 @@ def _endpoints(
         name, port = own.name, bound[own.name][1]
         listener, protocol = given.get(name), known.index(used[name])
         if listener is not None:
+            if listener.host in EVERY_INTERFACE:
+                address = f"advertised.listeners={name}://{listener.host}:{listener.port}"
+                text = f"{address} is no address that a client can connect to: write this host's name"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, text)
             endpoints.append(EndpointImage(name, listener.host, listener.port or port, protocol))
         else:
             endpoints.append(EndpointImage(name, "localhost" if own.host in EVERY_INTERFACE else own.host, port, protocol))
