@@ -272,12 +272,12 @@ def test_a_cluster_needs_none_of_its_standard_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_produce_says_that_no_majority_of_the_controllers_runs(tmp_path: Path) -> None:
+def test_without_a_majority_of_controllers_produce_says_so_and_topics_are_described_without_offsets(tmp_path: Path) -> None:
     port = consecutive_ports(10)
     with ClusterCommand(tmp_path / "place", "--port", str(port), port=port).started("-n", "3") as cluster:
         with Admin(cluster.bootstrap) as admin:
-            assert admin.create_topics([NewTopic("t", 1, 3)]) == {"t": None}
-        for node in ("2", "3"):
+            assert admin.create_topics([NewTopic("t", assignments={0: [2, 1, 3]})]) == {"t": None}
+        for node in ("3", "2"):
             cluster.call("kill", node)
         command = [sys.executable, "-m", "ottla", "produce", "t", "-B", f"127.0.0.1:{port}"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -288,6 +288,10 @@ def test_produce_says_that_no_majority_of_the_controllers_runs(tmp_path: Path) -
             line = process.stderr.readline()
             process.kill()
         assert "no majority of the controllers seems to run; `ottla cluster health` says what to start" in line
+        described = ottla("topic", "describe", "t", "-B", f"127.0.0.1:{port}")
+        assert described.returncode == 0, described.stderr
+        assert ["0", "2", "-", "-"] in [[*line.split()[:2], *line.split()[-2:]] for line in described.stdout.splitlines()]
+        assert "broker 2, which leads 1 of them, cannot be reached" in described.stderr
         cluster.call("stop")
 
 

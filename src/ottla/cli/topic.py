@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -39,6 +39,9 @@ from ottla.cli.partition_states import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
+
+if TYPE_CHECKING:
+    from ottla.sync import Admin
 
 NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
 
@@ -269,9 +272,7 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
-        led = [key for key in keys if found.partitions[key.partition].leader >= 0]  # no other broker knows the offsets
-        starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
-        ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
+        offsets = _offsets(admin, {key: found.partitions[key.partition].leader for key in keys})
         try:
             entries = admin.describe_configs(Topic(name))
         except KafkaError as error:
@@ -284,7 +285,8 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
     rows = []
     for key in keys:
         partition = found.partitions[key.partition]
-        leader, (start, end) = (partition.leader, (starts[key][0], ends[key][0])) if key in starts else (None, (None, None))
+        start, end = offsets.get(key, (None, None))
+        leader = partition.leader if partition.leader >= 0 else None
         rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
     if output == "text":
         overrides = "  configuration not shown, which takes DESCRIBE_CONFIGS"
@@ -294,6 +296,23 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
         print_rows(output, "topic describe", columns, rows)
     items = [dict(zip(columns, row, strict=True)) for row in rows]
     return {"name": name, "topic_id": uuid_text(found.topic_id), "configs": configs, "partitions": items}
+
+
+def _offsets(admin: Admin, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns start and end of the partitions whose leaders answer: no other broker knows them. Says which leaders do not."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for leader in sorted({*leaders.values()} - {-1}):
+        led = [key for key, own in leaders.items() if own == leader]
+        try:
+            starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
+            ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
+        except KafkaError as error:
+            if error.code != ErrorCode.NETWORK_EXCEPTION:
+                raise
+            complain(f"warning: broker {leader}, which leads {len(led)} of them, cannot be reached; `ottla cluster health` says what to do")
+        else:
+            found |= {key: (starts[key][0], ends[key][0]) for key in led}
+    return found
 
 
 @topic.command()
