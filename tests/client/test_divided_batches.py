@@ -221,6 +221,10 @@ def test_batches_in_flight_do_not_overtake_the_pieces_of_an_earlier_one() -> Non
     with_broker(body)
 
 
+WITHOUT_A_LEADER_S = 0.5
+"""On the virtual clock: longer than the broker holds what may be early."""
+
+
 def test_pieces_go_on_after_changes_of_the_leader() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, configs=limited())
@@ -235,7 +239,7 @@ def test_pieces_go_on_after_changes_of_the_leader() -> None:
                 while len(network.of(ProduceRequest)) < seen + 3:
                     await asyncio.sleep(0.001)
                 await give(broker, NOBODY)
-                await asyncio.sleep(0.5)  # on the virtual clock: longer than the broker holds what may be early
+                await asyncio.sleep(WITHOUT_A_LEADER_S)
                 await give(broker, own_id(broker))
 
         changing = asyncio.ensure_future(change())
@@ -270,10 +274,8 @@ def test_close_and_the_delivery_timeout_end_what_is_divided() -> None:
         assert {error_of(future).code for future in sent} == {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT}
         assert producer.metrics().buffer_used_bytes == 0
         more = [await producer.send("t", bytes(50)) for _ in range(12)]
-        closing = asyncio.ensure_future(producer.close())
-        await asyncio.sleep(0.5)
-        closing.cancel()
-        await asyncio.gather(closing, return_exceptions=True)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.5)
         assert all(future.done() and future.exception() for future in more)
 
     with_broker(body)

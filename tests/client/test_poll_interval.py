@@ -33,15 +33,13 @@ def test_a_member_leaves_at_the_end_of_the_interval_and_not_with_its_next_heartb
         cluster = broker.client("c")
         consumer = consumer_of(cluster, group_id="g", max_poll_interval_ms=INTERVAL_MS, **SETTINGS[protocol])
         network = Interference(cluster)
-        left_ms: list[int] = []
-        network.refuse = lambda request: left_ms.append(cluster.world.clock.monotonic_ms()) if is_leave(request) else None
+        left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        network.refuse = lambda request: left.set_result(cluster.world.clock.monotonic_ms()) if is_leave(request) else None
         consumer.subscribe(["t"])
         while not consumer.assignment():
             await consumer.poll(100)
         polled_ms = cluster.world.clock.monotonic_ms()
-        await asyncio.sleep(4 * INTERVAL_MS / 1000)  # on the virtual clock
-        [at_ms] = left_ms
-        assert INTERVAL_MS - 100 <= at_ms - polled_ms <= INTERVAL_MS + 10, "the last poll took up to 100 ms"
+        assert INTERVAL_MS - 100 <= await left - polled_ms <= INTERVAL_MS + 10, "the last poll took up to 100 ms"
         await consumer.close()
 
     with_broker(body)
@@ -78,7 +76,8 @@ def test_the_time_that_others_take_to_join_is_not_the_members() -> None:
         consumer = consumer_of(cluster, group_id="g", max_poll_interval_ms=INTERVAL_MS, **beats)
         consumer.subscribe(["t"])
         joining = asyncio.ensure_future(consumer.poll(20 * INTERVAL_MS))
-        await asyncio.sleep(5 * INTERVAL_MS / 1000)  # on the virtual clock: the other one takes its time
+        with pytest.raises(TimeoutError):  # the other one takes its time
+            await asyncio.wait_for(asyncio.shield(joining), 5 * INTERVAL_MS / 1000)
         polling = asyncio.ensure_future(slow.poll(10 * INTERVAL_MS))
         await asyncio.gather(joining, polling)
         assert not any(map(is_leave, network.requests))

@@ -115,22 +115,28 @@ def _server(text: str) -> tuple[str, int]:
 
 def voter_faults(config: BrokerConfig) -> Iterator[KafkaError]:
     """Yields what is wrong with each voter of ``controller.quorum.voters``."""
-    found: set[str] = set()
-    for voter in config["controller.quorum.voters"]:
-        matched = _VOTER.fullmatch(voter)
-        if matched is None:
-            yield _refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port")
-        elif matched[1] in found:
-            yield _refused(f"controller.quorum.voters={voter}", "lists an id twice")
-        else:
-            found.add(matched[1])
+    yield from _read_voters(config)[1]
 
 
 def _voters(config: BrokerConfig) -> dict[int, tuple[str, int]]:
-    for fault in voter_faults(config):
+    found, faults = _read_voters(config)
+    for fault in faults:
         raise fault
-    matches = [_VOTER.fullmatch(voter) for voter in config["controller.quorum.voters"]]
-    return {int(found[1]): (found[2].strip("[]"), int(found[3])) for found in matches if found is not None}
+    return found
+
+
+def _read_voters(config: BrokerConfig) -> tuple[dict[int, tuple[str, int]], list[KafkaError]]:
+    found: dict[int, tuple[str, int]] = {}
+    faults = []
+    for voter in config["controller.quorum.voters"]:
+        matched = _VOTER.fullmatch(voter)
+        if matched is None:
+            faults.append(_refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port"))
+        elif int(matched[1]) in found:
+            faults.append(_refused(f"controller.quorum.voters={voter}", "lists an id twice"))
+        else:
+            found[int(matched[1])] = matched[2].strip("[]"), int(matched[3])
+    return found, faults
 
 
 def _text(voters: Mapping[int, tuple[str, int]]) -> str:

@@ -14,7 +14,7 @@ from ottla.cli.chosen_cluster import another, described
 from ottla.cli.client_settings import client_options, note_local_file
 from ottla.cli.cluster_health_command import health
 from ottla.cli.cluster_remove import remove
-from ottla.cli.local_brokers import lone_broker, note_settings_of, running
+from ottla.cli.local_brokers import lone_broker, note_settings_of, running_at
 from ottla.cli.node_orders import asked_option, data_option, order, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, end_with, format_option, log_level_option, print_json, print_rows, wrong_call
 
@@ -199,7 +199,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     bootstrap = bootstrap or lone_broker(data)
     is_elsewhere = bool(bootstrap)
     if context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:
-        is_elsewhere = is_elsewhere and data is None and not _runs_here(place_of(None), bootstrap or "")
+        is_elsewhere = is_elsewhere and data is None and running_at(bootstrap or "", place_of(None)) is None
     if is_elsewhere:
         status_from_outside(bootstrap or "", output)
         return
@@ -227,12 +227,6 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
         table = [(*row[:-1], controller_text(row[-1], ago)) for row, ago in zip(rows, ago_ms, strict=True)]
         print_rows(output, "cluster status", columns, table)
     end_with(seen.problem)
-
-
-def _runs_here(place: Place, bootstrap: str) -> bool:
-    """Returns whether the cluster of this place runs, and has one of the addresses."""
-    state = running(place)
-    return state is not None and bool({*bootstrap.split(",")} & {*state.bootstrap.split(",")})
 
 
 def status_from_outside(bootstrap: str, output: str) -> None:

@@ -35,9 +35,15 @@ def bootstrap_default() -> str:
 
 def note_settings_of(servers: str) -> None:
     """Takes the client properties of the secured cluster that runs in the usual place, where one of these addresses is its own."""
-    state = running(place_of(None))
-    if state is not None and {*servers.split(",")} & {*state.bootstrap.split(",")}:
+    state = running_at(servers, place_of(None))
+    if state is not None:
         note_local_file(state.command_config)
+
+
+def running_at(servers: str, place: Place) -> PlaceState | None:
+    """Returns the nodes of the cluster of this place, if it runs and has one of the addresses."""
+    state = running(place)
+    return state if state is not None and {*servers.split(",")} & {*state.bootstrap.split(",")} else None
 
 
 def running(place: Place) -> PlaceState | None:

@@ -36,15 +36,23 @@ def write(java_home: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="unfinished-", dir=place.parent) as directory:
         unfinished, log = Path(directory, "start.aot"), Path(directory, "log")
-        with log.open("wb") as output:  # JVMs of this kind write hundreds of lines
-            command = [sys.executable, "-m", __name__, str(unfinished)]
-            environment = {**os.environ, "JAVA_HOME": str(java_home)}
-            subprocess.run(command, stdout=output, stderr=output, env=environment, timeout=_WRITTEN_WITHIN_S, check=False)
-        if not unfinished.exists():
+        is_written = _run_apart(java_home, unfinished, log) and unfinished.exists()
+        if not is_written:
             said = log.read_text(errors="replace").strip().rpartition("\n")[2][-300:]
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{java_home} has written no file of what it had loaded: {said}")
         os.replace(unfinished, place)
     return place
+
+
+def _run_apart(java_home: Path, unfinished: Path, log: Path) -> bool:
+    """Returns whether a process of its own has ended well: JVMs of this kind write hundreds of lines."""
+    command, environment = [sys.executable, "-m", __name__, str(unfinished)], {**os.environ, "JAVA_HOME": str(java_home)}
+    with log.open("wb") as output:
+        try:
+            ended = subprocess.run(command, stdout=output, stderr=output, env=environment, timeout=_WRITTEN_WITHIN_S, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+    return ended.returncode == 0
 
 
 def _work(spark: SparkSession, directory: Path) -> None:
