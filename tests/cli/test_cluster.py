@@ -289,9 +289,15 @@ def test_without_a_majority_of_controllers_produce_says_so_and_topics_are_descri
             process.kill()
         assert "no majority of the controllers seems to run; `ottla cluster health` says what to start" in line
         described = ottla("topic", "describe", "t", "-B", f"127.0.0.1:{port}")
-        assert described.returncode == 0, described.stderr
         assert ["0", "2", "-", "-"] in [[*line.split()[:2], *line.split()[-2:]] for line in described.stdout.splitlines()]
-        assert "broker 2, which leads 1 of them, cannot be reached" in described.stderr
+        assert "the offsets of 1 partition that it leads are not shown: broker 2 cannot be reached" in described.stderr
+        unavailable = ottla("topic", "describe", "--unavailable", "-B", f"127.0.0.1:{port}", "--json")
+        assert ("t", 0, 2) in [(row["topic"], row["partition"], row["leader"]) for row in json.loads(unavailable.stdout)["items"]]
+        assert "broker 3 takes no connection at 127.0.0.1:" in unavailable.stderr
+        moving = ottla("topic", "describe", "--under-replicated", "-B", f"127.0.0.1:{port}")
+        assert "replicas that are being moved count as missing: no controller is active" in moving.stderr
+        for done in (described, unavailable, moving):
+            assert (done.returncode, "ottla cluster health" in done.stderr, "ottla dev" in done.stderr) == (1, True, False), done.stderr
         cluster.call("stop")
 
 

@@ -26,6 +26,7 @@ from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out, with_way_out
 from ottla.cli.record_parser import RecordParser
+from ottla.cli.unanswered import Unanswered
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.runtime.serve import BrokerThread
@@ -484,7 +485,7 @@ def test_a_group_that_has_committed_nothing_has_no_lag_and_the_end_is_shown(brok
 
 
 def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
-    partitions = {0: SimpleNamespace(leader=1), 1: SimpleNamespace(leader=-1)}
+    partitions = {0: SimpleNamespace(leader=1, replicas=[1]), 1: SimpleNamespace(leader=-1, replicas=[2])}
 
     class Asked:
         def describe_topic(self, name: str) -> SimpleNamespace:
@@ -495,8 +496,13 @@ def test_the_end_of_a_partition_without_a_leader_is_not_asked_for() -> None:
         def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, SimpleNamespace]:
             return {key: SimpleNamespace(offset=7) for key in times}
 
+        def describe_cluster(self, *, include_fenced: bool) -> SimpleNamespace:
+            return SimpleNamespace(nodes=[SimpleNamespace(node_id=1), SimpleNamespace(node_id=2)], fenced=frozenset({2}))
+
     admin: Any = Asked()
-    assert _ends(admin, ["t", "gone"]) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): None}
+    unanswered = Unanswered()
+    assert _ends(admin, ["t", "gone"], unanswered) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): None}
+    assert unanswered.is_any
 
 
 def test_offsets_that_a_partition_does_not_have_are_moved_to_its_ends_with_a_warning(broker: BrokerThread, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.partition_states import min_isr_of
 from ottla.cli.quorum_states import NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
+from ottla.cli.starting import HOW_TO_START
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -28,7 +29,6 @@ NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
-HOW_TO_START: Final = "`ottla broker start FILE` on its machine, `ottla cluster restart {}` for a cluster of this machine"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
+from ottla.cli.unanswered import Unanswered, by_leader, leaderless
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.cli.offsets import OffsetPoint, OffsetRange
     from ottla.cli.record_format import Marks, RecordFormat
     from ottla.client.buffer import AnyRecord
+    from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.client.options import ConsumerOptions
     from ottla.sync import Admin, Consumer
 
@@ -139,12 +141,18 @@ def consume(
             consumer.subscribe(() if pattern else topics, pattern=pattern, on_assigned=on_assigned)
             _print_group(consumer, record_format, count, matches, silence, waiting)
         return
+    is_bounded = exit_at_end or asked.stop is not None
+    is_known = asked.start.base is Base.OFFSET or asked.start in (OffsetPoint(Base.START), OffsetPoint(Base.END))
+    is_read_later = is_known and not is_bounded  # of a partition whose offsets are not known yet
+    unanswered = Unanswered("read later" if is_read_later else "not read")
     with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
-        wanted = _partitions(bootstrap, topics, pattern, partitions)
-        ends, marks = _seek(consumer, wanted, asked, exit_at_end=exit_at_end)
-        waiting = Waiting(partial(_where_it_waits, consumer, marks))
+        wanted = _partitions(bootstrap, topics, pattern, partitions, unanswered)
+        ends, marks = _seek(consumer, wanted, asked, unanswered, exit_at_end=exit_at_end, is_read_later=is_read_later)
+        waiting = Waiting(partial(_where_it_waits, consumer, marks), is_repeated=is_bounded)
         waiting.begin()
         _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds), waiting)
+    if not is_read_later:
+        unanswered.end()
 
 
 def pattern_of(topics: Sequence[str], include: str | None) -> str | None:
@@ -161,7 +169,9 @@ def pattern_of(topics: Sequence[str], include: str | None) -> str | None:
     return expression
 
 
-def _where_it_waits(consumer: Consumer[bytes | None, bytes | None], marks: Mapping[TopicPartition, Marks]) -> str:
+def _where_it_waits(consumer: Consumer[bytes | None, bytes | None], marks: Mapping[TopicPartition, Marks]) -> str | None:
+    if not marks:  # why nothing is known of the partitions was said
+        return None
     positions = {partition: consumer.position(partition) for partition in marks}
     first = {partition: found.start_offset for partition, found in marks.items()}
     return where_it_waits(positions, first, {partition: found.high_watermark for partition, found in marks.items()})
@@ -235,10 +245,12 @@ def _matching(admin: Admin, pattern: str) -> list[str]:
     return sorted(name for name, topic in admin.list_topics().items() if not topic.is_internal and found.fullmatch(name))
 
 
-def _partitions(bootstrap: str, topics: Sequence[str], pattern: str | None, only: tuple[int, ...]) -> list[TopicPartition]:
+def _partitions(
+    bootstrap: str, topics: Sequence[str], pattern: str | None, only: tuple[int, ...], unanswered: Unanswered
+) -> dict[TopicPartition, PartitionMetadata]:
     from ottla.sync import Admin
 
-    wanted = []
+    wanted: dict[TopicPartition, PartitionMetadata] = {}
     with Admin(bootstrap, **client_settings()) as admin:
         if pattern:
             topics = _matching(admin, pattern)
@@ -247,29 +259,60 @@ def _partitions(bootstrap: str, topics: Sequence[str], pattern: str | None, only
         for topic in topics:
             known = admin.describe_topic(topic).partitions
             check_partitions(topic, only, known)
-            wanted += [TopicPartition(topic, index) for index in sorted(known) if not only or index in only]
+            wanted |= {TopicPartition(topic, index): found for index, found in sorted(known.items()) if not only or index in only}
+        unanswered.note_leaderless(admin, leaderless(wanted), "the records")
     return wanted
 
 
 def _seek(
-    consumer: Consumer[bytes | None, bytes | None], wanted: list[TopicPartition], asked: OffsetRange, *, exit_at_end: bool
+    consumer: Consumer[bytes | None, bytes | None],
+    wanted: dict[TopicPartition, PartitionMetadata],
+    asked: OffsetRange,
+    unanswered: Unanswered,
+    *,
+    exit_at_end: bool,
+    is_read_later: bool,
 ) -> tuple[dict[TopicPartition, int] | None, dict[TopicPartition, Marks]]:
-    """Returns where to stop in each partition (None: nowhere), and each partition's marks."""
+    """Returns where to stop in each partition (None: nowhere), and the marks of each whose leader answers.
+
+    The others are read once their leaders do, where they are read later at all.
+    """
     from ottla.cli.record_format import Marks
 
-    consumer.assign(wanted)
-    first, last = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+    first: dict[TopicPartition, int] = {}
+    last: dict[TopicPartition, int] = {}
+    for leader, keys in by_leader(wanted).items():
+        with unanswered.of(leader, f"the records of {len(keys)} partition{'s'[: len(keys) != 1]} that it leads"):
+            found = consumer.beginning_offsets(keys), consumer.end_offsets(keys)
+            first |= found[0]
+            last |= found[1]
+    later = [key for key in wanted if key not in first] if is_read_later else []
+    consumer.assign([*first, *later])
+    for partition in later:
+        _seek_unknown(consumer, partition, asked.start)
     starts = _resolve(consumer, asked.start, first, last)
     if starts and all(start > last[partition] for partition, start in starts.items()):
         complain(f"warning: offset {max(starts.values())} is after the end, at {max(last.values())}")
-    for partition in wanted:
+    for partition in first:
         consumer.seek(partition, max(first[partition], min(starts[partition], last[partition])))
     ends: dict[TopicPartition, int] | None = None
     if asked.stop is not None:
         ends = _resolve(consumer, asked.stop, first, last)
     if exit_at_end:
         ends = last if ends is None else {partition: min(end, last[partition]) for partition, end in ends.items()}
-    return ends, {partition: Marks(first[partition], last[partition]) for partition in wanted}
+    return ends, {partition: Marks(first[partition], last[partition]) for partition in first}
+
+
+def _seek_unknown(consumer: Consumer[bytes | None, bytes | None], partition: TopicPartition, start: OffsetPoint) -> None:
+    """Has the partition read from there once its leader answers."""
+    from ottla.cli.offsets import Base
+
+    if start.base is Base.OFFSET:
+        consumer.seek(partition, start.value)
+    elif start.base is Base.START:
+        consumer.seek_to_beginning([partition])
+    else:
+        consumer.seek_to_end([partition])
 
 
 def _resolve(
@@ -319,7 +362,9 @@ def _print_assigned(
     silence: Silence,
     waiting: Waiting,
 ) -> None:
-    printed = 0
+    from ottla.cli.record_format import Marks
+
+    printed, unknown = 0, Marks()
     while count is None or printed < count:
         if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
             return
@@ -327,7 +372,7 @@ def _print_assigned(
         for record in records:
             key = TopicPartition(record.topic, record.partition)
             if (ends is None or record.offset < ends[key]) and matches(record):
-                sys.stdout.buffer.write(record_format.render(record, marks[key]))
+                sys.stdout.buffer.write(record_format.render(record, marks.get(key, unknown)))
                 printed += 1
         sys.stdout.buffer.flush()
         waiting.look(came=len(records))

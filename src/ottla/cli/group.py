@@ -11,11 +11,14 @@ import click
 from ottla.cli.client_settings import client_settings
 from ottla.cli.group_offsets import COMMANDS
 from ottla.cli.names import GROUPS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, yes_option
+from ottla.cli.unanswered import SILENT, Leaders, Unanswered, group_partitions, known_offsets, leaderless
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.client.admin import GroupListing
+    from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.sync import Admin
 
 COLUMNS = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
@@ -39,10 +42,22 @@ def list_groups(bootstrap: str, output: str) -> None:
     """List every group, with its state."""
     from ottla.sync import Admin
 
+    unanswered = Unanswered()
     with Admin(bootstrap, **client_settings()) as admin:
-        groups = admin.list_groups()
+        groups = _listed(admin, unanswered)
     rows = [(found.group_id, found.state, found.protocol_type, found.type) for found in groups]
     print_rows(output, "group list", ("group", "state", "protocol_type", "type"), rows)
+    unanswered.end()
+
+
+def _listed(admin: Admin, unanswered: Unanswered) -> list[GroupListing]:
+    """Returns the groups of the brokers that answer."""
+    groups: list[GroupListing] = []
+    for node in sorted(admin.describe_cluster().nodes, key=lambda node: node.node_id):
+        with unanswered.of(node.node_id, f"the groups that broker {node.node_id} coordinates"):
+            groups += admin.list_groups([node.node_id])
+    unanswered.note_leaderless(admin, leaderless(group_partitions(admin)), "the groups")
+    return groups
 
 
 @group.command()
@@ -64,9 +79,16 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
         raise click.UsageError("name groups, or give --all")
     if only_state and only_members:
         raise click.UsageError("--state and --members exclude each other")
+    unanswered = Unanswered()
     with Admin(bootstrap, **client_settings()) as admin:
-        wanted = sorted(found.group_id for found in admin.list_groups()) if everything else group_ids
-        documents = [_described(admin, group_id) for group_id in wanted]
+        wanted = sorted(found.group_id for found in _listed(admin, unanswered)) if everything else group_ids
+        partitions = group_partitions(admin)
+        documents = [found for group_id in wanted if (found := _known(admin, group_id, partitions, unanswered)) is not None]
+    _print_described(documents, output, only_state=only_state, only_members=only_members)
+    unanswered.end()
+
+
+def _print_described(documents: list[dict[str, Any]], output: str, *, only_state: bool, only_members: bool) -> None:
     if only_state:
         rows = [
             (
@@ -110,22 +132,34 @@ def _topics_of(found: dict[str, Any]) -> list[str]:
     return sorted({row["topic"] for row in found["offsets"]})
 
 
-def _ends(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int | None]:
-    """Returns the end of each partition of the topics; None where no broker leads it, which alone knows it."""
-    ends: dict[TopicPartition, int | None] = {}
-    led = []
+def _ends(admin: Admin, topics: Collection[str], unanswered: Unanswered) -> dict[TopicPartition, int | None]:
+    """Returns the end of each partition of the topics; None where its leader does not answer, which alone knows it."""
+    partitions: dict[TopicPartition, PartitionMetadata] = {}
     for topic in topics:
         with contextlib.suppress(KafkaError):
-            for index, partition in admin.describe_topic(topic).partitions.items():
-                ends[TopicPartition(topic, index)] = None
-                if partition.leader >= 0:
-                    led.append(TopicPartition(topic, index))
-    if led:
-        ends |= {key: found.offset for key, found in admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP)).items()}
-    return ends
+            partitions |= {TopicPartition(topic, index): found for index, found in admin.describe_topic(topic).partitions.items()}
+    [known] = known_offsets(admin, partitions, [LATEST_TIMESTAMP], unanswered)
+    return dict.fromkeys(partitions, None) | known
 
 
-def _described(admin: Admin, group_id: str) -> dict[str, Any]:
+def _known(admin: Admin, group_id: str, partitions: Leaders, unanswered: Unanswered) -> dict[str, Any] | None:
+    """Returns the group, as an item of the JSON document; None where its coordinator does not answer, which is said."""
+    from ottla.broker.coordinators.runtime import partition_of
+
+    coordinated = {key: found for key, found in partitions.items() if key.partition == partition_of(group_id, len(partitions))}
+    if leaderless(coordinated):  # a client would go on asking for a minute who coordinates it
+        unanswered.note_leaderless(admin, coordinated, f"group {group_id!r} and others")
+        return None
+    try:
+        return _described(admin, group_id, unanswered)
+    except KafkaError as error:
+        if error.code not in SILENT:
+            raise
+        unanswered.say(f"group {group_id!r} is not shown: {with_way_out(error)}")
+        return None
+
+
+def _described(admin: Admin, group_id: str, unanswered: Unanswered) -> dict[str, Any]:
     """Returns one group, as an item of the JSON document."""
     found = admin.describe_group(group_id)
     if found.state == "Dead":
@@ -134,7 +168,7 @@ def _described(admin: Admin, group_id: str) -> dict[str, Any]:
     pending = admin.pending_offsets(group_id)
     owners = {partition: member.member_id for member in found.members for partition in member.assignment}
     keys = sorted(set(committed) | pending | set(owners))
-    ends = _ends(admin, {key.topic for key in keys})
+    ends = _ends(admin, {key.topic for key in keys}, unanswered)
     rows = []
     for key in keys:
         offset = committed[key].offset if key in committed else None

@@ -20,6 +20,8 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
 from ottla.cli.missing_rights import missing_right
+from ottla.cli.starting import how_to_start
+from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,8 +169,10 @@ _WAYS_OUT: Final = {
 
 
 def is_out_of_reach(error: BaseException) -> bool:
-    """Returns whether no broker took a connection."""
-    return isinstance(error, KafkaError) and error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message
+    """Returns whether no broker of the cluster took a connection."""
+    if isinstance(error, BrokerOutOfReach) or not isinstance(error, KafkaError):
+        return False
+    return error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message
 
 
 @contextlib.contextmanager
@@ -192,6 +196,8 @@ def with_way_out(error: BaseException) -> str:
 
 def way_out(error: BaseException) -> str:
     """Returns what to try next, as the end of the error's sentence; empty where the error says it itself."""
+    if isinstance(error, BrokerOutOfReach):
+        return how_to_start([error.node_id])
     if isinstance(error, KafkaError):
         if "`" in error.message or "did you mean" in error.message:
             return ""

@@ -10,9 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.output import with_way_out
+from ottla.cli.quorum_voters import takes_connections
+from ottla.cli.starting import how_to_start
+from ottla.cli.unanswered import Unanswered
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.client.admin import Reassignment
     from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
     from ottla.sync import Admin
 
@@ -46,11 +52,17 @@ class PartitionState:
         return any(found[state] for state in states)
 
 
-def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]) -> list[tuple[object, ...]]:
+def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str], unanswered: Unanswered) -> list[tuple[object, ...]]:
     """Returns one row of ``COLUMNS`` for each partition of the topics, or of all without any, that is in one of the states."""
     topics: Mapping[str, TopicMetadata] = {name: admin.describe_topic(name) for name in names} if names else admin.list_topics()
-    moving = admin.list_partition_reassignments()
-    serving = {node.node_id for node in admin.describe_cluster().nodes}
+    moving = _moving(admin, unanswered) if UNDER_REPLICATED in states else {}
+    nodes = admin.describe_cluster().nodes
+    serving = {node.node_id for node in nodes}
+    if UNAVAILABLE in states:
+        for node in nodes:
+            if not takes_connections(f"{node.host}:{node.port}"):
+                serving.remove(node.node_id)
+                unanswered.say(f"broker {node.node_id} takes no connection at {node.host}:{node.port}{how_to_start([node.node_id])}")
     min_isrs = min_isr_of(admin, topics) if {UNDER_MIN_ISR, AT_MIN_ISR} & set(states) else {}
     rows: list[tuple[object, ...]] = []
     for topic, found in sorted(topics.items()):
@@ -62,6 +74,17 @@ def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]
                 leader = partition.leader if partition.leader >= 0 else None
                 rows.append((topic, index, leader, partition.leader_epoch, partition.replicas, partition.in_sync))
     return rows
+
+
+def _moving(admin: Admin, unanswered: Unanswered) -> Mapping[TopicPartition, Reassignment]:
+    """Returns the moves, which the active controller knows; none where there is no controller."""
+    try:
+        return admin.list_partition_reassignments()
+    except KafkaError as error:
+        if error.code != ErrorCode.NOT_CONTROLLER:
+            raise
+        unanswered.say(with_way_out(KafkaError(error.code, f"replicas that are being moved count as missing: {error.message}")))
+        return {}
 
 
 def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:

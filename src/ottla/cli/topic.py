@@ -37,11 +37,12 @@ from ottla.cli.partition_states import (
     min_isr_beyond,
     rows_in_states,
 )
+from ottla.cli.unanswered import Unanswered, known_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
 if TYPE_CHECKING:
-    from ottla.sync import Admin
+    from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
 
 NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
 
@@ -250,9 +251,11 @@ def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, ou
     if any(name.startswith("^") for name in names):
         with Admin(bootstrap, **client_settings()) as admin:
             names = tuple(chosen(names, admin.list_topics()))
+    unanswered = Unanswered()
     if states:
         with Admin(bootstrap, **client_settings()) as admin:
-            print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, names, states))
+            print_rows(output, "topic describe", COLUMNS, rows_in_states(admin, names, states, unanswered))
+        unanswered.end()
         return
     if not names:
         raise click.UsageError("NAME is missing; only --under-replicated and the other filters describe all topics")
@@ -260,19 +263,20 @@ def describe(names: tuple[str, ...], states: tuple[str, ...], bootstrap: str, ou
     for index, name in enumerate(names):
         if index and output == "text":
             click.echo()
-        documents.append(_described(name, bootstrap, output))
+        documents.append(_described(name, bootstrap, output, unanswered))
     if output == "json":
         print_json("topic describe", documents)
+    unanswered.end()
 
 
-def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
+def _described(name: str, bootstrap: str, output: str, unanswered: Unanswered) -> dict[str, object]:
     """Returns one topic, as an item; as text it is printed."""
     from ottla.sync import Admin, ConfigSource, Topic
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_topic(name)
         keys = [TopicPartition(name, index) for index in sorted(found.partitions)]
-        offsets = _offsets(admin, {key: found.partitions[key.partition].leader for key in keys})
+        starts, ends = known_offsets(admin, _partitions(found), (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP), unanswered)
         try:
             entries = admin.describe_configs(Topic(name))
         except KafkaError as error:
@@ -285,7 +289,7 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
     rows = []
     for key in keys:
         partition = found.partitions[key.partition]
-        start, end = offsets.get(key, (None, None))
+        start, end = starts.get(key), ends.get(key)
         leader = partition.leader if partition.leader >= 0 else None
         rows.append((key.partition, leader, partition.leader_epoch, partition.replicas, partition.in_sync, start, end))
     if output == "text":
@@ -296,23 +300,6 @@ def _described(name: str, bootstrap: str, output: str) -> dict[str, object]:
         print_rows(output, "topic describe", columns, rows)
     items = [dict(zip(columns, row, strict=True)) for row in rows]
     return {"name": name, "topic_id": uuid_text(found.topic_id), "configs": configs, "partitions": items}
-
-
-def _offsets(admin: Admin, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns start and end of the partitions whose leaders answer: no other broker knows them. Says which leaders do not."""
-    found: dict[TopicPartition, tuple[int, int]] = {}
-    for leader in sorted({*leaders.values()} - {-1}):
-        led = [key for key, own in leaders.items() if own == leader]
-        try:
-            starts = admin.offsets_for_times(dict.fromkeys(led, EARLIEST_TIMESTAMP))
-            ends = admin.offsets_for_times(dict.fromkeys(led, LATEST_TIMESTAMP))
-        except KafkaError as error:
-            if error.code != ErrorCode.NETWORK_EXCEPTION:
-                raise
-            complain(f"warning: broker {leader}, which leads {len(led)} of them, cannot be reached; `ottla cluster health` says what to do")
-        else:
-            found |= {key: (starts[key][0], ends[key][0]) for key in led}
-    return found
 
 
 @topic.command()
@@ -329,19 +316,25 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
     """
     from ottla.sync import Admin
 
-    now_ms = int(time.time() * 1000)
+    now_ms, unanswered = int(time.time() * 1000), Unanswered()
     with wrong_call():
         places = {text: parse_offsets(f"@{text.removeprefix('@')}", now_ms).start.value for text in times}
     with Admin(bootstrap, **client_settings()) as admin:
-        keys = [TopicPartition(name, index) for index in sorted(admin.describe_topic(name).partitions)]
-        starts = admin.offsets_for_times(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-        ends = admin.offsets_for_times(dict.fromkeys(keys, LATEST_TIMESTAMP))
-        at = {text: admin.offsets_for_times(dict.fromkeys(keys, timestamp_ms)) for text, timestamp_ms in places.items()}
+        partitions = _partitions(admin.describe_topic(name))
+        asked = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, *places.values())
+        starts, ends, *found = known_offsets(admin, partitions, asked, unanswered)
+    at = dict(zip(places, found, strict=True))
     rows = []
-    for key in keys:
-        found = [at[text][key][0] for text in times]
-        rows.append((key.partition, starts[key][0], *(ends[key][0] if offset < 0 else offset for offset in found), ends[key][0]))
+    for key in sorted(partitions):
+        end = ends.get(key)
+        offsets = [at[text].get(key, -1) for text in times]
+        rows.append((key.partition, starts.get(key), *(end if offset < 0 else offset for offset in offsets), end))
     print_rows(output, "topic offsets", ("partition", "start_offset", *(f"at {text}" for text in times), "end_offset"), rows)
+    unanswered.end()
+
+
+def _partitions(found: TopicMetadata) -> dict[TopicPartition, PartitionMetadata]:
+    return {TopicPartition(found.name, index): partition for index, partition in found.partitions.items()}
 
 
 def report(

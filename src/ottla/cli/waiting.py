@@ -14,11 +14,17 @@ NAMES_MAX: Final = 3
 
 
 class Waiting:
-    """The first moments of a consumer. ``describe`` is called once, when no record has come in ``SECONDS`` of them; None says nothing."""
+    """The first moments of a consumer. ``describe`` is called once, when no record has come in ``SECONDS`` of them; None says nothing.
 
-    def __init__(self, describe: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
+    Where it ``is_repeated``, also after records have come, and ``SECONDS`` without one: of a consumer that is not done before the end.
+    """
+
+    def __init__(
+        self, describe: Callable[[], str | None], clock: Callable[[], float] = time.monotonic, *, is_repeated: bool = False
+    ) -> None:
         self._describe = describe
         self._clock = clock
+        self._is_repeated = is_repeated
         self._since: float | None = None
         self._is_done = False
 
@@ -32,7 +38,8 @@ class Waiting:
         if self._is_done or self._since is None:
             return
         if came:
-            self._is_done = True
+            self._is_done = not self._is_repeated
+            self._since = self._clock()
         elif self._clock() - self._since >= SECONDS:
             self._is_done = True
             text = self._describe()

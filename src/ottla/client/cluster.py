@@ -18,6 +18,7 @@ from ottla.client.call_limit import waiting_for
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
 from ottla.client.head_start import first_of
+from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.client.security import ClientSecurity
 from ottla.client.watch import OnConnectivity, Outage, watch
 from ottla.errors import ErrorCode, KafkaError
@@ -154,14 +155,15 @@ class Cluster:
             return await asyncio.shield(task)
 
     async def _connect(self, node: Node) -> ClientConnection:
-        return await ClientConnection.connect(
-            self.world,
-            node.host,
-            node.port,
-            client_id=self.client_id,
-            timeout_ms=self._connect_timeout_ms,
-            security=self._security,
-        )
+        limit_ms, security = self._connect_timeout_ms, self._security
+        try:
+            return await ClientConnection.connect(
+                self.world, node.host, node.port, client_id=self.client_id, timeout_ms=limit_ms, security=security
+            )
+        except KafkaError as error:
+            if node.node_id < 0 or error.code != ErrorCode.NETWORK_EXCEPTION:
+                raise
+            raise BrokerOutOfReach(node.node_id, error) from error
 
     def _connected(self, place: tuple[int, str], task: asyncio.Task[ClientConnection]) -> None:
         self._connecting.pop(place, None)

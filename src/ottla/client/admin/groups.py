@@ -12,7 +12,7 @@ from ottla.client.admin.descriptions import GroupDescription, GroupListing, Grou
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.group_membership import PROTOCOL_TYPE
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import named
+from ottla.client.wrong_calls import listed, named
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -58,11 +58,11 @@ class CommittedOffset:
 class GroupAdmin(AdminBase):
     """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them."""
 
-    async def list_groups(self) -> list[GroupListing]:
-        """Returns the groups of every broker."""
+    async def list_groups(self, node_ids: Iterable[int] | None = None) -> list[GroupListing]:
+        """Returns the groups of every broker, or those that the given ones coordinate. KafkaError where one of them does not answer."""
         await self._cluster.refresh()
         groups: list[GroupListing] = []
-        for node_id in sorted(self._cluster.nodes):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "list_groups", "node ids")):
 
             async def ask(node_id: int = node_id) -> ListGroupsResponse:
                 response = await self._cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)

@@ -1,0 +1,125 @@
+"""What commands show of a cluster in which a broker does not answer: what the others know, and who is missing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.test_plans import items
+from tests.waiting import eventually
+
+from ottla.cli.main import cli
+from ottla.cli.output import with_way_out
+from ottla.errors import OttlaError
+from ottla.sync import Admin, Consumer, NewTopic, Producer
+from ottla.testing import ThreadNodes, thread_cluster
+
+DEAD = 2
+START = "start it (`ottla broker start FILE` on its machine, `ottla cluster restart 2` for a cluster of this machine)"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[ThreadNodes]:
+    """Three brokers: broker N alone has partition N-1 of ``t``, with a record. Groups ``g0`` to ``g7`` have read them all."""
+    with thread_cluster(3, offsets_topic_num_partitions=3, offsets_topic_replication_factor=1) as found:
+        with Admin(found.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", assignments={0: [1], 1: [2], 2: [3]})]) == {"t": None}
+        with Producer(found.bootstrap) as producer:
+            for partition in range(3):
+                producer.send("t", b"of %d" % partition, partition=partition).result(30)
+        for number in range(8):
+            with Consumer(found.bootstrap, group_id=f"g{number}") as consumer:
+                consumer.commit({("t", partition): 1 for partition in range(3)})
+        yield found
+
+
+@pytest.fixture
+def silent(nodes: ThreadNodes) -> Iterator[str]:
+    """The address of broker 1, while broker 2 lets no client in."""
+    with nodes.faults.lost("ApiVersions", node_id=DEAD, times=None):
+        yield nodes.bootstrap_of(1)
+
+
+@pytest.fixture(scope="module")
+def fenced(nodes: ThreadNodes) -> str:
+    """The address of broker 1. Broker 2 has stopped, and the cluster knows it: tests with this come last."""
+    nodes.stop(DEAD)
+    with Admin(nodes.bootstrap_of(1)) as admin:
+        eventually(lambda: admin.describe_topic("t").partitions[1].leader, lambda leader: leader == -1)
+    return nodes.bootstrap_of(1)
+
+
+def ottla(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, with its error as ``main`` shows it."""
+    done = CliRunner().invoke(cli, arguments, env={"OTTLA_BOOTSTRAP": bootstrap})
+    if isinstance(done.exception, OttlaError):
+        return subprocess.CompletedProcess(arguments, 1, done.stdout, f"{done.stderr}ottla: {with_way_out(done.exception)}")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
+def lacking(done: subprocess.CompletedProcess[str]) -> str:
+    """What the command says of an answer that is not all."""
+    assert done.returncode == 1, done.stdout
+    assert "ottla dev" not in done.stderr
+    assert (START in done.stderr, "`ottla cluster health` says what else is wrong" in done.stderr) == (True, True), done.stderr
+    return done.stderr
+
+
+def test_offsets_of_the_leaders_that_answer_are_shown(silent: str) -> None:
+    done = ottla(silent, "topic", "offsets", "t", "--at", "now", "--json")
+    assert "the offsets of 1 partition that it leads are not shown: broker 2 cannot be reached: " in lacking(done)
+    shown = [(row["partition"], row["start_offset"], row["at now"], row["end_offset"]) for row in items(done)]
+    assert shown == [(0, 0, 1, 1), (1, None, None, None), (2, 0, 1, 1)]
+    described = ottla(silent, "topic", "describe", "t", "--json")
+    assert "broker 2 cannot be reached" in lacking(described)
+    [topic] = items(described)
+    assert [row["end_offset"] for row in topic["partitions"]] == [1, None, 1]
+
+
+def test_groups_of_the_coordinators_that_answer_are_shown(nodes: ThreadNodes, silent: str) -> None:
+    with Admin(nodes.bootstrap_of(1)) as admin:
+        here = [group.group_id for group in admin.list_groups([1, 3])]
+    assert 0 < len(here) < 8
+    done = ottla(silent, "group", "list", "--json")
+    assert "the groups that broker 2 coordinates are not shown: broker 2 cannot be reached" in lacking(done)
+    assert sorted(row["group"] for row in items(done)) == sorted(here)
+    there = next(name for name in (f"g{number}" for number in range(8)) if name not in here)
+    described = ottla(silent, "group", "describe", there, here[0], "--json")
+    assert f"group '{there}' is not shown: NETWORK_EXCEPTION: broker 2 cannot be reached" in lacking(described)
+    [group] = items(described)
+    assert group["group"] == here[0]
+    assert [(row["partition"], row["committed"], row["end_offset"]) for row in group["offsets"]] == [(0, 1, 1), (1, 1, None), (2, 1, 1)]
+
+
+def test_records_of_the_leaders_that_answer_are_read(silent: str) -> None:
+    for options in (("--exit",), ("-o", "0:1"), ("-o", "-1", "-n", "2")):
+        done = ottla(silent, "consume", "t", *options)
+        assert "the records of 1 partition that it leads are not read: broker 2 cannot be reached" in lacking(done)
+        assert sorted(done.stdout.split("\n")[:-1]) == ["of 0", "of 2"], options
+
+
+@pytest.mark.parametrize("offset", ["start", "0"])
+def test_a_consumer_without_an_end_reads_a_partition_once_its_leader_answers(nodes: ThreadNodes, offset: str) -> None:
+    with nodes.faults.lost("ApiVersions", node_id=DEAD, times=3, client_id="ottla-cli") as fault:
+        done = ottla(nodes.bootstrap_of(1), "consume", "t", "-o", offset, "-n", "3")
+        assert fault.happened == 3
+    assert (done.returncode, sorted(done.stdout.split("\n")[:-1])) == (0, ["of 0", "of 1", "of 2"]), done.stderr
+    assert "the records of 1 partition that it leads are read later: broker 2 cannot be reached" in done.stderr
+
+
+def test_what_has_no_leader_is_named_with_the_broker_that_had_it(fenced: str) -> None:
+    offsets = ottla(fenced, "topic", "offsets", "t", "--json")
+    assert "the offsets of t-1 are not shown: it has no leader, and broker 2 does not serve; start it" in lacking(offsets)
+    assert [row["end_offset"] for row in items(offsets)] == [1, None, 1]
+    read = ottla(fenced, "consume", "t", "--exit")
+    assert "the records of t-1 are not read: it has no leader" in lacking(read)
+    assert sorted(read.stdout.split("\n")[:-1]) == ["of 0", "of 2"]
+    assert "the groups of __consumer_offsets-" in lacking(ottla(fenced, "group", "list"))
+    described = [ottla(fenced, "group", "describe", f"g{number}") for number in range(8)]
+    missing = [done for done in described if "and others of __consumer_offsets-" in lacking(done)]
+    assert 0 < len(missing) < 8
+    unavailable = ottla(fenced, "topic", "describe", "t", "--unavailable", "--json")
+    assert [(row["partition"], row["leader"]) for row in items(unavailable)] == [(1, None)]
