@@ -104,7 +104,7 @@ def test_records_of_the_leaders_that_answer_are_read(silent: str) -> None:
 @pytest.mark.parametrize("offset", ["start", "0"])
 def test_a_consumer_without_an_end_reads_a_partition_once_its_leader_answers(nodes: ThreadNodes, offset: str) -> None:
     with nodes.faults.lost("ApiVersions", node_id=DEAD, times=3, client_id="ottla-cli") as fault:
-        done = ottla(nodes.bootstrap_of(1), "consume", "t", "-o", offset, "-n", "3")
+        done = ottla(nodes.bootstrap_of(1), "consume", "t", "-o", offset, "-n", "3", "--timeout", "20")
         assert fault.happened == 3
     assert (done.returncode, sorted(done.stdout.split("\n")[:-1])) == (0, ["of 0", "of 1", "of 2"]), done.stderr
     assert "the records of 1 partition that it leads are read later: broker 2 cannot be reached" in done.stderr

@@ -79,6 +79,10 @@ def test_a_topic_is_described_without_its_configuration(served: SecureBroker, al
         (("produce", "secret"), "WRITE on topic secret", "-o write --topic secret"),
         (("topic", "create", "x"), "CREATE on topic x", "-o create --topic x"),
         (("topic", "alter", "t", "-c", "retention.ms=5"), "ALTER_CONFIGS on topic t", "-o alter-configs --topic t"),
+        (("topic", "list", "secret"), "DESCRIBE on topic secret", "-o describe --topic secret"),
+        (("topic", "delete", "secret", "--yes"), "DELETE on topic secret", "-o delete --topic secret"),
+        (("partition", "reassign", "secret:0=1"), "DESCRIBE on topic secret", "-o describe --topic secret"),
+        (("partition", "reassign", "--topics", "t,secret", "--brokers", "1"), "DESCRIBE on topic secret", "-o describe --topic secret"),
         (("topic", "delete-records", "t", "--yes"), "DELETE on topic t", "-o delete --topic t"),
         (("config", "get", "--brokers"), "DESCRIBE_CONFIGS on the cluster", "-o describe-configs --cluster"),
         (("quorum",), "DESCRIBE on the cluster", "-o describe --cluster"),
@@ -97,6 +101,11 @@ def test_a_refusal_names_the_right_and_the_acl_that_gives_it(
         f": User:alice lacks {lacks}; who may alter the cluster allows it by `ottla acl allow User:alice {options} --yes`, unless" in said
     )
     assert "no coordinator" not in said
+
+
+def test_an_expression_is_tried_on_the_topics_that_the_user_may_describe(served: SecureBroker, alice: tuple[str, str]) -> None:
+    for command in (("topic", "delete", "^sec"), ("consume", "^sec"), ("partition", "reassign", "--topics", "^sec", "--brokers", "1")):
+        assert "no topic that User:alice may describe matches" in str(run(served.bootstrap, *command, *alice).exception), command
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.ctrl_c import stopped_by_sigterm
-from ottla.cli.named_topics import check_partitions
+from ottla.cli.named_topics import among_shown, check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
 from ottla.cli.unanswered import Unanswered, by_leader, leaderless
@@ -236,7 +236,7 @@ def _check_topics(bootstrap: str, topics: Sequence[str], pattern: str | None) ->
             admin.describe_topic(topic)
         are_there = not pattern or bool(_matching(admin, pattern))
     if not are_there:
-        complain("no topic matches the regular expression; the group reads one as soon as it does")
+        complain(f"no topic{among_shown()} matches the regular expression; the group reads one as soon as it does")
     return are_there
 
 
@@ -255,7 +255,9 @@ def _partitions(
         if pattern:
             topics = _matching(admin, pattern)
             if not topics:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic matches; `ottla topic list` shows the topics")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic{among_shown()} matches; `ottla topic list` shows the topics"
+                )
         for topic in topics:
             known = admin.describe_topic(topic).partitions
             check_partitions(topic, only, known)

@@ -6,6 +6,7 @@ group includes DESCRIBE, as in Kafka.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -90,5 +91,7 @@ def _names(context: click.Context | None, kind: str, message: str) -> list[str]:
     for parameter in _PARAMETERS.get(kind, ()):
         value = given.get(parameter)
         found += [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
-    found = [name for name in found if not name.startswith("^")]
+    found = [name for text in found for name in text.split(",") if not name.startswith("^")]  # of --topics a,b
+    if kind == TOPIC and not found:
+        found = re.findall(r"\btopic '([^']+)'", message)
     return [name for name in found if f"'{name}'" in message or message.startswith(f"{name}-")] or found or ["NAME"]

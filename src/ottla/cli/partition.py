@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.named_topics import check_partitions, chosen
+from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.admin.brokers import ClusterDescription
-    from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
+    from ottla.client.cluster_metadata import TopicMetadata
 
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
 _MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
@@ -95,7 +95,9 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
     with Admin(bootstrap, **client_settings()) as admin:
         cluster, there = admin.describe_cluster(include_fenced=True), admin.list_topics()
         if topics is not None and brokers is not None:
-            replicas = _spread(cluster, there, topics.split(","), sorted({int(text) for text in brokers.split(",")}))
+            names = chosen(topics.split(","), there)
+            there |= {name: found_topic(admin, name, there) for name in names}
+            replicas = _spread(cluster, {name: there[name] for name in names}, sorted({int(text) for text in brokers.split(",")}))
         current = {key: there[key.topic].partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
         for key, ids in sorted(replicas.items()):
             if key in current and len(ids) != len(current[key]):
@@ -103,7 +105,7 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
         for node in sorted(cluster.fenced & {each for ids in replicas.values() for each in ids}):
             complain(f"warning: broker {node} does not serve: moves to it wait until it does")
         if not yes:
-            _check_plan(cluster, there, replicas)
+            _check_plan(cluster, {key.topic: found_topic(admin, key.topic, there) for key in sorted(replicas)}, replicas)
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
@@ -128,9 +130,7 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
     _report(output, "partition cancel", results, "taken back")
 
 
-def _spread(
-    cluster: ClusterDescription, there: Mapping[str, TopicMetadata], topics: Sequence[str], ids: Sequence[int]
-) -> dict[TopicPartition, Sequence[int]]:
+def _spread(cluster: ClusterDescription, topics: Mapping[str, TopicMetadata], ids: Sequence[int]) -> dict[TopicPartition, Sequence[int]]:
     """Returns the replicas of all partitions of the topics, spread over these brokers and their racks; the same for the same topics."""
     from ottla.controller.placement import assign_replicas
 
@@ -139,8 +139,8 @@ def _spread(
     if absent:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {absent[0]}; `ottla broker list` shows the brokers")
     plan: dict[TopicPartition, Sequence[int]] = {}
-    for turn, topic in enumerate(sorted(chosen(topics, there))):  # small topics would all be led by the first broker
-        partitions = _partitions_of(topic, there)
+    for turn, topic in enumerate(sorted(topics)):  # small topics would all be led by the first broker
+        partitions = topics[topic].partitions
         factor = len(partitions[min(partitions)].replicas)
         if factor > len(ids):
             some = f"topic {topic!r} has {factor} replicas, and --brokers names {len(ids)}: name more brokers"
@@ -156,17 +156,10 @@ def _is_there(key: TopicPartition, there: Mapping[str, TopicMetadata]) -> bool:
     return key.topic in there and key.partition in there[key.topic].partitions
 
 
-def _partitions_of(topic: str, there: Mapping[str, TopicMetadata]) -> Mapping[int, PartitionMetadata]:
-    """Returns the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION where there is no such topic."""
-    if topic not in there:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
-    return there[topic].partitions
-
-
 def _check_plan(cluster: ClusterDescription, there: Mapping[str, TopicMetadata], wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
     """Raises KafkaError when a partition or a broker of the plan does not exist; with --yes the controller says so of each partition."""
     for key in sorted(wanted):
-        check_partitions(key.topic, [key.partition], _partitions_of(key.topic, there))
+        check_partitions(key.topic, [key.partition], there[key.topic].partitions)
     brokers = {node.node_id for node in cluster.nodes}
     for key, ids in sorted(wanted.items()):
         for broker_id in ids:

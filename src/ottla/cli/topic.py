@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import change_values, key_and_value
-from ottla.cli.named_topics import check_partitions, chosen
+from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import (
@@ -66,10 +66,8 @@ def list_topics(names: tuple[str, ...], internal: bool, bootstrap: str, output: 
 
     with Admin(bootstrap, **client_settings()) as admin:
         topics = admin.list_topics()
-    wanted = chosen(names, topics) if names else list(topics)
-    absent = [name for name in wanted if name not in topics]
-    if absent:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {absent[0]!r} does not exist")
+        wanted = chosen(names, topics) if names else list(topics)
+        topics |= {name: found_topic(admin, name, topics) for name in wanted}
     rows = [
         (name, len(found.partitions), len(next(iter(found.partitions.values())).replicas) if found.partitions else 0)
         for name, found in sorted(topics.items())
@@ -214,13 +212,18 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
 
     with Admin(bootstrap, **client_settings()) as admin:
         known = admin.list_topics()
-    names = tuple(chosen(names, known))
+        names = tuple(chosen(names, known))
+        for name in names:
+            try:
+                known |= {name: found_topic(admin, name, known)}
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                if not may_be_absent:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
+                    raise KafkaError(error.code, f"there is no topic {name!r}, and nothing was deleted; {hint}") from error
     there = [name for name in names if name in known]
-    for name in names:
-        if name not in known and not may_be_absent:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}, and nothing was deleted; {hint}")
     if there and not yes:
         end_of_plan(f"would delete {', '.join(there)} with all data")
     absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
