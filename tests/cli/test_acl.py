@@ -10,9 +10,11 @@ import pytest
 from tests.broker.principals import STANDARD
 from tests.cli.test_commands import items, ottla
 
+from ottla.client.admin import UserChange
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Acl, Admin
+from ottla.sync import Acl, Admin, NewTopic
+from ottla.types import Secret
 
 TOPIC = ResourceType.TOPIC
 
@@ -33,6 +35,8 @@ def test_one_option_allows_all_that_a_producer_or_a_consumer_needs(bootstrap: st
     planned = ottla(bootstrap, "acl", "allow", "User:a", "--producer", "--topic", "t", "--format", "json")
     assert (planned.returncode, len(json.loads(planned.stdout)["items"]), known(bootstrap)) == (1, 3, [])
     assert "add --yes to apply it" in planned.stderr
+    with Admin(bootstrap) as admin:
+        assert admin.create_topics([NewTopic("t")]) == {"t": None}
     done = ottla(bootstrap, "acl", "allow", "User:a", "--producer", "--topic", "t", "--transactional-id", "x", "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     done = ottla(bootstrap, "acl", "allow", "User:b", "--consumer", "--topic", "t", "--group", "g", "--host", "127.0.0.1", "--yes")
@@ -45,6 +49,32 @@ def test_one_option_allows_all_that_a_producer_or_a_consumer_needs(bootstrap: st
             Acl(ResourceType.GROUP, "g", "User:b", Operation.READ, host="127.0.0.1"),
         ]
     )
+
+
+def test_users_and_topics_that_do_not_exist_are_warned_of(bootstrap: str) -> None:
+    """Of users only where the cluster has SCRAM users: others come from elsewhere."""
+    no_user = "warning: there is no SCRAM user {}: `ottla user add {}` makes one; of users by TLS certificates, OAuth"
+    no_topic = "warning: there is no topic ordres yet, or it may not be seen; `ottla topic list` shows the topics"
+    asked = ("acl", "allow", "User:alise", "User:alice", "User:*", "User:ANONYMOUS", "Group:x", "-o", "read", "--topic", "ordres")
+    for yes in ((), ("--yes",)):
+        done = ottla(bootstrap, *asked, "--topic", "*", "--topic", "orders", *yes)
+        assert (done.returncode, no_topic in done.stderr, "SCRAM" in done.stderr) == (int(not yes), True, False), done.stderr
+    with Admin(bootstrap) as admin:
+        assert admin.create_topics([NewTopic("orders")]) == {"orders": None}
+        assert set(admin.alter_users([UserChange("alice", "SCRAM-SHA-256", Secret("of-alice"))]).values()) == {None}
+    for yes in ((), ("--yes",)):
+        done = ottla(bootstrap, *asked, "--topic", "*", "--topic", "orders", *yes)
+        warned = [line for line in done.stderr.splitlines() if "warning" in line]
+        assert (len(warned), no_user.format("alise", "alise") in warned[0], no_topic in warned[1]) == (2, True, True), done.stderr
+    assert ottla(bootstrap, "acl", "allow", "User:alice", "-o", "read", "--topic", "o", "--prefix", "--yes").stderr == ""
+
+
+def test_a_deletion_that_matches_nothing_says_so(bootstrap: str) -> None:
+    for yes in ((), ("--yes",)):
+        done = ottla(bootstrap, "acl", "delete", "User:z", *yes)
+        assert (done.returncode, "no ACL of User:z matches, and nothing was deleted; `ottla acl list" in done.stderr) == (1, True), (
+            done.stderr
+        )
 
 
 @pytest.mark.slow

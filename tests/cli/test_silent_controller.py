@@ -12,7 +12,7 @@ from tests.cli.test_operators import ottla, shown
 from tests.waiting import eventually
 
 from ottla.cli import quorum_states
-from ottla.cli.quorum_states import behind_ms, controller_text, fetched_ms_ago, is_silent
+from ottla.cli.quorum_states import behind_ms, controller_text, fetched_ms_ago, is_silent, observers_of
 from ottla.client.admin import QuorumDescription, QuorumReplica
 from ottla.testing import thread_cluster
 
@@ -78,3 +78,14 @@ def test_silence_is_measured_by_the_leaders_clock() -> None:
     assert texts == ["follower", "silent for 12 s", "silent"]
     old = QuorumDescription(1, 5, 9, (voter(1, 9, -1), voter(2, 9, -1)), ())
     assert [is_silent(old, replica, ()) for replica in old.voters] == [False, False], "before version 1 the answer has no times"
+
+
+def test_a_broker_that_has_left_is_no_observer() -> None:
+    """The leader lists it for five minutes more. A node that fetches is listed, registered or not: a controller that is no voter."""
+
+    def replica(node_id: int, fetched_ms: int) -> QuorumReplica:
+        return QuorumReplica(node_id, bytes(16), 9, fetched_ms, fetched_ms)
+
+    leader, gone, stopped, lone = replica(1, 100_000), replica(4, 90_000), replica(5, 90_000), replica(6, 99_700)
+    quorum = QuorumDescription(1, 5, 9, (leader,), (gone, stopped, lone))
+    assert observers_of(quorum, {1, 5}) == [stopped, lone]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -10,14 +11,19 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, OPERATIONS, Operation, PatternType, Permission, ResourceType
 
 if TYPE_CHECKING:
     from ottla.client.admin.acls import Acl
+    from ottla.sync import Admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 COLUMNS: Final = ("principal", "permission", "operation", "resource_type", "resource_name", "pattern_type", "host")
+USER: Final = "User:"
+WILDCARD: Final = "*"
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of a listener that asks for none."""
 RESOURCES: Final = (
     ("topic", ResourceType.TOPIC),
     ("group", ResourceType.GROUP),
@@ -131,13 +137,31 @@ def _create(
     ]
     if not wanted:
         raise click.UsageError("no operation: give --operation" + (", --producer or --consumer" if permission is Permission.ALLOW else ""))
-    if not yes:
-        _show(output, "acl plan", wanted)
-        end_of_plan("nothing was changed")
     with Admin(bootstrap, **client_settings()) as admin:
+        if not yes:
+            _show(output, "acl plan", wanted)
+            _warn_of_absent(admin, wanted)
+            end_of_plan("nothing was changed")
         results = admin.create_acls(wanted)
-    _show(output, "acl create", [one for one, error in results.items() if error is None])
+        made = [one for one, error in results.items() if error is None]
+        _warn_of_absent(admin, made)
+    _show(output, "acl create", made)
     _report({str(error): error for error in results.values() if error is not None}.values())
+
+
+def _warn_of_absent(admin: Admin, wanted: Iterable[Acl]) -> None:
+    """Warns of users and topics that do not exist, which may be names that were mistyped. What cannot be seen is not warned of."""
+    literal = [one for one in wanted if one.pattern_type is PatternType.LITERAL]
+    topics = {one.resource_name for one in literal if one.resource_type is ResourceType.TOPIC} - {WILDCARD}
+    names = {one.principal.removeprefix(USER) for one in wanted if one.principal.startswith(USER)} - {WILDCARD, ANONYMOUS}
+    with contextlib.suppress(KafkaError):
+        users = admin.describe_users()
+        for name in sorted(names - users.keys()) if users else ():
+            adds = f"`ottla user add {name}` makes one; of users by TLS certificates, OAuth or other logins the cluster has no list"
+            complain(f"warning: there is no SCRAM user {name}: {adds}")
+    with contextlib.suppress(KafkaError):
+        for topic in sorted(topics - admin.list_topics().keys()) if topics else ():
+            complain(f"warning: there is no topic {topic} yet, or it may not be seen; `ottla topic list` shows the topics")
 
 
 @acl.command()
@@ -159,10 +183,14 @@ def delete(
         AclFilter(kind, name, principal, pattern_type=pattern_type) for principal in map(_principal, principals) for kind, name in resources
     ]
     with Admin(bootstrap, **client_settings()) as admin:
+        found = sorted({one for wanted in filters for one in admin.describe_acls(wanted)})
+        if not found:
+            text = f"no ACL of {', '.join(principals)} matches, and nothing was deleted"
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"{text}; `ottla acl list --principal {principals[0]}` shows what there is")
         if not yes:
-            _show(output, "acl plan", sorted({one for wanted in filters for one in admin.describe_acls(wanted)}))
+            _show(output, "acl plan", found)
             end_of_plan("would delete these")
-        deleted = {one for found in admin.delete_acls(filters) for one in found}
+        deleted = {one for each in admin.delete_acls(filters) for one in each}
     _show(output, "acl delete", sorted(deleted))
 
 

@@ -6,7 +6,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import asking_a_cluster, bootstrap_option, format_option, print_rows
-from ottla.cli.quorum_states import behind_ms, fetched_ms_ago
+from ottla.cli.quorum_states import behind_ms, fetched_ms_ago, observers_of
 
 
 @click.command()
@@ -18,9 +18,10 @@ def quorum(bootstrap: str, output: str) -> None:
 
     with asking_a_cluster(), Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_quorum()
+        registered = {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}
     end = max([state.end_offset for state in found.voters], default=0)
     rows = []
-    for role, states in (("voter", found.voters), ("observer", found.observers)):
+    for role, states in (("voter", found.voters), ("observer", observers_of(found, registered))):
         for state in states:
             name = "leader" if state.node_id == found.leader_id and role == "voter" else role
             lag = end - state.end_offset

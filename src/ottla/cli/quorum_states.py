@@ -52,6 +52,11 @@ def is_silent(quorum: QuorumDescription, replica: QuorumReplica, fenced: Collect
     return replica.end_offset < 0 or (ago is not None and ago > limit_ms)
 
 
+def observers_of(quorum: QuorumDescription, registered: Collection[int]) -> list[QuorumReplica]:
+    """Returns the observers without brokers that have left the cluster: the leader lists each for minutes after its last fetch."""
+    return [replica for replica in quorum.observers if replica.node_id in registered or not is_silent(quorum, replica, ())]
+
+
 def controller_text(state: str | None, ago_ms: int | None) -> str | None:
     """Returns what a table says of a controller: of a silent one, for how long."""
     return f"{state} for {ago_ms // 1000} s" if state == SILENT and ago_ms is not None else state

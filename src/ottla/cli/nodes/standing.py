@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.nodes.place import NodeStatus, PlaceState
-from ottla.cli.quorum_states import NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look
+from ottla.cli.quorum_states import NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
@@ -111,7 +111,8 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
             alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None, None) for node in brokers.values()]
             return SeenCluster(described.cluster_id, None, [*alive], _problem(error))
     voters = {voter.node_id: voter for voter in quorum.voters}
-    replicas = {observer.node_id: observer for observer in quorum.observers} | voters
+    observers = observers_of(quorum, {node.node_id for node in described.nodes})
+    replicas = {observer.node_id: observer for observer in observers} | voters
     end_offset = leader_of(quorum).end_offset
     rows: list[tuple[Any, ...]] = []
     for node_id in sorted(brokers.keys() | replicas.keys()):
