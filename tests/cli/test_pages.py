@@ -91,6 +91,7 @@ def test_the_page_of_commands(terminal: Terminal) -> None:
 @pytest.mark.slow
 def test_the_page_of_authorization(terminal: Terminal) -> None:
     [rules] = sessions("authorization.md")
+    terminal.type("ottla topic create orders")
     terminal.run(rules)
 
 
@@ -105,6 +106,7 @@ def test_a_secured_broker_and_tokens_of_the_page_of_security(tmp_path: Path) -> 
     (start, *users), tokens = sessions("security.md")
     secured = start._replace(command=f"{start.command} -X delegation.token.secret.key=a-secret")
     with new_terminal(tmp_path, secured) as terminal:
+        terminal.type("ottla topic create orders --command-config broker-security/client.properties")
         terminal.run(users)
         admin = (tmp_path / "broker-security" / "client.properties").read_text()
         (tmp_path / "bob.properties").write_text(re.sub(r'username=.*"', 'username="bob" password="bob-secret"', admin))

@@ -90,6 +90,8 @@ def test_without_yes_nothing_is_changed(
     arguments, code, text = DESTRUCTIVE[command]
     done = ottla(bootstrap, *command, *arguments)
     assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+    is_plan = code == 1 and text.startswith(("would", "nothing was changed", "add --yes"))
+    assert not is_plan or done.stderr.endswith("; add --yes to apply it\n"), done.stderr
     assert what_is_there() == (0, 4, 3)
 
 

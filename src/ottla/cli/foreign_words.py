@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -73,6 +74,24 @@ COMMANDS: Final[Mapping[tuple[str, str], str]] = {
 """What stands for a command that a group does not have."""
 
 
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((.+)\)")
+OF_AN_ARGUMENT: Final[Mapping[str, tuple[str, str]]] = {
+    "group seek": ("group_id", "`ottla group seek {} --to {}`"),
+    "topic alter": ("name", "`ottla topic alter {} -c {}`"),
+}
+"""The call that is meant where a value follows the name without its option: the parameter with the name, and the call."""
+
+
+def _with_its_option(text: str, context: click.Context) -> str | None:
+    """Returns the call in which the extra arguments have their option; None where that is not known."""
+    parameter, call = OF_AN_ARGUMENT.get(words_of(context), ("", ""))
+    found, name = _EXTRA.search(text), context.params.get(parameter)
+    if found is None or name is None:
+        return None
+    given = found[1].split()
+    return call.format(name, " -c ".join(given) if "-c" in call else given[0])
+
+
 def with_words_of_here(error: click.UsageError) -> str:
     """Returns the error as one sentence, with the option or command that is meant, or all commands of the group."""
     text, context = error.format_message().removesuffix("."), error.ctx
@@ -87,6 +106,8 @@ def with_words_of_here(error: click.UsageError) -> str:
         words = "" if context is None else words_of(context)
         meant = OF_ONE_COMMAND.get((words, error.option_name)) or OPTIONS.get(error.option_name)
         return error.format_message() if meant is None else f"{text.partition('. Did you mean')[0]}; {meant}"
+    if context is not None and (call := _with_its_option(text, context)) is not None:
+        return f"{text}; {call} is meant"
     if isinstance(error, click.NoSuchCommand) and isinstance(command, click.Group) and context is not None:
         meant = COMMANDS.get((context.info_name or "", error.command_name))
         if meant is not None:
