@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from tests.cli.test_plans import items
 from tests.waiting import eventually
 
+from ottla.cli.bundle import gather
 from ottla.cli.main import cli
 from ottla.cli.output import with_way_out
 from ottla.errors import OttlaError
@@ -99,6 +101,17 @@ def test_records_of_the_leaders_that_answer_are_read(silent: str) -> None:
         done = ottla(silent, "consume", "t", *options)
         assert "the records of 1 partition that it leads are not read: broker 2 cannot be reached" in lacking(done)
         assert sorted(done.stdout.split("\n")[:-1]) == ["of 0", "of 2"], options
+
+
+def test_a_bundle_has_what_the_brokers_that_answer_say(silent: str) -> None:
+    found = gather(silent, None, (), ())
+    errors = {name: content.decode() for name, content in found.items() if name.endswith(".error.txt")}
+    parts = ("configuration.json", "directories.json", "groups.json")
+    assert sorted(errors) == [f"brokers/{DEAD}/{part}.error.txt" for part in parts]
+    assert all("broker 2 cannot be reached" in text for text in errors.values())
+    assert sorted(json.loads(found["directories.json"])) == ["1", "3"]
+    assert 0 < len(json.loads(found["groups.json"])) < 8
+    assert {"cluster.json", "quorum.json", "features.json", "health.txt", "topics.json", "brokers/3/configuration.json"} <= found.keys()
 
 
 @pytest.mark.parametrize("offset", ["start", "0"])

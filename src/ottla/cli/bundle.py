@@ -1,7 +1,7 @@
 """What is in a bundle for a bug report, and what is not: secrets.
 
-A part that fails becomes a file that says why; the others are there all the same. Configuration is shown key by key, as a broker's log may
-have it, and the text of every secret that the files name is replaced wherever it is.
+A part that fails becomes a file that says why; the others are there all the same, and so is what the other brokers say. Configuration is
+shown key by key, as a broker's log may have it, and the text of every secret that the files name is replaced wherever it is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.local_brokers import bootstrap_default, running
 from ottla.cli.node_orders import place_of
 from ottla.config import find_broker_key, parse_properties
+from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
@@ -36,6 +37,7 @@ HIDDEN: Final = b"[hidden]"
 _JAAS_VALUE: Final = re.compile(r'(?:password|user_\w+)\s*=\s*"([^"]+)"')
 
 Files = dict[str, bytes]
+T = TypeVar("T")
 
 
 def gather(bootstrap: str | None, data: str | None, configs: tuple[str, ...], logs: tuple[str, ...]) -> Files:
@@ -135,12 +137,28 @@ def _put_cluster(files: Files, servers: str) -> None:
 
             _put(files, "health.txt", health)
             _put(files, "topics.json", lambda: _json({name: found.partitions for name, found in admin.list_topics().items()}))
-            _put(files, "groups.json", lambda: _json(admin.list_groups()))
-            _put(files, "directories.json", lambda: _json(admin.describe_log_dirs(with_replicas=False)))
+            serving = sorted({node.node_id for node in cluster.nodes} - cluster.fenced)
+            groups = _of_each(files, "groups.json", serving, lambda node_id: admin.list_groups([node_id]))
+            files["groups.json"] = _json([group for found in groups.values() for group in found])
+            directories = _of_each(
+                files, "directories.json", serving, lambda node_id: admin.describe_log_dirs([node_id], with_replicas=False)[node_id]
+            )
+            files["directories.json"] = _json(directories)
             for node in cluster.nodes:
                 _put_broker(files, admin, node.node_id, node.host)
     except Exception as error:  # noqa: BLE001 - a cluster that does not answer is what many reports are about
         files["cluster.json.error.txt"] = f"{servers}: {type(error).__name__}: {error}\n".encode()
+
+
+def _of_each(files: Files, name: str, brokers: Iterable[int], ask: Callable[[int], T]) -> dict[int, T]:
+    """Returns what each broker says; for one that does not answer a file of its own says why."""
+    found: dict[int, T] = {}
+    for node_id in brokers:
+        try:
+            found[node_id] = ask(node_id)
+        except OttlaError as error:
+            files[f"brokers/{node_id}/{name}.error.txt"] = f"{type(error).__name__}: {error}\n".encode()
+    return found
 
 
 def _put_broker(files: Files, admin: Admin, node_id: int, host: str) -> None:
