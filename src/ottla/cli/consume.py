@@ -16,6 +16,7 @@ from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.named_topics import among_shown, check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
+from ottla.cli.stall import Stall
 from ottla.cli.unanswered import Unanswered, by_leader, leaderless
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
@@ -139,7 +140,8 @@ def consume(
                 waiting.begin()
 
             consumer.subscribe(() if pattern else topics, pattern=pattern, on_assigned=on_assigned)
-            _print_group(consumer, record_format, count, matches, silence, waiting)
+            stall = Stall(partial(_why_nothing_is_assigned, group_id))
+            _print_group(consumer, record_format, count, matches, silence, waiting, stall)
         return
     is_bounded = exit_at_end or asked.stop is not None
     is_known = asked.start.base is Base.OFFSET or asked.start in (OffsetPoint(Base.START), OffsetPoint(Base.END))
@@ -185,6 +187,11 @@ def _where_a_member_waits(consumer: Consumer[bytes | None, bytes | None], group_
         return where_it_waits(positions, consumer.beginning_offsets(mine), consumer.end_offsets(mine), group_id)
     except KafkaError:
         return None
+
+
+def _why_nothing_is_assigned(group_id: str) -> str:
+    shows = f"`ottla group describe {group_id}` shows its members, `ottla cluster health` what is wrong with the cluster"
+    return f"the coordinator of group {group_id} has given this member no partitions yet; {shows}"
 
 
 class Silence:
@@ -339,6 +346,7 @@ def _print_group(
     matches: Matcher,
     silence: Silence,
     waiting: Waiting,
+    stall: Stall,
 ) -> None:
     from ottla.cli.record_format import Marks
 
@@ -350,6 +358,7 @@ def _print_group(
             printed += 1
         sys.stdout.buffer.flush()
         waiting.look(came=len(records))
+        stall.look(None if waiting.has_begun else "joining")
         if silence.is_over(came=len(records)):
             return
 

@@ -157,6 +157,7 @@ _WAYS_OUT: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: "; `ottla group list` shows the groups",
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
     ErrorCode.BROKER_NOT_AVAILABLE: "; `ottla broker list` shows the brokers",
+    ErrorCode.REQUEST_TIMED_OUT: "; `ottla cluster health` says what is wrong",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers, or give -r no more than there are: `ottla broker list` shows them",

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, said_warnings, say_connectivity, wrong_call
+from ottla.cli.stall import Stall, said_stall
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def produce(
         complain(
             f"reading records for {topic or 'the topics that they name'} from the terminal, one per line unless -f is given; Ctrl-D ends"
         )
-    with said_warnings(), Producer(bootstrap, **settings) as producer:
+    with said_warnings(), said_stall(Stall(tally.waiting), tally.progress), Producer(bootstrap, **settings) as producer:
         for record in _read(parser.parse(sys.stdin.buffer), tally):
             record_key = record.key if record.key is not None else key.encode() if key is not None else None
             tally.sent += 1
@@ -122,11 +123,13 @@ class Tally:
     def __init__(self) -> None:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused: dict[str, list[int]] = {}  # by reason: how many, and the number of the first in the input
+        self._done = 0
         self.sent = 0
         self.unread: KafkaError | None = None  # the input did not fit the format
 
     def note(self, number: int, landed: RecordMetadata | None, error: KafkaError | None) -> None:
         """Notes that a record is done. Each reason of a refusal is reported at once, with the record's number in the input, and once."""
+        self._done += 1
         if landed is not None:
             place = self._landed.setdefault((landed.topic, landed.partition), [0, landed.offset, landed.offset])
             place[0] += 1
@@ -139,6 +142,16 @@ class Tally:
         count[0] += 1
         if count[0] == 1:
             complain(f"record {number} was refused: {reason}")
+
+    def progress(self) -> tuple[int, int] | None:
+        """Returns how many records were sent, and are done; None where none is on its way, as while input is waited for."""
+        return None if self.sent == self._done else (self.sent, self._done)
+
+    def waiting(self) -> str:
+        """Returns what is waited for."""
+        left = self.sent - self._done
+        records = f"{left} record{'s'[: left != 1]}, of {self.sent} so far, {'is' if left == 1 else 'are'} not written yet"
+        return f"{records}; `ottla cluster health` says what is wrong with the cluster"
 
     def report(self, output: str) -> None:
         """Prints one line for each partition; exit code 1 when any record was refused, or the input did not fit."""

@@ -48,8 +48,7 @@ class Unanswered:
         self.is_any = True
         if broker not in self._brokers:
             self._brokers.add(broker)
-            why = error.message if isinstance(error, BrokerOutOfReach) else f"broker {broker} does not answer: {error}"
-            complain(f"{what} are {self._lack}: {why}{how_to_start([broker])}")
+            complain(f"{what} are {self._lack}: {why_silent(broker, error)}")
 
     def say(self, text: str) -> None:
         """Says something else for which the answer is not all that was asked for."""
@@ -81,6 +80,13 @@ class Unanswered:
         """Ends with exit code 1 where anything is missing; the lines that say so were printed."""
         if self.is_any:
             sys.exit(1)
+
+
+def why_silent(broker: int, error: KafkaError) -> str:
+    """Returns why the broker has not answered, and the way out: one that took the connection runs."""
+    if isinstance(error, BrokerOutOfReach):
+        return f"{error.message}{how_to_start([broker])}"
+    return f"broker {broker} does not answer: {error}; `ottla cluster health` says what is wrong"
 
 
 def by_leader(partitions: Leaders) -> dict[int, list[TopicPartition]]:

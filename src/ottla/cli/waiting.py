@@ -33,6 +33,11 @@ class Waiting:
         if self._since is None:
             self._since = self._clock()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the partitions are known."""
+        return self._since is not None
+
     def look(self, *, came: int) -> None:
         """Notes how many records came just now, and prints the line where none has for long enough."""
         if self._is_done or self._since is None:
