@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -285,8 +287,9 @@ def test_without_a_majority_of_controllers_produce_says_so_and_topics_are_descri
             assert process.stderr is not None
             process.stdin.write("x\n")
             process.stdin.close()
-            line = process.stderr.readline()
+            waiting, line = process.stderr.readline(), process.stderr.readline()
             process.kill()
+        assert waiting.startswith("ottla: waiting: 1 record, of 1 so far, is not written yet; `ottla cluster health` says")
         assert "no majority of the controllers seems to run; `ottla cluster health` says what to start" in line
         described = ottla("topic", "describe", "t", "-B", f"127.0.0.1:{port}")
         assert ["0", "2", "-", "-"] in [[*line.split()[:2], *line.split()[-2:]] for line in described.stdout.splitlines()]
@@ -380,3 +383,54 @@ def test_without_a_cluster_each_command_says_how_to_make_one(tmp_path: Path) -> 
         refused = ottla("cluster", command, "--data", str(tmp_path / "nowhere"))
         assert refused.returncode == 1
         assert "no cluster runs in" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_lost_directory_is_named_with_what_brings_the_node_back(tmp_path: Path) -> None:
+    """A controller and a broker; and an addition in vain leaves nothing, whether it is refused at once or fails later."""
+    port = consecutive_ports(10)
+    with ClusterCommand(tmp_path / "place", "--port", str(port), port=port).started("-n", "3") as cluster:
+        cluster.call("add")
+        for node, why in (("4", ""), ("2", "only while all others run, and lack nothing (`ottla quorum`)")):
+            cluster.call("kill", node)
+            shutil.rmtree(cluster.place / f"node-{node}")
+            refused = cluster.refused("restart", node)
+            assert f"the log directory of node {node} is lost: {cluster.place}/node-{node}/data" in refused
+            assert (why in refused, "has lost its votes" in refused) == (True, node == "2"), refused
+            command = re.search("`ottla (storage format [^`]*)`, then `ottla cluster restart", refused)
+            assert command is not None, refused
+            assert ottla(*command[1].split()).returncode == 0
+            assert f"node {node} serves" in cluster.call("restart", node)
+
+        with subprocess.Popen(
+            [sys.executable, "-m", "ottla", "cluster", "add", "--data", str(cluster.place)], stderr=subprocess.PIPE, text=True
+        ) as adding:
+            [pid] = eventually(lambda: processes_of(cluster.place, 5), lambda pids: len(pids) == 1)
+            os.kill(pid, signal.SIGKILL)
+            assert adding.stderr is not None
+            assert "node 5 was killed" in adding.stderr.read()
+        assert adding.returncode == 1
+        (cluster.place / "node-6").touch()
+        assert "node-6 is there already, and is no node's" in cluster.refused("add")
+        for node in ("2", "3"):
+            cluster.call("kill", node)
+        without = cluster.refused("add")
+        assert "nothing was added: no controller is active" in without
+        assert "nodes 2, 3 do not run: `ottla cluster restart 2` and `ottla cluster restart 3`, then add again" in without
+        assert [node["node"] for node in cluster.status()["nodes"]] == [1, 2, 3, 4]
+        assert sorted(path.name for path in cluster.place.glob("node-*")) == ["node-1", "node-2", "node-3", "node-4", "node-6"]
+        (cluster.place / "node-6").unlink()
+        cluster.call("restart", "2")
+        assert cluster.call("add").startswith("node 6 has joined"), "the id of a node that failed is not given again"
+        cluster.call("stop")
+
+
+def processes_of(place: Path, node_id: int) -> list[int]:
+    """The process of the node, from its start on."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if str(place) in words and f"node-{node_id}" in words:
+                found.append(int(path.parent.name))
+    return found

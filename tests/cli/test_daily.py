@@ -25,12 +25,14 @@ from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out, with_way_out
+from ottla.cli.produce import Tally
 from ottla.cli.record_parser import RecordParser
+from ottla.cli.stall import Stall
 from ottla.cli.unanswered import Unanswered
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.sync import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +307,30 @@ def test_the_line_of_a_consumer_that_waits_comes_once_and_only_before_its_first_
         where_it_waits({}, {}, {}, "g")
         == "group g has given this member no partition: others have them (`ottla group describe g --members`)"
     )
+
+
+def test_a_stall_is_said_once_until_there_is_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    stall = Stall(lambda: f"since {now:g}", lambda: now)
+    for now, progress in (
+        (0.0, None), (9.0, None), (10.0, (1, 0)), (14.9, (1, 0)),  # nothing is waited for; then not for long enough
+        (15.0, (1, 0)), (30.0, (1, 0)),
+        (31.0, (2, 1)), (33.0, (3, 1)), (37.0, (3, 1)), (38.0, (3, 1)),
+        (39.0, None), (50.0, None),
+    ):  # fmt: skip
+        stall.look(progress)
+    assert capsys.readouterr().err == "ottla: waiting: since 15\nottla: waiting: since 38\n"
+
+
+def test_records_on_their_way_are_waited_for_and_input_is_not() -> None:
+    tally = Tally()
+    assert tally.progress() is None
+    tally.sent = 2
+    assert (tally.progress(), tally.waiting().startswith("2 records, of 2 so far, are not written yet")) == ((2, 0), True)
+    tally.note(1, None, KafkaError(ErrorCode.INVALID_RECORD, "x"))
+    assert (tally.progress(), tally.waiting().startswith("1 record, of 2 so far, is not written yet")) == ((2, 1), True)
+    tally.note(2, RecordMetadata("t", 0, 5, 0), None)
+    assert tally.progress() is None
 
 
 def test_consume_reads_the_topics_that_a_regular_expression_matches(broker: BrokerThread) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
@@ -43,3 +45,13 @@ def test_a_text_means_a_range(text: str, expected: OffsetRange) -> None:
 def test_anything_else_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(KafkaError, match="expected"):
         parse_offsets(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["5:2", "+5:+2", "-1:-5", "@-1h:-2h", "@2020-09-14:2020-09-13"])
+def test_a_range_that_ends_before_its_start_is_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match=f"offset {re.escape(repr(text))}: the range ends before its start"):
+        parse_offsets(text, NOW)
+
+
+def test_an_empty_range_is_one() -> None:
+    assert parse_offsets("5:5", NOW) == OffsetRange(OffsetPoint(Base.OFFSET, 5), OffsetPoint(Base.OFFSET, 5))

@@ -96,6 +96,7 @@ def number_ports(cluster: ClusterFile, port: int | None) -> int:
 
 def another(place: Place, found: ClusterFile) -> NodePlan:
     """Plans one more broker, with the next id and the next free port."""
+    from ottla.cli.nodes.place import PlaceError
     from ottla.cli.nodes.plan import choose_ports, cluster_plan
     from ottla.errors import ErrorCode, KafkaError
 
@@ -105,6 +106,8 @@ def another(place: Place, found: ClusterFile) -> NodePlan:
             "a cluster that was started with one node decides alone and takes no other; start one with -n 3 in another directory",
         )
     node_id = max(*found.nodes, *found.removed) + 1
+    if os.path.lexists(place.directory_of(node_id)):
+        raise PlaceError(f"{place.directory_of(node_id)} is there already, and is no node's: move it away")
     taken = {*found.ports.values(), *found.controller_ports.values(), found.zookeeper_port or 0}
     port = choose_ports(1, max(taken) + 1)
     found.nodes.append(node_id)

@@ -12,6 +12,7 @@ import msgspec
 
 from ottla.cli.chosen_cluster import another, described
 from ottla.cli.client_settings import client_options, note_local_file
+from ottla.cli.cluster_add import add
 from ottla.cli.cluster_health_command import health
 from ottla.cli.cluster_remove import remove
 from ottla.cli.local_brokers import lone_broker, note_settings_of, running_at
@@ -32,6 +33,7 @@ def cluster() -> None:
     """Run several nodes on this machine: start, look at, stop and kill them, and add more."""
 
 
+cluster.add_command(add)
 cluster.add_command(health)
 cluster.add_command(remove)
 
@@ -303,13 +305,3 @@ def restart(node: int, data: str | None) -> None:
     """Start NODE again; one that runs is stopped in order first."""
     order(place_of(data), "restart", node)
     click.echo(f"node {node} serves", err=True)
-
-
-@cluster.command()
-@data_option
-def add(data: str | None) -> None:
-    """Add a broker to the running cluster. New topics have partitions on it; older topics stay where they are."""
-    from ottla.cli.nodes.place import PlaceState
-
-    state = msgspec.json.decode(order(place_of(data), "add").state, type=PlaceState)
-    click.echo(f"node {state.nodes[-1].node_id} has joined and serves at {state.nodes[-1].address}", err=True)

@@ -48,7 +48,7 @@ def remove(node: int, delete_data: bool, data: str | None) -> None:
         if found.pid is not None:
             order(place, "stop", node)
         _refuse_with_replicas(admin, node)  # of topics that were created meanwhile
-        _unregister(admin, node)
+        unregister(admin, node)
     order(place, "remove", node)
     directory = place.directory_of(node)
     if delete_data:
@@ -64,7 +64,8 @@ def _refuse_with_replicas(admin: Admin, node: int) -> None:
         raise OttlaError(f"{text}, and `ottla partition moves` shows how far that is; then remove it")
 
 
-def _unregister(admin: Admin, node: int) -> None:
+def unregister(admin: Admin, node: int) -> None:
+    """Unregisters the broker; nothing changes where it is not registered."""
     try:
         admin.unregister_broker(node)
     except KafkaError as error:

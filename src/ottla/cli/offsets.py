@@ -52,8 +52,14 @@ class OffsetRange:
 
 
 def parse_offsets(text: str, now_ms: int) -> OffsetRange:
-    """Parses a range of offsets. INVALID_REQUEST for what is not of the language."""
-    text = text.strip()
+    """Parses a range of offsets. INVALID_REQUEST for what is not of the language, and for a range that ends before its start."""
+    found = _range(text.strip(), now_ms)
+    if found.stop is not None and found.stop.base is found.start.base and found.stop.value < found.start.value:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {text.strip()!r}: the range ends before its start")
+    return found
+
+
+def _range(text: str, now_ms: int) -> OffsetRange:
     if text.startswith("@"):
         return _times(text[1:], now_ms)
     if text in ("start", "oldest", "earliest", "beginning"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,11 +18,12 @@ import msgspec
 
 from ottla.cli.nodes.place import ClusterFile, NodeStatus, Place, PlaceError, PlaceState, wait_until_free
 from ottla.cli.nodes.plan import NodePlan
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.runtime.supervision.control import Answer, Order, serve_control
 from ottla.runtime.supervision.node_process import NodeSpec, node_command
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.supervision.supervisor import Supervisor
+from ottla.storage.directory.directory import META_NAME
 
 if TYPE_CHECKING:
     from ottla.messages.metadata_records import UserScramCredentialRecord
@@ -114,6 +116,7 @@ class Foreground:
             case Order("kill", int(node_id)):
                 await self._supervisor.kill_node(node_id)
             case Order("restart", int(node_id)):
+                self._check_directory(node_id)
                 await self._supervisor.restart_node(node_id)
             case Order("add", None):
                 await self._add()
@@ -124,22 +127,53 @@ class Foreground:
         return Answer(state=msgspec.Raw(msgspec.json.encode(self._state())))
 
     async def _add(self) -> None:
-        """Adds a broker. It belongs to the cluster from its format on, whether or not it starts: its id is not given again."""
+        """Adds a broker. One that does not start leaves nothing here, and its id is not given again: it may have registered itself."""
         if self._plan_another is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "this is `ottla broker start --cores`: start it with more cores to add brokers")
         if self._stopping.is_set():
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cluster is being stopped")
         async with self._adding:
-            plan = self._plan_another()
-            self._plans[plan.node_id] = plan
-            await format_nodes(self._place, self._cluster, [plan])
-            await self._supervisor.add(self._spec(plan))
+            before = {*self._cluster.nodes}
+            try:
+                plan = self._plan_another()
+                self._plans[plan.node_id] = plan
+                await format_nodes(self._place, self._cluster, [plan])
+                await self._supervisor.add(self._spec(plan))
+            except (OttlaError, OSError):
+                for node_id in {*self._cluster.nodes} - before:
+                    self._forget(node_id)
+                    shutil.rmtree(self._place.directory_of(node_id), ignore_errors=True)
+                raise
         say(f"node {plan.node_id} has joined and serves at {self._supervisor.nodes[plan.node_id].address}")
+
+    def _check_directory(self, node_id: int) -> None:
+        """Raises PlaceError where the node's log directory was lost, with the way to a new one, for which its properties are written."""
+        plan = self._plans.get(node_id)
+        if plan is None or self._cluster.kind != "cluster":
+            return
+        os.makedirs(self._place.directory_of(node_id), exist_ok=True)
+        self._place.write_properties(node_id, plan.properties)
+        is_lost = any(not os.path.exists(os.path.join(path, META_NAME)) for path in plan.log_dirs)
+        if node_id not in self._cluster.formatted or not is_lost:
+            return
+        file = self._place.node_file(node_id, "server.properties")
+        again = f"`ottla storage format {file} --cluster-id {self._cluster.cluster_id}`, then `ottla cluster restart {node_id}`"
+        lost = f"the log directory of node {node_id} is lost: {', '.join(plan.log_dirs)}"
+        if "controller" not in plan.roles:
+            raise PlaceError(f"{lost}; {again}: its replicas are then fetched from their leaders")
+        votes = "with it the controller has lost its votes, so only while all others run, and lack nothing (`ottla quorum`)"
+        raise PlaceError(f"{lost}; {votes}: {again} (docs/operating.md, Replace a lost controller)")
 
     def _remove(self, node_id: int) -> None:
         """Forgets a node that has stopped and left the cluster."""
         self._supervisor.remove(node_id)
-        del self._plans[node_id]
+        self._forget(node_id)
+        say(f"node {node_id} was removed")
+
+    def _forget(self, node_id: int) -> None:
+        if node_id in self._supervisor.nodes:
+            self._supervisor.remove(node_id)
+        self._plans.pop(node_id, None)
         cluster = self._cluster
         cluster.nodes.remove(node_id)
         cluster.formatted = [each for each in cluster.formatted if each != node_id]
@@ -147,7 +181,6 @@ class Foreground:
         cluster.removed.append(node_id)
         self._place.write(cluster)
         self._write_state()
-        say(f"node {node_id} was removed")
 
     def _spec(self, plan: NodePlan) -> NodeSpec:
         manner = self._manner
