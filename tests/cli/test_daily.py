@@ -310,9 +310,9 @@ def test_the_line_of_a_consumer_that_waits_comes_once_and_only_before_its_first_
 
 
 def test_a_stall_is_said_once_until_there_is_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    now = 0.0
-    stall = Stall(lambda: f"since {now:g}", lambda: now)
-    for now, progress in (
+    clock = [0.0]
+    stall = Stall(lambda: f"since {clock[0]:g}", lambda: clock[0])
+    for clock[0], progress in (
         (0.0, None), (9.0, None), (10.0, (1, 0)), (14.9, (1, 0)),  # nothing is waited for; then not for long enough
         (15.0, (1, 0)), (30.0, (1, 0)),
         (31.0, (2, 1)), (33.0, (3, 1)), (37.0, (3, 1)), (38.0, (3, 1)),
@@ -713,7 +713,7 @@ def test_dump_log_has_a_record_a_line_and_decodes_what_brokers_write(broker: Bro
     assert "problem=" in run("", "dump-log", "--records", str(damaged / segment.name)).stdout
 
 
-@pytest.mark.parametrize("offsets", ["0:9", "2:9", "7:9", "5:2"])
+@pytest.mark.parametrize("offsets", ["0:9", "2:9", "7:9"])
 def test_exit_stops_at_the_end_where_the_end_that_was_asked_for_is_not_there_yet(broker: BrokerThread, offsets: str):
     topic = f"short-{offsets.replace(':', '-')}"
     run(broker.bootstrap, "topic", "create", topic, "-p", "3")
