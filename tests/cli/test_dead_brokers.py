@@ -103,6 +103,19 @@ def test_records_of_the_leaders_that_answer_are_read(silent: str) -> None:
         assert sorted(done.stdout.split("\n")[:-1]) == ["of 0", "of 2"], options
 
 
+def test_what_brokers_say_of_themselves_is_shown_of_those_that_answer(silent: str) -> None:
+    directories = ottla(silent, "broker", "logdirs", "--json")
+    assert "the log directories of broker 2 are not shown: broker 2 cannot be reached" in lacking(directories)
+    assert [row["broker"] for row in items(directories)] == [1, 3]
+    described = ottla(silent, "broker", "describe", "1", "2", "--json")
+    assert "the directories and the configuration of broker 2 are not shown" in lacking(described)
+    assert [(broker["id"], bool(broker["directories"])) for broker in items(described)] == [(1, True), (2, False)]
+    producers = ottla(silent, "producer", "list", "t", "--json")
+    assert "the producers of 1 partition that it leads are not shown" in lacking(producers)
+    assert [row["partition"] for row in items(producers)] == [0, 2]
+    assert "the transactional ids that broker 2 coordinates are not shown" in lacking(ottla(silent, "txn", "list"))
+
+
 def test_a_bundle_has_what_the_brokers_that_answer_say(silent: str) -> None:
     found = gather(silent, None, (), ())
     errors = {name: content.decode() for name, content in found.items() if name.endswith(".error.txt")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,12 @@ from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, log_level_option, override_option, print_rows, yes_option
+from ottla.cli.unanswered import Unanswered
 from ottla.config import BrokerConfig, from_environment, read_properties
 from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.admin import LogDir
 
 
 @click.group()
@@ -100,8 +105,10 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
     from ottla.cli.broker_description import print_description
     from ottla.sync import Admin
 
+    unanswered = Unanswered()
     with Admin(bootstrap, **client_settings()) as admin:
-        print_description(admin, ids, output)
+        print_description(admin, ids, output, unanswered)
+    unanswered.end()
 
 
 @broker.command()
@@ -112,8 +119,12 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
     """List log directories: of these brokers, or of all that serve."""
     from ottla.sync import Admin
 
+    unanswered = Unanswered()
+    found: dict[int, list[LogDir]] = {}
     with Admin(bootstrap, **client_settings()) as admin:
-        found = admin.describe_log_dirs(ids or None)
+        for node_id in ids or sorted(node.node_id for node in admin.describe_cluster().nodes):
+            with unanswered.of(node_id, f"the log directories of broker {node_id}"):
+                found |= admin.describe_log_dirs([node_id])
     rows = []
     for node_id, directories in found.items():
         for directory in directories:
@@ -122,6 +133,7 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
             rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
     columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
+    unanswered.end()
 
 
 @broker.command()

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.output import print_json, print_rows
+from ottla.cli.unanswered import Unanswered
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
 
 
-def print_description(admin: Admin, ids: Sequence[int], output: str) -> None:
-    """Prints each broker; KafkaError for one that is not registered."""
+def print_description(admin: Admin, ids: Sequence[int], output: str, unanswered: Unanswered) -> None:
+    """Prints each broker, with what it says itself where it answers; KafkaError for one that is not registered."""
     from ottla.sync import Broker, ConfigSource
 
     cluster = admin.describe_cluster(include_fenced=True)
@@ -40,13 +41,14 @@ def print_description(admin: Admin, ids: Sequence[int], output: str) -> None:
             "configs": {},
         }
         if not is_fenced:  # one that does not serve says nothing of itself
-            [directories] = admin.describe_log_dirs([broker], with_replicas=False).values()
-            item["directories"] = [found.path for found in directories]
-            item["configs"] = {
-                name: "[hidden]" if entry.is_sensitive else entry.value
-                for name, entry in admin.describe_configs(Broker(broker)).items()
-                if entry.source is not ConfigSource.DEFAULT
-            }
+            with unanswered.of(broker, f"the directories and the configuration of broker {broker}"):
+                [directories] = admin.describe_log_dirs([broker], with_replicas=False).values()
+                item["directories"] = [found.path for found in directories]
+                item["configs"] = {
+                    name: "[hidden]" if entry.is_sensitive else entry.value
+                    for name, entry in admin.describe_configs(Broker(broker)).items()
+                    if entry.source is not ConfigSource.DEFAULT
+                }
         items.append(item)
     if output == "json":
         print_json("broker describe", items)

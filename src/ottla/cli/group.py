@@ -12,7 +12,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.group_offsets import COMMANDS
 from ottla.cli.names import GROUPS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, yes_option
-from ottla.cli.unanswered import SILENT, Leaders, Unanswered, group_partitions, known_offsets, leaderless
+from ottla.cli.unanswered import SILENT, Leaders, Unanswered, internal_partitions, known_offsets, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
@@ -54,11 +54,8 @@ def list_groups(bootstrap: str, output: str) -> None:
 
 def _listed(admin: Admin, unanswered: Unanswered) -> list[GroupListing]:
     """Returns the groups of the brokers that answer."""
-    groups: list[GroupListing] = []
-    for node in sorted(admin.describe_cluster().nodes, key=lambda node: node.node_id):
-        with unanswered.of(node.node_id, f"the groups that broker {node.node_id} coordinates"):
-            groups += admin.list_groups([node.node_id])
-    unanswered.note_leaderless(admin, leaderless(group_partitions(admin)), "the groups")
+    groups = of_each_broker(admin, unanswered, "the groups that broker {} coordinates", lambda node_id: admin.list_groups([node_id]))
+    unanswered.note_leaderless(admin, leaderless(internal_partitions(admin)), "the groups")
     return groups
 
 
@@ -84,7 +81,7 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
     unanswered = Unanswered()
     with Admin(bootstrap, **{"default_api_timeout_ms": TIMEOUT_MS, **client_settings()}) as admin:
         wanted = sorted(found.group_id for found in _listed(admin, unanswered)) if everything else group_ids
-        partitions = group_partitions(admin)
+        partitions = internal_partitions(admin)
         documents = [found for group_id in wanted if (found := _known(admin, group_id, partitions, unanswered)) is not None]
     _print_described(documents, output, only_state=only_state, only_members=only_members)
     unanswered.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,8 +11,13 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, time_text
+from ottla.cli.unanswered import Unanswered, by_leader, leaderless
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin import ActiveProducer
+    from ottla.client.cluster_metadata import PartitionMetadata
 
 COLUMNS = ("topic", "partition", "producer_id", "epoch", "last_sequence", "last_ms", "transaction_start_offset")
 TEXT_NAMES = {"last_ms": "last_time"}
@@ -35,13 +41,18 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
     """
     from ottla.sync import Admin
 
+    unanswered = Unanswered()
     with Admin(bootstrap, **client_settings()) as admin:
-        keys = []
+        wanted: dict[TopicPartition, PartitionMetadata] = {}
         for topic in topics:
             there = admin.describe_topic(topic).partitions
             check_partitions(topic, partitions, there)
-            keys += [TopicPartition(topic, index) for index in partitions or sorted(there)]
-        found = admin.describe_producers(keys)
+            wanted |= {TopicPartition(topic, index): there[index] for index in partitions or sorted(there)}
+        found: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {}
+        for leader, keys in by_leader(wanted).items():
+            with unanswered.of(leader, f"the producers of {len(keys)} partition{'s'[: len(keys) != 1]} that it leads"):
+                found |= admin.describe_producers(keys)
+        unanswered.note_leaderless(admin, leaderless(wanted), "the producers")
     columns = [name if output == "json" else TEXT_NAMES.get(name, name) for name in COLUMNS]
     rows = []
     failed = {key: states for key, states in found.items() if isinstance(states, KafkaError)}
@@ -55,3 +66,4 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
         complain(f"{key}: {error}")
     if failed:
         sys.exit(1)
+    unanswered.end()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, time_text, with_way_out, yes_option
+from ottla.cli.unanswered import Unanswered, internal_partitions, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
-from ottla.types import TopicPartition
+from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.admin import HangingTransaction
@@ -46,11 +48,20 @@ def list_transactions(
     from ottla.sync import Admin
 
     longer_than_ms = None if minutes is None else int(minutes * MINUTE_MS)
+    unanswered = Unanswered()
     with Admin(bootstrap, **client_settings()) as admin:
-        found = admin.list_transactions(states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
+        ask = partial(admin.list_transactions, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
+        what = "the transactional ids that broker {} coordinates"
+        found = of_each_broker(admin, unanswered, what, lambda node_id: ask(node_ids=[node_id]))
+        unanswered.note_leaderless(admin, leaderless(internal_partitions(admin, TRANSACTION_STATE_TOPIC)), "the transactional ids")
+    found.sort(key=lambda each: each.transactional_id)
     columns = ("transactional_id", "producer_id", "state", "coordinator")
-    rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator_id) for each in found]
+    rows = [
+        (each.transactional_id, each.producer_id, each.state, each.coordinator_id)
+        for each in sorted(found, key=lambda each: each.transactional_id)
+    ]
     print_rows(output, "txn list", columns, rows)
+    unanswered.end()
 
 
 @txn.command()

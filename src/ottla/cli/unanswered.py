@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.cli.output import complain
 from ottla.cli.starting import how_to_start
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SILENT: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE})
 NAMES_MAX: Final = 5
+T = TypeVar("T")
 Leaders = Mapping[TopicPartition, "PartitionMetadata"]
 
 
@@ -116,12 +117,24 @@ def known_offsets(admin: Admin, partitions: Leaders, times: Collection[int], una
     return found
 
 
-def group_partitions(admin: Admin) -> dict[TopicPartition, PartitionMetadata]:
-    """Returns the partitions of the topic that has the groups; their leaders are the coordinators. Empty where it cannot be seen."""
+def internal_partitions(admin: Admin, topic: str = GROUP_METADATA_TOPIC) -> dict[TopicPartition, PartitionMetadata]:
+    """Returns the partitions of the topic that has the groups, or the transactions; their leaders are the coordinators.
+
+    Empty where it cannot be seen.
+    """
     try:
-        topic = admin.describe_topic(GROUP_METADATA_TOPIC)
+        found = admin.describe_topic(topic)
     except KafkaError as error:
         if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
             raise
         return {}
-    return {TopicPartition(GROUP_METADATA_TOPIC, index): found for index, found in topic.partitions.items()}
+    return {TopicPartition(topic, index): partition for index, partition in found.partitions.items()}
+
+
+def of_each_broker(admin: Admin, unanswered: Unanswered, what: str, ask: Callable[[int], Iterable[T]]) -> list[T]:
+    """Returns what the brokers that serve and answer say, one after the other. ``what`` has a place for the broker's id."""
+    found: list[T] = []
+    for node in sorted(admin.describe_cluster().nodes, key=lambda node: node.node_id):
+        with unanswered.of(node.node_id, what.format(node.node_id)):
+            found += ask(node.node_id)
+    return found

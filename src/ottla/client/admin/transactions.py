@@ -68,8 +68,9 @@ class TransactionAdmin(AdminBase):
         producer_ids: Iterable[int] = (),
         longer_than_ms: int | None = None,
         pattern: str | None = None,
+        node_ids: Iterable[int] | None = None,
     ) -> list[ListedTransaction]:
-        """Returns the transactional ids of every broker, by name; only those that pass every filter that is given.
+        """Returns the transactional ids of every broker, or of the given ones, by name; only those that pass every filter that is given.
 
         ``pattern`` is a regular expression of RE2 that the whole transactional id matches. INVALID_REQUEST for a state that brokers do
         not know, UNSUPPORTED_VERSION for a filter that they do not.
@@ -79,7 +80,7 @@ class TransactionAdmin(AdminBase):
         needed = PATTERNS_SINCE if pattern is not None else DURATIONS_SINCE if longer_than_ms is not None else 0
         await self._cluster.refresh()
         found: list[ListedTransaction] = []
-        for node_id in sorted(self._cluster.nodes):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "list_transactions", "node ids")):
 
             async def ask(node_id: int = node_id) -> ListTransactionsResponse:
                 connection = await self._cluster.connection(node_id)
