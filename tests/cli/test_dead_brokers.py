@@ -140,6 +140,7 @@ def test_what_has_no_leader_is_named_with_the_broker_that_had_it(fenced: str) ->
     offsets = ottla(fenced, "topic", "offsets", "t", "--json")
     assert "the offsets of t-1 are not shown: it has no leader, and broker 2 does not serve; start it" in lacking(offsets)
     assert [row["end_offset"] for row in items(offsets)] == [1, None, 1]
+    assert ottla(fenced, "topic", "describe", "t").returncode == 0, "a partition without a leader is described as one"
     read = ottla(fenced, "consume", "t", "--exit")
     assert "the records of t-1 are not read: it has no leader" in lacking(read)
     assert sorted(read.stdout.split("\n")[:-1]) == ["of 0", "of 2"]

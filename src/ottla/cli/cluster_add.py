@@ -42,18 +42,26 @@ def add(data: str | None) -> None:
 
 
 def _refuse_without_controller(state: PlaceState) -> None:
-    """Raises OttlaError where no controller is active: a new broker would wait for one for a minute."""
+    """Raises OttlaError where no controller is active: a new broker would wait for one for a minute.
+
+    One that has just lost its majority believes for some seconds that it is: the processes are counted first.
+    """
     from ottla.cli.nodes.standing import standing_of
 
-    seen = standing_of(state, ASK_TIMEOUT_MS)
-    if seen.active_controller is not None and seen.active_controller >= 0:
-        return
-    down = [node.node_id for node in state.nodes if node.pid is None and ("controller" in node.roles or seen.is_in_zookeeper)]
-    text = f"nothing was added: {seen.problem or 'no controller is active'}"
+    voters = [node for node in state.nodes if "controller" in node.roles]
+    down = [node.node_id for node in voters if node.pid is None]
+    needed = len(voters) // 2 + 1
+    problem = f"of {len(voters)} controllers {needed} must run" if voters and len(voters) - len(down) < needed else None
+    if problem is None:
+        seen = standing_of(state, ASK_TIMEOUT_MS)
+        if seen.active_controller is not None and seen.active_controller >= 0:
+            return
+        problem = seen.problem or "no controller is active"
     if not down:
-        raise OttlaError(f"{text}; `ottla cluster health` says what is wrong")
+        raise OttlaError(f"nothing was added: {problem}; `ottla cluster health` says what is wrong")
     named, calls = ", ".join(map(str, down)), " and ".join(f"`ottla cluster restart {node}`" for node in down)
-    raise OttlaError(f"{text}; node{'s'[: len(down) != 1]} {named} {'does' if len(down) == 1 else 'do'} not run: {calls}, then add again")
+    is_not = f"node{'s'[: len(down) != 1]} {named} {'does' if len(down) == 1 else 'do'} not run"
+    raise OttlaError(f"nothing was added, which takes an active controller: {problem}, and {is_not}; {calls}, then add again")
 
 
 def _removed(place: Place) -> set[int]:

@@ -138,6 +138,7 @@ def _ends(admin: Admin, topics: Collection[str], unanswered: Unanswered) -> dict
         with contextlib.suppress(KafkaError):
             partitions |= {TopicPartition(topic, index): found for index, found in admin.describe_topic(topic).partitions.items()}
     [known] = known_offsets(admin, partitions, [LATEST_TIMESTAMP], unanswered)
+    unanswered.note_leaderless(admin, leaderless(partitions), "the offsets")
     return dict.fromkeys(partitions, None) | known
 
 

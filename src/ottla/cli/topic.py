@@ -37,7 +37,7 @@ from ottla.cli.partition_states import (
     min_isr_beyond,
     rows_in_states,
 )
-from ottla.cli.unanswered import Unanswered, known_offsets
+from ottla.cli.unanswered import Unanswered, known_offsets, leaderless
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
@@ -330,6 +330,7 @@ def offsets(name: str, times: tuple[str, ...], bootstrap: str, output: str) -> N
         partitions = _partitions(admin.describe_topic(name))
         asked = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, *places.values())
         starts, ends, *found = known_offsets(admin, partitions, asked, unanswered)
+        unanswered.note_leaderless(admin, leaderless(partitions), "the offsets")
     at = dict(zip(places, found, strict=True))
     rows = []
     for key in sorted(partitions):

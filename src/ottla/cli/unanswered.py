@@ -113,7 +113,6 @@ def known_offsets(admin: Admin, partitions: Leaders, times: Collection[int], una
             answers = [admin.offsets_for_times(dict.fromkeys(keys, time)) for time in times]
             for known, answer in zip(found, answers, strict=True):
                 known.update({key: at.offset for key, at in answer.items()})
-    unanswered.note_leaderless(admin, leaderless(partitions), "the offsets")
     return found
 
 
