@@ -7,14 +7,11 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner
+from tests.cli.test_operators import ottla
 from tests.cli.test_plans import items
 from tests.waiting import eventually
 
 from ottla.cli.bundle import gather
-from ottla.cli.main import cli
-from ottla.cli.output import with_way_out
-from ottla.errors import OttlaError
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 from ottla.testing import ThreadNodes, thread_cluster
 
@@ -51,15 +48,6 @@ def fenced(nodes: ThreadNodes) -> str:
     with Admin(nodes.bootstrap_of(1)) as admin:
         eventually(lambda: admin.describe_topic("t").partitions[1].leader, lambda leader: leader == -1)
     return nodes.bootstrap_of(1)
-
-
-def ottla(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, with its error as ``main`` shows it."""
-    done = CliRunner().invoke(cli, arguments, env={"OTTLA_BOOTSTRAP": bootstrap})
-    if isinstance(done.exception, OttlaError):
-        return subprocess.CompletedProcess(arguments, 1, done.stdout, f"{done.stderr}ottla: {with_way_out(done.exception)}")
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def lacking(done: subprocess.CompletedProcess[str]) -> str:

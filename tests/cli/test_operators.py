@@ -14,6 +14,7 @@ from tests.cli.test_commands import items
 from tests.waiting import eventually
 
 from ottla.cli.main import cli
+from ottla.cli.output import with_way_out
 from ottla.errors import OttlaError
 from ottla.sync import Admin, NewTopic, Producer
 from ottla.testing import thread_cluster
@@ -33,10 +34,10 @@ def bootstrap() -> Iterator[str]:
 
 
 def ottla(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, which is a second sooner; how it ends is ``main``'s to say."""
+    """The command in this process, which is a second sooner, with its error as ``main`` shows it."""
     done = CliRunner().invoke(cli, arguments, env={"OTTLA_BOOTSTRAP": bootstrap})
     if isinstance(done.exception, OttlaError):
-        return subprocess.CompletedProcess(arguments, 1, done.stdout, f"ottla: {done.exception}")
+        return subprocess.CompletedProcess(arguments, 1, done.stdout, f"{done.stderr}ottla: {with_way_out(done.exception)}")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
