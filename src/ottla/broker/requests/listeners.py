@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.broker.requests.listener_security import (
     Protocol,
@@ -27,8 +29,7 @@ PORT_MAX: Final = 65535
 EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
+class ListenerAddress(Struct, frozen=True):
     """``NAME://host:port``. An empty host means every interface; port 0 means a free one."""
 
     name: str
