@@ -346,8 +346,8 @@ class Consumer:
     async def commit(self, offsets: Committable | None = None) -> None:
         """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
-        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. ILLEGAL_GENERATION when this consumer is
-        no member at present.
+        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
+        whose text ``Admin.committed_offsets`` returns. ILLEGAL_GENERATION when this consumer is no member at present.
         """
         self._group()
         await self._commits.commit(offsets, is_subscribed=self._subscription is not None)

@@ -1,6 +1,6 @@
 """Whether a client may be called: it is not closed, and its caller is on the loop that it was made on.
 
-``on_own_loop`` decorates the classes of ``ottla.aio``. A call on another loop would wait for ever: what it waits for happens on the client's.
+``on_own_loop`` decorates the classes of ``ottla.aio``. A call on another loop would wait for ever: all that it waits for is on the client's.
 ``send`` is called for each record: it looks at its loop by itself, and at ``is_closed`` where it looks at the rest.
 """
 
@@ -35,7 +35,7 @@ def other_loop() -> RuntimeError:
 
 
 def on_own_loop(kind: C) -> C:
-    """Returns the class; its coroutine methods raise RuntimeError on another loop, and all but ``close`` INVALID_REQUEST once it is closed."""
+    """Returns the class; its coroutine methods raise RuntimeError on another loop, and INVALID_REQUEST once the client is closed."""
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         is_coroutine = inspect.iscoroutinefunction(method)
         if name in _PLAIN or name == "_fetch" or (is_coroutine and not name.startswith("_") and name not in _BY_THEMSELVES):
