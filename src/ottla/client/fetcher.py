@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
@@ -35,6 +36,7 @@ from ottla.records.iteration import read_columns
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, TopicPartition
 
 log = get_logger(__name__)
+application_log: Final = logging.getLogger("ottla.client")  # as in watch.py
 
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 NEVER_MS: Final = 2**63
@@ -277,6 +279,8 @@ class Fetcher:
             if policy == "none":
                 text = f"offset {state.position} of {partition} is out of range and auto.offset.reset=none"
                 return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            why = "offset %d of %s is out of range: it was deleted, or was never there; the consumer goes on at the %s (auto_offset_reset)"
+            application_log.warning(why, state.position, partition, {"earliest": "first record", "latest": "end"}[policy])
             state.seek_to(RESET_TIMESTAMPS[policy])
             return None
         if data.current_leader is not None:

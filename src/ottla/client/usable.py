@@ -1,6 +1,6 @@
 """Whether a client may be called: it is not closed, and its caller is on the loop that it was made on.
 
-``on_own_loop`` decorates the classes of ``ottla.aio``. A call on another loop would wait for ever: all that it waits for is on the client's.
+``on_own_loop`` decorates the classes of ``ottla.aio``. A call on another loop would wait for ever: what it waits for is on the client's.
 ``send`` is called for each record: it looks at its loop by itself, and at ``is_closed`` where it looks at the rest.
 """
 
