@@ -201,8 +201,8 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
 
 
 @with_method_hints
-@with_hints
 @on_own_loop
+@with_hints
 class Producer(producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
 
@@ -226,8 +226,8 @@ class Producer(producer.Producer):
 
 
 @with_method_hints
-@with_hints
 @on_own_loop
+@with_hints
 class Consumer(consumer.Consumer, Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
 
@@ -301,8 +301,8 @@ class Consumer(consumer.Consumer, Generic[K, V]):
 
 
 @with_method_hints
-@with_hints
 @on_own_loop
+@with_hints
 class Admin(admin.Admin):
     """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.
 
