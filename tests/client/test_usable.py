@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla import aio, sync
+from ottla.client.options import ConsumerOptions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 
@@ -39,7 +40,8 @@ def is_closed(error: KafkaError) -> bool:
 
 def member(broker: BrokerThread, topic: str) -> aio.Consumer[bytes | None, bytes | None]:
     """Returns a member of the topic's group, whose rebalances wait until each member has joined."""
-    consumer = aio.Consumer(broker.bootstrap, group_id=topic, auto_offset_reset="earliest", partition_assignment_strategy=["range"])
+    settings: ConsumerOptions = {"partition_assignment_strategy": ["range"], "heartbeat_interval_ms": 20}
+    consumer = aio.Consumer(broker.bootstrap, group_id=topic, auto_offset_reset="earliest", **settings)
     consumer.subscribe([topic])
     return consumer
 
@@ -88,6 +90,32 @@ def test_a_member_that_leaves_while_it_joins_stays_out_of_its_group(broker: Brok
         await members_of(broker, topic, 1)
         await second.close()
         await first.close()
+
+    asyncio.run(body())
+
+
+def test_a_poll_while_another_task_leaves_the_group_does_not_join_it_again(broker: BrokerThread, topic: str) -> None:
+    async def body() -> None:
+        first, second = member(broker, topic), member(broker, topic)
+        while not first.assignment():
+            await first.poll(100)
+        joining = asyncio.create_task(second.poll(60_000))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while first._membership is None or not first._membership.needs_rejoin:  # its heartbeat has said so
+                await asyncio.sleep(0.01)
+        leaving = asyncio.create_task(first.unsubscribe())
+        await asyncio.sleep(0)  # it has begun
+        await first.poll(0)
+        await leaving
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not second.assignment():  # which waits for all members
+                await asyncio.sleep(0.01)
+        await members_of(broker, topic, 1)
+        assert first._joining is None, "no join is under way that would make it a member again"
+        joining.cancel()
+        await asyncio.wait([joining])
+        await first.close()
+        await second.close()
 
     asyncio.run(body())
 
@@ -181,7 +209,8 @@ def test_a_client_from_before_a_fork_is_refused_in_the_child_and_serves_its_pare
         assert producer.send_and_wait(topic, b"x").offset == 0
         child = os.fork()
         if child == 0:
-            signal.alarm(int(WAIT_SECONDS_MAX))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not pytest's
+            signal.alarm(10)
             code = 1
             try:
                 for call in (lambda: producer.send(topic, b"x"), producer.flush, lambda: consumer.poll(0)):

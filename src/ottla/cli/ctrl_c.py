@@ -18,7 +18,7 @@ ONE_STOP_S: Final = 1
 
 @contextmanager
 def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
-    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a second one, later, is one everywhere.
+    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a later one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
