@@ -40,8 +40,13 @@ def is_closed(error: KafkaError) -> bool:
 
 def member(broker: BrokerThread, topic: str) -> aio.Consumer[bytes | None, bytes | None]:
     """Returns a member of the topic's group, whose rebalances wait until each member has joined."""
-    settings: ConsumerOptions = {"partition_assignment_strategy": ["range"], "heartbeat_interval_ms": 20}
-    consumer = aio.Consumer(broker.bootstrap, group_id=topic, auto_offset_reset="earliest", **settings)
+    settings: ConsumerOptions = {
+        "group_id": topic,
+        "auto_offset_reset": "earliest",
+        "partition_assignment_strategy": ["range"],
+        "heartbeat_interval_ms": 20,
+    }
+    consumer = aio.Consumer(broker.bootstrap, **settings)
     consumer.subscribe([topic])
     return consumer
 

@@ -33,7 +33,7 @@ class OffsetAndMetadata:
 
 
 class Place(NamedTuple):
-    """What a commit stores for a partition: the next offset, the leader epoch of the record before it, and the application's text."""
+    """A place in a partition, as a commit stores it: the next offset, the leader epoch of the record before it, and a text."""
 
     offset: int
     leader_epoch: int = NO_EPOCH

@@ -122,7 +122,7 @@ class LoopThread:
         return self.run(run())
 
     def is_current(self) -> bool:
-        """True on the loop's own thread, as within ``on_delivery``."""
+        """Returns True on the loop's own thread, as within ``on_delivery``."""
         return threading.get_ident() == self._thread.ident
 
     def check(self) -> None:
@@ -222,7 +222,7 @@ class Blocking(Generic[Inner]):
         self._thread.on_fork = weakref.WeakMethod(self._in_child)
 
     def _in_child(self) -> None:
-        """Does what is needed where this process is a child of the one that made the client."""
+        """Does what is needed in a child process of the client's own."""
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the object's loop, and returns its result."""
