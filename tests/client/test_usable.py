@@ -11,34 +11,30 @@ from typing import Any
 
 import pytest
 
-from ottla import aio, sync
+from ottla import aio, sync, testing
 from ottla.client.options import ConsumerOptions
 from ottla.errors import ErrorCode, KafkaError
-from ottla.runtime.serve import BrokerThread
+from ottla.testing.served import Served
 
 WAIT_SECONDS_MAX = 30.0
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path_factory.mktemp("data")), "offsets.topic.num.partitions": "1"}
-    with BrokerThread(config | {"group.initial.rebalance.delay.ms": "0"}) as thread:
-        yield thread
+def broker() -> Iterator[Served]:
+    with testing.broker(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=1) as found:
+        yield found
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: BrokerThread) -> str:
-    name: str = request.node.name.replace("[", "-").replace("]", "")
-    with sync.Admin(broker.bootstrap) as admin:
-        assert admin.create_topics([sync.NewTopic(name)]) == {name: None}
-    return name
+def topic(broker: Served) -> str:
+    return broker.topic()
 
 
 def is_closed(error: KafkaError) -> bool:
     return (error.code, error.message) == (ErrorCode.INVALID_REQUEST, "this client is closed")
 
 
-def member(broker: BrokerThread, topic: str) -> aio.Consumer[bytes | None, bytes | None]:
+def member(broker: Served, topic: str) -> aio.Consumer[bytes | None, bytes | None]:
     """Returns a member of the topic's group, whose rebalances wait until each member has joined."""
     settings: ConsumerOptions = {
         "group_id": topic,
@@ -51,7 +47,7 @@ def member(broker: BrokerThread, topic: str) -> aio.Consumer[bytes | None, bytes
     return consumer
 
 
-async def members_of(broker: BrokerThread, group_id: str, count: int) -> None:
+async def members_of(broker: Served, group_id: str, count: int) -> None:
     """Waits until the group has so many members."""
     async with aio.Admin(broker.bootstrap) as admin, asyncio.timeout(WAIT_SECONDS_MAX):
         while len((await admin.describe_group(group_id)).members) != count:
@@ -59,7 +55,7 @@ async def members_of(broker: BrokerThread, group_id: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["assigned", "subscribed"])
-def test_a_poll_ends_when_another_task_closes_its_consumer(broker: BrokerThread, topic: str, kind: str) -> None:
+def test_a_poll_ends_when_another_task_closes_its_consumer(broker: Served, topic: str, kind: str) -> None:
     async def body() -> None:
         consumer = member(broker, topic)
         if kind == "assigned":
@@ -79,7 +75,7 @@ def test_a_poll_ends_when_another_task_closes_its_consumer(broker: BrokerThread,
 
 
 @pytest.mark.parametrize("end", ["close", "unsubscribe"])
-def test_a_member_that_leaves_while_it_joins_stays_out_of_its_group(broker: BrokerThread, topic: str, end: str) -> None:
+def test_a_member_that_leaves_while_it_joins_stays_out_of_its_group(broker: Served, topic: str, end: str) -> None:
     async def body() -> None:
         first, second = member(broker, topic), member(broker, topic)
         while not first.assignment():
@@ -99,7 +95,7 @@ def test_a_member_that_leaves_while_it_joins_stays_out_of_its_group(broker: Brok
     asyncio.run(body())
 
 
-def test_a_poll_while_another_task_leaves_the_group_does_not_join_it_again(broker: BrokerThread, topic: str) -> None:
+def test_a_poll_while_another_task_leaves_the_group_does_not_join_it_again(broker: Served, topic: str) -> None:
     async def body() -> None:
         first, second = member(broker, topic), member(broker, topic)
         while not first.assignment():
@@ -125,7 +121,7 @@ def test_a_poll_while_another_task_leaves_the_group_does_not_join_it_again(broke
     asyncio.run(body())
 
 
-def test_a_closed_client_of_asyncio_does_nothing_more(broker: BrokerThread, topic: str) -> None:
+def test_a_closed_client_of_asyncio_does_nothing_more(broker: Served, topic: str) -> None:
     async def body() -> None:
         producer, admin = aio.Producer(broker.bootstrap), aio.Admin(broker.bootstrap)
         consumer = aio.Consumer(broker.bootstrap, group_id=topic)
@@ -157,7 +153,7 @@ def test_a_closed_client_of_asyncio_does_nothing_more(broker: BrokerThread, topi
     asyncio.run(body())
 
 
-def test_a_client_of_asyncio_on_another_loop_says_so(broker: BrokerThread, topic: str) -> None:
+def test_a_client_of_asyncio_on_another_loop_says_so(broker: Served, topic: str) -> None:
     async def make() -> list[Any]:
         producer, consumer = aio.Producer(broker.bootstrap), aio.Consumer(broker.bootstrap)
         await producer.send_and_wait(topic, b"x")
@@ -181,20 +177,19 @@ def test_a_client_of_asyncio_on_another_loop_says_so(broker: BrokerThread, topic
         asyncio.run(use(asyncio.run(make())))
 
 
-def test_a_callback_that_waits_for_its_own_client_is_refused_and_may_send(broker: BrokerThread, topic: str) -> None:
+def test_a_callback_that_waits_for_its_own_client_is_refused_and_may_send(broker: Served, topic: str) -> None:
     refused: list[KafkaError] = []
     later: list[Any] = []
     called = threading.Event()
     waits: list[Any] = []
-    with sync.Admin(broker.bootstrap) as admin:
-        assert admin.create_topics([sync.NewTopic(f"{topic}-dead")])[f"{topic}-dead"] is None
+    dead = broker.topic("dead")
 
     def on_delivery(metadata: sync.RecordMetadata | None, error: KafkaError | None) -> None:
         for wait in waits:
             with pytest.raises(KafkaError) as problem:
                 wait()
             refused.append(problem.value)
-        later.append(producer.send(f"{topic}-dead", b"a topic that the producer does not know yet"))
+        later.append(producer.send(dead, b"a topic that the producer does not know yet"))
         assert producer.metrics().records_acknowledged
         called.set()
 
@@ -208,7 +203,7 @@ def test_a_callback_that_waits_for_its_own_client_is_refused_and_may_send(broker
     assert "a callback of this client may not wait for it" in refused[0].message
 
 
-def test_a_client_from_before_a_fork_is_refused_in_the_child_and_serves_its_parent(broker: BrokerThread, topic: str) -> None:
+def test_a_client_from_before_a_fork_is_refused_in_the_child_and_serves_its_parent(broker: Served, topic: str) -> None:
     with sync.Producer(broker.bootstrap) as producer, sync.Consumer(broker.bootstrap) as consumer:
         consumer.assign([(topic, 0)])
         assert producer.send_and_wait(topic, b"x").offset == 0
@@ -230,7 +225,7 @@ def test_a_client_from_before_a_fork_is_refused_in_the_child_and_serves_its_pare
         assert producer.send_and_wait(topic, b"x").offset == 1
 
 
-def test_a_commit_takes_a_text_and_no_negative_offset(broker: BrokerThread, topic: str) -> None:
+def test_a_commit_takes_a_text_and_no_negative_offset(broker: Served, topic: str) -> None:
     with sync.Consumer(broker.bootstrap, group_id=topic) as consumer, sync.Admin(broker.bootstrap) as admin:
         consumer.commit({(topic, 0): sync.OffsetAndMetadata(7, "as of monday")})
         found = admin.committed_offsets(topic)[sync.TopicPartition(topic, 0)]
