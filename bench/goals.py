@@ -103,3 +103,5 @@ SPARK_GOALS: Final = {
     "exactly once beside at least once, batches of 200,000: rows/s, on ottla": Goal(low=0.5),
     "exactly once beside at least once, batches of 10,000: rows/s, on ottla": Goal(low=1.0),
 }
+
+SPARK_STREAM_GOALS: Final = {"ms a batch of 20,000 rows, counts of 10,000 keys, exactly once": Goal(high=1.0)}

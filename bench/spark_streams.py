@@ -1,7 +1,8 @@
-"""The second half of ``make bench-spark``: what a micro-batch of a stream costs, by how it is written, on ottla.
+"""The second half of ``make bench-spark``: what a micro-batch of a stream costs, by how it is written, with ottla as the broker.
 
 Batches of 200 rows of 100 bytes are copied from topic to topic, as fast as they come: to the noop sink, at least once, exactly once, and
-exactly once with the checkpoint in a topic; and counts of 10,000 keys in update mode in the last two ways. A figure is the median of a
+exactly once with the checkpoint in a topic; and counts of 10,000 keys in update mode in the last two ways. Beside what is written exactly
+once, Spark's own Kafka connector reads and writes the same at least once, which is the most that it has. A figure is the median of a
 query's batches but the first ones, which warm; queries take turns over the rounds. Besides: how many bytes the checkpoint's topic gets for
 each byte of changes that Spark's state store writes, and how long a checkpoint of 100 MB takes to come back from its topic.
 """
@@ -17,8 +18,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.interop.connector import jars
+
+from bench.goals import SPARK_STREAM_GOALS
 from bench.measures import Figures, until_served
-from bench.peers import Ottla, Peer
+from bench.peers import Kafka, Ottla, Peer
 from bench.report import Rounds, note, report
 from ottla.records.kernel import FORM
 from ottla.spark.checkpoint import PlannedBatch
@@ -36,6 +40,8 @@ COUNT_ROWS, KEYS = 20_000, 10_000
 COUNT_BATCHES: Final = 15
 VALUE: Final = bytes(100)
 STATE_FILES, STATE_FILE_BYTES = 100, 1_000_000
+COPY: Final = f"ms a batch of {ROWS} rows, {{}}"
+COUNT: Final = f"ms a batch of {COUNT_ROWS:,} rows, counts of {KEYS:,} keys, {{}}"
 KINDS: Final = {
     "noop": {},
     "at least once": {"delivery": "at_least_once"},
@@ -43,31 +49,40 @@ KINDS: Final = {
     "exactly once, checkpoint in a topic": {"checkpoint": "topic"},
 }
 COUNTED: Final = tuple(KINDS)[2:]
+CONNECTOR: Final = "JVM connector"
+COMPARED: Final = "exactly once"
+"""The kind beside which the connector's at-least-once figures stand."""
 
 
 def main() -> None:
     from ottla.spark import session
 
+    why_not = Kafka.why_not()
+    config = {"spark.sql.shuffle.partitions": "2"} | ({"spark.jars": jars()} if why_not is None else {})
     with contextlib.ExitStack() as stack:
         peer = stack.enter_context(Ottla())
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
         _fill(peer)
-        spark = session("bench", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
+        spark = session("bench", master="local[2]", config=config)
         stack.callback(spark.stop)
         found: Rounds = {"ottla": []}
+        if why_not is None:
+            found[CONNECTOR] = []
         for number in range(ROUNDS):
             figures: Figures = {}
             for kind, options in KINDS.items():
-                figures[f"ms a batch of {ROWS} rows, {kind}"] = _copy(spark, peer, directory / f"{number} {kind}", options)
+                figures[COPY.format(kind)] = _copy(spark, peer, directory / f"{number} {kind}", options)
             for kind in COUNTED:
-                name = f"ms a batch of {COUNT_ROWS:,} rows, counts of {KEYS:,} keys, {kind}"
-                figures[name], written = _count(spark, peer, directory / f"{number} count {kind}", KINDS[kind])
+                figures[COUNT.format(kind)], written = _count(spark, peer, directory / f"{number} count {kind}", KINDS[kind])
                 if written is not None:
                     figures["bytes in the checkpoint's topic for each byte of changed state"] = written
             figures[f"s to restore a checkpoint of {STATE_FILES * STATE_FILE_BYTES // 1_000_000} MB"] = _restore(peer, directory, number)
             found["ottla"].append(figures)
+            if why_not is None:
+                found[CONNECTOR].append(_by_connector(spark, peer, directory / f"{number} connector"))
             note(f"round {number + 1} of {ROUNDS}")
-    report("spark_streams", found, beside=f"none; record kernel {FORM}", goals={})
+    beside = "spark-sql-kafka-0-10 4.2.0, at least once" if why_not is None else f"none: {why_not}"
+    report("spark_streams", found, beside=f"{beside}; record kernel {FORM}", goals=SPARK_STREAM_GOALS)
 
 
 def _fill(peer: Peer) -> None:
@@ -87,9 +102,9 @@ def _fill(peer: Peer) -> None:
         producer.flush()
 
 
-def _rows(spark: SparkSession, peer: Peer, topic: str, rows_per_batch: int) -> DataFrame:
+def _rows(spark: SparkSession, peer: Peer, topic: str, rows_per_batch: int, source: str = "ottla") -> DataFrame:
     options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    return spark.readStream.format("ottla").options(maxOffsetsPerTrigger=str(rows_per_batch), **options).load()
+    return spark.readStream.format(source).options(maxOffsetsPerTrigger=str(rows_per_batch), **options).load()
 
 
 def _copy(spark: SparkSession, peer: Peer, directory: Path, options: dict[str, str]) -> float:
@@ -101,12 +116,29 @@ def _copy(spark: SparkSession, peer: Peer, directory: Path, options: dict[str, s
 
 def _count(spark: SparkSession, peer: Peer, directory: Path, options: dict[str, str]) -> tuple[float, float | None]:
     """Milliseconds a batch; and where the checkpoint is in a topic, its bytes for each byte of changed state."""
-    counts = _rows(spark, peer, "keyed", COUNT_ROWS).groupBy("key").count().selectExpr("key", "cast(count as string) as value")
+    counts = _counts(_rows(spark, peer, "keyed", COUNT_ROWS))
     made = _sink(peer, directory, options)
     spent_ms = _batch_ms(counts.writeStream.foreachBatch(made).outputMode("update"), directory, COUNT_BATCHES)
     mirror = made._application._mirror
     changed = sum(path.stat().st_size for path in directory.rglob("*.changelog"))
     return spent_ms, None if mirror is None else mirror.sent_bytes / changed
+
+
+def _counts(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").count().selectExpr("key", "cast(count as string) as value")
+
+
+def _by_connector(spark: SparkSession, peer: Peer, directory: Path) -> Figures:
+    """What the connector's source and sink take for the same, under the names of ottla's figures."""
+    spent = {}
+    for name, rows, batches in (
+        (COPY, _rows(spark, peer, "rows", ROWS, "kafka").select("key", "value"), BATCHES),
+        (COUNT, _counts(_rows(spark, peer, "keyed", COUNT_ROWS, "kafka")), COUNT_BATCHES),
+    ):
+        writer = rows.writeStream.format("kafka").outputMode("append" if name is COPY else "update")
+        writer = writer.option("kafka.bootstrap.servers", peer.bootstrap).option("topic", "written")
+        spent[name.format(COMPARED)] = _batch_ms(writer, directory / f"{batches}", batches)
+    return spent
 
 
 def _sink(peer: Peer, directory: Path, options: dict[str, str]) -> Any:

@@ -1,8 +1,10 @@
 """What all tests share: which directories are asked for by name, where Spark's tests run, how hypothesis searches."""
 
+import contextlib
 import dataclasses
 import functools
 import gc
+import importlib
 import os
 import re
 import signal
@@ -73,6 +75,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_sessionstart() -> None:
     """What is collected stays to the end: nothing is gained by looking through it for garbage, now or later."""
     gc.disable()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Has each worker import another share of the modules first: on a fresh checkout every one of them would compile them all."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    modules = sorted(path for path in TESTS.rglob("test_*.py") if path.relative_to(TESTS).parts[0] not in ONLY_WHEN_NAMED)
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        with contextlib.suppress(Exception):  # it is raised again where the module is collected
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

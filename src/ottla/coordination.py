@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 ANY_VERSION: Final = -1
 Watch = Callable[[], None]
 """Called on the loop."""
@@ -64,8 +66,7 @@ class MultiFailedError(CoordinationError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True):
     """The facts about a znode beside its data. ``czxid`` distinguishes two znodes of one path; versions do not."""
 
     czxid: int
@@ -75,8 +76,7 @@ class Stat:
     children_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """An entry of a znode's access list: ``permissions`` are of ``crwda``."""
 
     scheme: str
@@ -87,8 +87,7 @@ class Access:
 OPEN_ACCESS: Final = (Access("world", "anyone", "crwda"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     path: str
     data: bytes = b""
     is_ephemeral: bool = False
@@ -96,21 +95,18 @@ class Create:
     acl: Sequence[Access] = OPEN_ACCESS
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(Struct, frozen=True):
     path: str
     data: bytes
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """The znode has that version; nothing is changed."""
 
     path: str

@@ -26,8 +26,9 @@ answer waits for it. ``groups/confirmations.py`` and ``transactions/coordinator.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 from ottla.wire.schema import Stored
 
@@ -43,8 +44,7 @@ class Command(Generic[R]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(Struct, frozen=True):
     """One durable change. ``value`` None is a tombstone; ``key`` None is for logs whose records have no keys."""
 
     key: Stored | None
@@ -70,8 +70,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(Struct, frozen=True):
     """A command to be decided at ``deadline_ms``. A later timer of the same name replaces an earlier one."""
 
     name: tuple[str, ...]
@@ -79,8 +78,7 @@ class Timer:
     command: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(Struct, frozen=True):
     """The command waits for a decision that wakes ``key``. How long at most, counted from its first decision, is the runner's to know."""
 
     key: str
@@ -88,8 +86,7 @@ class Park:
     late: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The consequences of one command. Empty parts cost nothing.
 
     The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Records with

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from ottla.coordination import Coordination
 from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
@@ -110,8 +111,7 @@ class File(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Job(Generic[Q, R]):
+class Job(Struct, Generic[Q, R], frozen=True):
     """Long work over closed files (class c): an async function of a disk, a request and a pace, to a result.
 
     A worker process finds the job by its ``name``, ``module:attribute``; request and result are msgspec structs.
@@ -346,8 +346,7 @@ class Network(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A download of ``bytes_max`` at most; with a ``form`` it is posted."""
 
     url: str
@@ -356,8 +355,7 @@ class Download:
     authorization: Secret | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(Struct, frozen=True):
     """Everything outside one process."""
 
     clock: Clock

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.types import Secret
 
@@ -30,8 +31,7 @@ class ClientAuth(StrEnum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsKeys:
+class TlsKeys(Struct, frozen=True):
     """A private key with its certificate and those up to its authority, in PEM form."""
 
     chain: str
@@ -42,8 +42,7 @@ class TlsKeys:
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 
-@dataclass(frozen=True, slots=True)
-class TlsServer:
+class TlsServer(Struct, frozen=True):
     """The settings that a listener needs.
 
     ``trusted`` are certificates in PEM form; ``ciphers`` are OpenSSL's names for TLS 1.2, its own when empty.
@@ -56,8 +55,7 @@ class TlsServer:
     ciphers: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TlsClient:
+class TlsClient(Struct, frozen=True):
     """The settings that a connecting client needs.
 
     Without ``trusted`` the system's authorities are; ``keys`` are presented where they are asked for.
@@ -70,8 +68,7 @@ class TlsClient:
     ciphers: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TlsPeer:
+class TlsPeer(Struct, frozen=True):
     """The identity at the other end. ``subject`` is that of the verified certificate, as Java prints it (RFC 2253)."""
 
     subject: str | None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.simulation.quorum_nodes import NODES, QuorumNode
 
 from ottla.broker.liveness.failing_brokers import HELD_MAX, HOLD_MS, LINGER_MS, TOGETHER_MAX, FailingBrokers
@@ -156,7 +157,9 @@ def test_unregistered_stopped_and_recovered_brokers_are_not_listed_as_failing() 
         await watched.follow(image_of(1, 3))
         assert watched.listed == []
         image = image_of(1, fenced=(3,))
-        await watched.follow(replace(image, brokers={**image.brokers, 3: replace(image.brokers[3], in_controlled_shutdown=True)}))
+        await watched.follow(
+            dataclasses.replace(image, brokers={**image.brokers, 3: replace(image.brokers[3], in_controlled_shutdown=True)})
+        )
         assert watched.listed == [], "both may have been decided since the last image that was followed"
         await watched.follow(image_of(1, 2, 3))
         await watched.follow(image_of(1, 3, fenced=(2,)))

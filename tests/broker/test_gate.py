@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.client.simulated import with_broker
 from tests.simulation.quorum_nodes import NODES, QuorumNode, started
 

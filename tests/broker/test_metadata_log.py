@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import resource
 import signal
@@ -11,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.metadata_replica import LoneReplica
 
@@ -175,7 +175,7 @@ class AdjustableClock:
 def test_snapshots_are_written_after_a_time_if_something_has_come(tmp_path: Path) -> None:
     async def body() -> None:
         clock, hour = AdjustableClock(), 3_600_000
-        world = dataclasses.replace(real_world(), clock=clock)
+        world = msgspec.structs.replace(real_world(), clock=clock)
         for never, count in ((hour, 1), (0, 0)):
             clock.ahead_ms = 0
             directory = tmp_path / str(never)

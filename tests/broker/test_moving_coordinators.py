@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.leaders import OTHER, add_other, give, own_id
 from tests.broker.test_elected_leaders import led_by
@@ -120,7 +120,7 @@ class Counting:
 
 def shard_of(broker: SimBroker, machine: Any) -> Shard:
     assert broker.broker is not None
-    world = dataclasses.replace(broker.broker.world, clock=TickingClock(broker.broker.world.clock))
+    world = msgspec.structs.replace(broker.broker.world, clock=TickingClock(broker.broker.world.clock))
     return Shard(world, partition_of(broker), machine, encode_record, decode_record, lambda: None)
 
 

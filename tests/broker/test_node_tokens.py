@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.broker.peers.introduction import Introduced, Introduction, IntroductionError
 from ottla.broker.requests.node_tokens import CLIENT_ID, CLIENT_SECRET, SCOPE, URL, read_token_source
@@ -92,7 +92,7 @@ def test_a_thousand_connections_ask_once_and_a_dead_issuer_is_left_alone_for_a_s
             return self.now
 
     clock = Clock()
-    newest = source_of(tmp_path, {URL: HTTPS, **SECRET}, replace(real_world(), fetch=fetch, clock=clock))  # type: ignore[arg-type]
+    newest = source_of(tmp_path, {URL: HTTPS, **SECRET}, replace(real_world(), fetch=fetch, clock=clock))
 
     async def main() -> None:
         nonlocal is_dead

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.sasl import LISTENER
 from tests.broker.test_threshold import is_served, port_of, started
 from tests.foreign_clients.wire import RawClient

@@ -99,7 +99,7 @@ def test_lint_reports_each_fault_of_a_file_in_one_go(tmp_path: Path) -> None:
         "num.partition: unknown",
         "voters=2-b:1",
         "voters=3=c:1",
-        "listener 'SSL:9094'",
+        "listeners: 'SSL:9094'",
         "background.threads: ",
     ):
         assert [part in text for text in texts].count(True) == 1, (part, texts)
@@ -118,6 +118,40 @@ def test_lint_reports_each_fault_of_a_file_in_one_go(tmp_path: Path) -> None:
         "connections.max.reauth.ms=5 would protect nothing",
         "ssl.client.auth=required would protect nothing",
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("SSL://:99999", "has a port above 65535"),
+        ("SSL://h", "of the form NAME://host:port"),
+        (f"SSL://h:{'9' * 5000}", "has a port above"),
+    ],
+)
+def test_a_listener_that_cannot_be_read_hides_no_other_fault_and_causes_none(tmp_path: Path, address: str, said: str) -> None:
+    """The address is wrong, and its name is known: what protects it is not said to protect nothing."""
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"node.id=1\nlog.dirs=/var/lib/ottla\nlisteners=SASL_PLAINTEXT://:9093,{address}\nsasl.enabled.mechanisms=GSSAPI\n"
+        "ssl.client.auth=required\nadvertised.listeners=SSL//h:1,OTHER://h:1\nearly.start.listeners=A\n"
+    )
+    found = [(row["line"], row["text"]) for row in items(run("", "config", "lint", str(file), "--json"))]
+    assert [line for line, _ in found] == [3, 6, 6, 4, 7], found
+    assert said in found[0][1]
+    assert "advertised.listeners: 'SSL//h:1' is not of the form" in found[1][1]
+
+
+def test_a_key_that_is_set_twice_and_an_empty_directory_are_warned_of_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# a comment\nnode.id=1\nlisteners=PLAINTEXT://:1,\\\n  SSL://:2\nlog.dirs=\nnum.partitions 3\nnum.partitions=2\nnod.id\n"
+    )
+    found = {(row["line"], row["severity"], row["text"]) for row in items(run("", "config", "lint", str(file), "--json"))}
+    assert found == {
+        (5, "warning", "empty: the logs go to the data directory of the user, and Kafka would not start"),
+        (7, "warning", "set on lines 6 and 7: the last value counts; remove the others"),
+        (8, "error", "unknown, and without a value: a line has the form KEY=VALUE; did you mean node.id?"),
+    }
 
 
 def test_an_illegal_value_hides_no_other_fault_and_causes_none(tmp_path: Path) -> None:

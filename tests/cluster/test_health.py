@@ -75,6 +75,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "offline": ["one-0"],
                 "under_min_isr": ["two-0"],
                 "at_min_isr": ["three-0", "three-1"],
+                "waiting": [],
                 "under_replicated": ["one-0", "three-0", "three-1", "two-0"],
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
@@ -152,6 +153,19 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> None:
+    """Without a controller nobody takes the silent broker out of the replicas in sync: nothing more needs to fail."""
+    states = PartitionStates()
+    for number, follower in enumerate((2, 3)):
+        found = partition(1, [1, follower, 4], [1, follower])
+        states.add(TopicPartition("t", number), found, min_isr=2, adding=[], serving={1, 2, 3}, silent=[3])
+    assert (states.at_min_isr, states.waiting) == (["t-0", "t-1"], ["t-1"])
+    waits = "1 partition (t-1) has a replica in sync that does not answer: acks=all waits for it, and "
+    at_risk = "1 partition (t-0) has no replica in sync to spare: one more failure stops acks=all there"
+    assert problems(replace(WELL, partitions=states))[:2] == [f"{waits}it is out of sync after replica.lag.time.max.ms", at_risk]
+    assert f"{waits}only a controller takes it out" in problems(replace(WELL, partitions=states, controller=None))
 
 
 def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:

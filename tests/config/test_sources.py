@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BrokerConfig, from_environment, parse_properties, read_properties
+from ottla.config.properties import numbered_pairs
 from ottla.config.sources import key_name
 from ottla.errors import KafkaError
 
@@ -69,6 +70,11 @@ def test_a_properties_file_has_two_separators_two_comments_and_continued_lines()
 def test_properties_are_those_that_java_reads(text: str, pairs: dict[str, str]) -> None:
     """java.util.Properties gave these; tests/interop/test_properties.py compares many more."""
     assert parse_properties(text) == pairs
+
+
+def test_pairs_are_numbered_by_their_first_lines() -> None:
+    text = "# a\r\na=1\\\r\n  2\r\n\r\nb\\\n c=3\ra=4\n\\\n! b\nd"
+    assert list(numbered_pairs(text)) == [(2, "a", "12"), (5, "bc", "3"), (7, "a", "4"), (10, "d", "")]
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\uzzzz", "a=\\u+123"])

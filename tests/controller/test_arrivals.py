@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.controller.in_one import fence_broker
 from tests.controller.test_topics import cluster, create
 

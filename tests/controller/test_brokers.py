@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.controller.in_one import begin_shutdown, fence_broker, register_broker, unfence_broker, unregister_broker
 
 from ottla.config import BrokerConfig
@@ -34,7 +35,7 @@ class Cluster:
         self.carry_out(first_features(EMPTY_IMAGE, min_isr=min_isr))
         if not has_elr:
             features = {name: level for name, level in self.image.features.items() if name == "metadata.version"}
-            self._history = ImageHistory(replace(self.image, features=features))
+            self._history = ImageHistory(dataclasses.replace(self.image, features=features))
 
     @property
     def image(self) -> ClusterImage:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller.controllers import REGISTRATION_SINCE, register_controller
 from ottla.controller.features import METADATA_VERSION, FeatureUpdate, update_features
@@ -42,9 +43,9 @@ def test_no_feature_has_a_level_that_a_registered_node_does_not_support(who: str
     old = {METADATA_VERSION: (7, 29)}
     image = cluster(28)
     if who == "controller 1":
-        image = replace(image, controllers={1: replace(ONE, features=old)})
+        image = dataclasses.replace(image, controllers={1: replace(ONE, features=old)})
     else:
-        image = replace(image, brokers={2: BrokerImage(2, 5, {}, None, True, features=old)})
+        image = dataclasses.replace(image, brokers={2: BrokerImage(2, 5, {}, None, True, features=old)})
     wanted = [FeatureUpdate(METADATA_VERSION, 30, UpgradeType.UPGRADE)]
     with pytest.raises(KafkaError, match=who) as caught:
         update_features(image, wanted, supported={METADATA_VERSION: (7, 30)}, min_isr=1)

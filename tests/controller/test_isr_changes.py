@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.controller.features import ELR_VERSION
 from ottla.controller.isr_changes import WantedIsr, alter_isr
@@ -56,11 +57,11 @@ def test_whoever_leaves_an_isr_that_is_too_small_stays_eligible_until_it_is_larg
     """KIP-966."""
     shrunk = recorded(cluster(), wanted(1))
     assert shrunk.eligible_leader_replicas == [2]
-    image = cluster(replace(PARTITION, isr=(1,), elr=(2,)))
+    image = cluster(dataclasses.replace(PARTITION, isr=(1,), elr=(2,)))
     assert recorded(image, wanted(1, 3)).eligible_leader_replicas == []
     assert recorded(cluster(), wanted(1), min_isr=1).eligible_leader_replicas is None
     assert recorded(cluster(has_elr=False), wanted(1)).eligible_leader_replicas is None
-    only_two = replace(PARTITION, replicas=(1, 2), isr=(1,), elr=(2,))
+    only_two = dataclasses.replace(PARTITION, replicas=(1, 2), isr=(1,), elr=(2,))
     assert recorded(cluster(only_two), wanted(1, 2), min_isr=3).eligible_leader_replicas == [], "it cannot be larger"
 
 
@@ -93,7 +94,7 @@ def test_a_broker_that_does_not_serve_or_is_another_process_by_now_is_not_eligib
 @pytest.mark.parametrize("directory", [LOST, b"failed directory"])
 def test_a_replica_whose_log_directory_has_failed_is_not_eligible(directory: bytes) -> None:
     """It had everything when it failed, and its leader asked for it after that was recorded (seed 108 of ZooKeeper mode)."""
-    with_directories = replace(PARTITION, directories=(UNASSIGNED, UNASSIGNED, directory))
+    with_directories = dataclasses.replace(PARTITION, directories=(UNASSIGNED, UNASSIGNED, directory))
     image = cluster(with_directories, directories=(b"other directory.",))
     assert code(image, wanted(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
     assert recorded(image, wanted(1)).isr == [1]
@@ -105,6 +106,6 @@ def test_a_leader_that_does_not_know_an_epoch_may_say_so() -> None:
 
 def test_a_leader_that_has_recovered_says_so() -> None:
     """KIP-704."""
-    image = cluster(replace(PARTITION, isr=(1,), is_recovering=True))
+    image = cluster(dataclasses.replace(PARTITION, isr=(1,), is_recovering=True))
     assert recorded(image, wanted(1)).leader_recovery_state == 0
     assert alter_isr(image, wanted(1, is_recovering=True), rules=TopicRules(image, 2)).records == ()

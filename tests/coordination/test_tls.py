@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cluster.in_zookeeper import ZookeeperCluster
 from tests.coordination.certificates import Certificates
 from tests.foreign_clients.broker_process import lasting_ports
@@ -139,7 +141,7 @@ def test_a_server_with_the_wrong_certificate_is_refused_with_the_reason(secure: 
         unknown, misnamed, nameless, plain = await asyncio.gather(
             problem(secure.address, secure.tls(truststore_location=str(foreign.authority))),
             problem(by_name, secure.tls()),
-            problem(secure.address, replace(secure.tls(protocol="TLSv1.2"), own=None)),
+            problem(secure.address, dataclasses.replace(secure.tls(protocol="TLSv1.2"), own=None)),
             problem(secure.server.address, secure.tls()),
         )
         assert unknown.startswith(f"TLS with {secure.address}: its certificate is refused:")

@@ -11,12 +11,12 @@ import asyncio
 import selectors
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.test_bursts import Transport
 from tests.broker.test_node import properties
 from tests.hostile.largest import GROUP, PARTITIONS, TOPIC, Largest, all_largest

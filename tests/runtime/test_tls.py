@@ -7,11 +7,11 @@ import random
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.certificates import Authority, Certificate
 
 from ottla.ports import Connection, World

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tests.simulation.failing_disks import DIRECTORIES
 from tests.simulation.quorum_nodes import KILLED, NODES, REPLICATION, STOPPED, QuorumNode
 

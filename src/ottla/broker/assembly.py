@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ottla.broker.authorization import AclAuthorizer, AllowAll
 from ottla.broker.controller.active_controller import ActiveController
@@ -35,8 +35,7 @@ from ottla.ports import World
 from ottla.replication.fetch_sessions import FetchSessions
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
+class Assembly(Struct, frozen=True):
     """A node before its start: what handlers may touch of it, and its parts in order."""
 
     home: Home

@@ -8,8 +8,9 @@ a voter whose disk was emptied would vote again, as if it had promised nothing. 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ottla.broker.metadata.log import format_metadata, has_metadata
 from ottla.config import BrokerConfig
@@ -30,8 +31,7 @@ GROUP_VERSION_SINCE = LEVELS["4.0-IV0"]
 """The same of group.version, which serves the consumer protocol (KIP-848)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryState:
+class DirectoryState(Struct, frozen=True):
     """One directory of log.dirs as it is found. Without an identity it is not formatted; ``problem`` is why it cannot be used."""
 
     path: str

@@ -8,8 +8,9 @@ There are three homes: a metadata log of which this node is the only voter (``ho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import Membership
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.peers.peers import Address
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(Struct, frozen=True):
     """The things that a node has before it has a home. ``follower`` learns what happens to the metadata."""
 
     world: World
@@ -50,8 +50,7 @@ class Basis:
     introductions: Introductions = UNKNOWN_EVERYWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class Core(Struct, frozen=True, kw_only=True):
     """The things that every node has, whatever its home; a life is made from them."""
 
     publisher: Publisher

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.broker.authorization import Authorizer
 from ottla.broker.controller.active_controller import ActiveController
@@ -29,8 +30,7 @@ from ottla.ports import World
 from ottla.replication.fetch_sessions import FetchSessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """``stage`` hands a produce request to the burst that it came with, which flushes its logs."""
 
     world: World

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -39,8 +40,7 @@ class HomeKind(StrEnum):
     """In ZooKeeper, where the controller is elected: every broker may be it, and there are no voters."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRoles:
+class NodeRoles(Struct, frozen=True):
     """The roles of one process, and the addresses of the voters.
 
     Without ``voters`` a node of a quorum has to ask the ``bootstrap`` servers for them.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, TypeVar
 
 from ottla.broker.requests.between_nodes import broker_listener
 from ottla.broker.requests.listener_security import protection_faults, sasl_faults, used_protocols
 from ottla.broker.requests.listeners import (
+    ADVERTISED,
     ListenerAddress,
     advertised,
+    advertised_faults,
     all_used,
     check_between_nodes,
     controller_listeners,
@@ -21,10 +23,39 @@ from ottla.broker.requests.listeners import (
 )
 from ottla.broker.roles import HomeKind, NodeRoles, read_roles, voter_faults
 from ottla.config import BrokerConfig
+from ottla.config.definition import parse_list
 from ottla.errors import KafkaError
 
 T = TypeVar("T")
 _OF_ROLES: Final = {"process.roles", "node.id", "broker.id", "zookeeper.connect"}
+
+
+def all_problems(texts: Mapping[str, str], unread: Set[str] = frozenset()) -> list[KafkaError]:
+    """Returns what ``problems`` has of a file's legal values, also where listeners cannot be read.
+
+    A listener whose address is wrong counts as one of its name; what a listener without a name might change is not looked at.
+    """
+    found: list[KafkaError] = []
+    readable = dict(texts)
+    is_whole = True
+    for key in ("listeners", ADVERTISED):
+        listed = []
+        for text in parse_list(texts.get(key, "")):
+            try:
+                parse_listener(text, key)
+                listed.append(text)
+            except KafkaError as error:
+                found.append(error)
+                name, separator, _ = text.partition("://")
+                if name and separator:
+                    listed.append(f"{name}://localhost:0")
+                else:
+                    is_whole &= key == ADVERTISED
+        readable |= {key: ",".join(listed)} if listed else {}
+    if is_whole:
+        return [*found, *problems(BrokerConfig(readable), unread)]
+    others = problems(BrokerConfig(texts), unread)
+    return [*found, *(error for error in others if error.message not in {known.message for known in found})]
 
 
 def problems(config: BrokerConfig, unread: Set[str] = frozenset()) -> list[KafkaError]:
@@ -69,6 +100,11 @@ def _listener_faults(config: BrokerConfig, *, is_broker: bool) -> Iterable[Kafka
         except KafkaError as error:
             yield error
     own = controller_names(config)
+    try:
+        if is_broker and len(parsed) == len(config["listeners"]):
+            yield from advertised_faults(config, {listener.name for listener in parsed})
+    except KafkaError as error:
+        yield error
     for listener in parsed:
         if is_broker or listener.name in own:
             try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.broker.authorization import AclAuthorizer
 from ottla.broker.coordinators.groups import GroupShards
@@ -19,8 +20,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.metrics import RequestMeters
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """A view: each property is as of the moment in which it is read."""
 
     parts: Parts

@@ -50,6 +50,7 @@ class PartitionStates:
     offline: list[str] = field(default_factory=list)
     under_min_isr: list[str] = field(default_factory=list)
     at_min_isr: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)  # in sync is a broker that serves and does not answer
     under_replicated: list[str] = field(default_factory=list)
     without_preferred_leader: list[str] = field(default_factory=list)
     eligible_in_use: list[str] = field(default_factory=list)
@@ -66,6 +67,7 @@ class PartitionStates:
         min_isr: int,
         adding: Collection[int],
         serving: Collection[int],
+        silent: Collection[int] = (),
     ) -> None:
         name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
         eligible = partition.eligible or ()
@@ -83,6 +85,7 @@ class PartitionStates:
             (self.offline, is_offline),
             (self.under_min_isr, not is_offline and spare < 0),
             (self.at_min_isr, not is_offline and spare == 0),
+            (self.waiting, not is_offline and bool(set(in_sync) & set(silent))),
             (self.under_replicated, bool(absent)),
             (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
             (self.eligible_in_use, bool(eligible)),
@@ -140,15 +143,6 @@ def look(admin: Admin) -> Health:
     if is_in_zookeeper:  # one of the brokers is the controller; there is no quorum to describe
         controller = cluster.controller_id if cluster.controller_id >= 0 else None
         problem = None if controller is not None else "none is elected in ZooKeeper"
-    partitions = admin.describe_partitions()
-    moving = admin.list_partition_reassignments() if controller is not None else {}
-    min_isrs = min_isr_of(admin, {key.topic for key in partitions})
-    states = PartitionStates()
-    for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
-        move = moving.get(key)
-        adding = () if move is None else move.adding
-        states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving)
-    states.held = list(_held(admin, partitions, serving))
     log_dirs: list[tuple[int, LogDir]] = []
     silent = []
     for broker in sorted(serving):
@@ -158,6 +152,15 @@ def look(admin: Admin) -> Health:
             silent.append(broker)
         else:
             log_dirs += [(broker, log_dir) for log_dir in found]
+    partitions = admin.describe_partitions()
+    moving = admin.list_partition_reassignments() if controller is not None else {}
+    min_isrs = min_isr_of(admin, {key.topic for key in partitions})
+    states = PartitionStates()
+    for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
+        move = moving.get(key)
+        adding = () if move is None else move.adding
+        states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
+    states.held = list(_held(admin, partitions, serving))
     answering = sorted(serving - {*silent})
     voters = [] if quorum is None else list(_voters(quorum, cluster.fenced))
     asks_voters = not is_in_zookeeper and (controller is None or any(voter.is_silent for voter in voters))
@@ -235,12 +238,15 @@ def findings(health: Health) -> Iterator[Finding]:
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
+    if states.waiting:
+        goes_on = "it is out of sync after replica.lag.time.max.ms" if health.controller is not None else "only a controller takes it out"
+        yield Finding(f"{_count(states.waiting)} a replica in sync that does not answer: acks=all waits for it, and {goes_on}", restart)
     if states.held:
         yield Finding(
             f"{_count(states.held)} a transaction that is open for longer than any may be: readers of committed records wait for its end",
             "`ottla txn find-hanging` says how it ended, and ends it there with --yes",
         )
-    at_risk = sorted({*states.at_min_isr} & {*states.under_replicated})
+    at_risk = sorted({*states.at_min_isr} & {*states.under_replicated} - {*states.waiting})
     if at_risk:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:

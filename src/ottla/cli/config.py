@@ -6,6 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -229,24 +230,29 @@ def lint(file: str, output: str) -> None:
 
     Exit code 1 for unknown keys, and for values with which no broker starts. Files that they name are not read.
 
+    Each finding has the line of its key; one about a default has none.
+
     Also reported are keys without effect, and values with which a broker starts and will not do well.
     """
-    from ottla.broker.start_check import problems
-    from ottla.config import BrokerConfig, read_properties
-    from ottla.config.lint import Finding, Severity, readable
+    from ottla.broker.start_check import all_problems
+    from ottla.config.lint import Finding, Severity, readable, repeated
     from ottla.config.lint import lint as findings_of
+    from ottla.config.properties import numbered_pairs
 
-    given = read_properties(file)
-    findings = list(findings_of(given))
+    pairs = list(numbered_pairs(Path(file).read_bytes().decode("latin-1")))
+    given = {name: value for _, name, value in pairs}
+    lines = {name: line for line, name, _ in pairs}
+    findings = [*findings_of(given), *repeated(pairs)]
     legal, unread = readable(given)
     with contextlib.suppress(KafkaError):  # which is a finding already
-        for error in problems(BrokerConfig(legal), unread):
+        for error in all_problems(legal, unread):
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
     if not findings and output == "text":
         click.echo("nothing to report")
         return
-    print_rows(output, "config lint", ("name", "severity", "text"), [(each.name, each.severity.value, each.text) for each in findings])
+    rows = [(lines.get(each.name), each.name, each.severity.value, each.text) for each in findings]
+    print_rows(output, "config lint", ("line", "name", "severity", "text"), rows)
     if any(each.severity is Severity.ERROR for each in findings):
         sys.exit(1)
 

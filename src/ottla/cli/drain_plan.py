@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.types import TopicPartition
 
@@ -26,8 +28,7 @@ MOVING: Final = "is being moved"
 TOO_FEW: Final = "stopping it leaves {} in sync, of min.insync.replicas={}"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A partition. ``leader`` is None where none leads, ``leader_afterwards`` where it is not known; a problem is why it stays as it is."""
 
     key: TopicPartition

@@ -7,8 +7,9 @@ does not serve is unavailable, and ``min.insync.replicas`` counts as it is confi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from ottla.types import TopicPartition
 
@@ -24,8 +25,7 @@ AT_MIN_ISR: Final = "at-min-isr"
 UNAVAILABLE: Final = "unavailable"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(Struct, frozen=True):
     """``adding_count`` replicas are on their way, and not missing yet; ``serving`` are the brokers that may be leaders."""
 
     partition: PartitionMetadata

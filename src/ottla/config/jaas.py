@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import Secret
@@ -40,8 +41,7 @@ class LoginModule(StrEnum):
         return cls.SCRAM if mechanism.startswith("SCRAM-") else cls(f"{cls[mechanism]}")
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(Struct, frozen=True):
     """A login module with its options, all of which are kept as secrets."""
 
     module: LoginModule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -42,7 +42,8 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
         key = find_broker_key(name)
         if key is None:
             hint = nearest(name, BROKER_KEYS)
-            yield Finding(name, Severity.ERROR, "unknown" + (f"; did you mean {hint}?" if hint else ""))
+            form = "" if raw else ", and without a value: a line has the form KEY=VALUE"
+            yield Finding(name, Severity.ERROR, f"unknown{form}" + (f"; did you mean {hint}?" if hint else ""))
             continue
         try:
             key.parse(raw)
@@ -60,6 +61,17 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(name, Severity.WARNING, text)
     yield from _replication(config)
     yield from _places(given)
+
+
+def repeated(pairs: Iterable[tuple[int, str, str]]) -> Iterator[Finding]:
+    """Yields the keys that a file has more than once: ``pairs`` are the line, the key and the value of each."""
+    lines: dict[str, list[int]] = {}
+    for line, name, _ in pairs:
+        lines.setdefault(name, []).append(line)
+    for name, found in lines.items():
+        if len(found) > 1:
+            text = f"set on lines {', '.join(map(str, found[:-1]))} and {found[-1]}: the last value counts; remove the others"
+            yield Finding(name, Severity.WARNING, text)
 
 
 def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
@@ -98,6 +110,8 @@ def _replication(config: BrokerConfig) -> Iterator[Finding]:
 def _places(given: Mapping[str, str]) -> Iterator[Finding]:
     """Yields log directories where data does not last, or which the unit of ``ottla generate systemd`` hides from a broker."""
     for name in ("log.dirs", "log.dir", "metadata.log.dir"):
+        if name == "log.dirs" and not parse_list(given.get(name, "-")) and not given.get("log.dir"):
+            yield Finding(name, Severity.WARNING, "empty: the logs go to the data directory of the user, and Kafka would not start")
         for path in parse_list(given.get(name, "")):
             for places, text in _UNLASTING:
                 if any(f"{path}/".startswith(f"/{place}/") for place in places):

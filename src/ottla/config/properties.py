@@ -27,27 +27,34 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def parse_properties(text: str) -> dict[str, str]:
     """Returns keys and values, the last value of each key; INVALID_CONFIG for an escape that is cut short."""
-    return dict(map(_pair, _logical_lines(text)))
+    return {key: value for _, key, value in numbered_pairs(text)}
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
+def numbered_pairs(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields the number of its first line, from 1, the key and the value of each pair, as ``parse_properties`` reads them."""
+    for number, line in _logical_lines(text):
+        yield number, *_pair(line)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    first, pending = 0, ""
     goes_on = False  # the line before ended in a backslash
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
-    for raw in lines if text else ():
+    for number, raw in enumerate(lines if text else (), 1):
         line = raw.lstrip(_BLANKS)
         if not pending and (not line or line[0] in "#!"):  # even after a line that was a backslash alone
             goes_on = False
             continue
+        first = first if goes_on else number
         pending += line
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         if goes_on:
             pending = pending[:-1]
         else:
-            yield pending
+            yield first, pending
             pending = ""
     if pending or (goes_on and not text.endswith("\r\n")):  # a backslash at the very end leaves an empty key in Java, too
-        yield pending
+        yield first, pending
 
 
 def _pair(line: str) -> tuple[str, str]:

@@ -7,8 +7,9 @@ the epoch and the time, so that the machine has no state of a generator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.consensus.voters import VoterSet
 from ottla.wire.schema import ZERO_UUID
@@ -19,8 +20,7 @@ NEVER: Final = 2**62
 _MASK: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumSettings:
+class QuorumSettings(Struct, frozen=True):
     node_id: int
     voters: VoterSet
     directory_id: bytes = ZERO_UUID

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.controller.decided import Recorded
 from ottla.errors import ErrorCode, KafkaError
@@ -62,8 +63,7 @@ def check_acl(acl: AccessControlEntryRecord) -> None:
         raise _refused(f"Could not parse principal from `{acl.principal[:100]}`: a type and a name are expected, as in User:alice")
 
 
-@dataclass(frozen=True, slots=True)
-class AclFilter:
+class AclFilter(Struct, frozen=True):
     """A filter of DescribeAcls and DeleteAcls; None matches all names, principals, hosts."""
 
     resource_type: int

@@ -10,7 +10,8 @@ unclean restart makes of eligible replicas).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.features import METADATA_VERSION

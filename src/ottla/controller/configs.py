@@ -10,9 +10,10 @@ Source: KIP-226 (brokers), KIP-339 (incremental), KIP-714 (client metrics), KIP-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
+
+from msgspec import Struct
 
 from ottla.config import (
     BROKER_KEYS,
@@ -60,8 +61,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True):
     """One value of an incremental change. ``value`` is None only for DELETE."""
 
     name: str

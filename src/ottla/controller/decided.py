@@ -8,8 +8,9 @@ raises a KafkaError with Kafka's code. Who runs it appends the records and publi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ottla.wire.schema import Stored
 
@@ -23,8 +24,7 @@ class Decided(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A ``Decided`` that has nothing but its records."""
 
     records: tuple[Stored, ...]

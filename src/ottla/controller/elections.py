@@ -8,8 +8,10 @@ broker is. Source: KIP-183, KIP-460, KIP-112; eligible leader replicas: KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.features import ELR_VERSION
@@ -87,8 +89,7 @@ def elect_uncleanly(image: ClusterImage, topic: str, index: int, *, rules: Topic
     return Recorded(() if record is None else (record,))
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(Struct, frozen=True):
     """A partition has another leader than before. ``lost_to`` are those who had what it may lack; none after a clean election."""
 
     topic: str

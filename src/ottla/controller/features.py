@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
@@ -38,8 +39,7 @@ def supported_features(config: BrokerConfig) -> Mapping[str, tuple[int, int]]:
     return {**FEATURES, METADATA_VERSION: (FEATURES[METADATA_VERSION][0], _UNSTABLE)}
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureUpdate:
+class FeatureUpdate(Struct, frozen=True):
     """Level 0 means that the feature is off."""
 
     name: str

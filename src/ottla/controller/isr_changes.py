@@ -9,7 +9,8 @@ Source: KIP-497, KIP-841, KIP-903, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.controller.decided import Recorded
 from ottla.controller.partition_change import with_isr
@@ -18,8 +19,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ClusterImage, PartitionImage
 
 
-@dataclass(frozen=True, slots=True)
-class WantedIsr:
+class WantedIsr(Struct, frozen=True):
     """``members`` are pairs of broker and broker epoch, -1 where the leader does not know it."""
 
     broker_id: int

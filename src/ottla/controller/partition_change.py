@@ -16,8 +16,9 @@ Source: KIP-455, KIP-631, KIP-704, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from ottla.messages.metadata_records import PartitionChangeRecord
 from ottla.metadata.image import PartitionImage
@@ -32,8 +33,7 @@ UNASSIGNED: Final = (1).to_bytes(16, "big")
 """The log directory of a replica that its broker has not placed yet (KIP-858)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """The rules that hold for a partition, apart from its own state.
 
     Among the brokers that are up, one that is ``suspected`` to be dead becomes the leader only when no other can. A ``young`` broker (each
@@ -48,8 +48,7 @@ class Rules:
     young: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The state that a partition is to take, before its leader is chosen. ``elr`` is None where it follows from the ISR."""
 
     replicas: Sequence[int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.controller.brokers import check_epoch
 from ottla.messages.metadata_records import ProducerIdsRecord
@@ -12,8 +13,7 @@ from ottla.metadata.image import ClusterImage
 BLOCK_SIZE: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatedBlock:
+class AllocatedBlock(Struct, frozen=True):
     """A ``Decided``: ids that no producer ever had, and the record that takes them from all other blocks."""
 
     block: range

@@ -6,7 +6,9 @@ A replica that has lost its directory gets the directory id that Kafka calls LOS
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from ottla.controller.partition_change import UNASSIGNED, with_leader, without_replicas
 from ottla.controller.sweeps import RulesOf, Sweep, WithoutDirectories
@@ -21,8 +23,7 @@ ReplicaKey = tuple[bytes, int]
 """A topic's id and a partition's index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(Struct, frozen=True):
     """The records, and the code of each replica that could not be assigned."""
 
     records: tuple[PartitionChangeRecord, ...]

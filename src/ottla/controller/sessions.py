@@ -7,8 +7,9 @@ belongs to one epoch of a broker. Source: KIP-631.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.metadata.image import BrokerImage
@@ -23,8 +24,7 @@ class Standing(Enum):
     SHUTDOWN_NOW = "shutdown now"
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """``shutdown_offset`` is that of the last record that makes the broker stop; -1 while it does not."""
 
     broker_epoch: int

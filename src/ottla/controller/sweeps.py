@@ -11,9 +11,12 @@ Source: KIP-631, KIP-841, KIP-858, KIP-966.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.controller.decided import Recorded
 from ottla.controller.partition_change import SAME_LEADER, with_leader, without_replicas
@@ -142,8 +145,7 @@ class Sweep:
         self.is_done = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
+class _Decided(Struct, frozen=True):
     """The decision on a partition, and on any other in the same state; ``record`` is None where nothing does."""
 
     record: PartitionChangeRecord | None
@@ -290,7 +292,7 @@ class Returning(Sweep):
 
     def _judged(self, image: ClusterImage) -> ClusterImage:
         broker = image.brokers[self._broker.broker_id]
-        return replace(image, brokers={**image.brokers, broker.broker_id: replace(broker, is_fenced=False)})
+        return dataclasses.replace(image, brokers={**image.brokers, broker.broker_id: replace(broker, is_fenced=False)})
 
     def _places(self, image: ClusterImage) -> Places:
         return image.index.leaderless

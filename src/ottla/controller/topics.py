@@ -7,7 +7,8 @@ records returned do, once they are in the metadata log.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ottla.config import BrokerConfig, parse_topic_configs
 from ottla.controller.placement import assign_replicas
@@ -22,8 +23,7 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 """More than this in one request is refused: it would open as many files at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True):
     """A topic that a client asks for. -1 means the broker's default; ``assignments`` excludes both counts."""
 
     name: str
@@ -33,8 +33,7 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreation:
+class TopicCreation(Struct, frozen=True):
     """Records for one topic."""
 
     name: str
@@ -68,8 +67,7 @@ def create_topic(
     return TopicCreation(topic.name, topic_id, len(replicas), len(replicas[0]), configs, tuple(records))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeletion:
+class TopicDeletion(Struct, frozen=True):
     """The record that takes a topic away, and the name that it had."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from ottla.errors import ErrorCode
 from ottla.machine import Decision, StoredRecord

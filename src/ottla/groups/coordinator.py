@@ -11,8 +11,9 @@ Time comes in as ``now_ms`` and is written to records: it should be the time of 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import joins, requests

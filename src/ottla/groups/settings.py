@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
+class ConsumerGroupSettings(Struct, frozen=True):
     """The settings of the consumer protocol. A group's own configuration counts within the bounds that are given here."""
 
     session_timeout_ms: int = 45_000
@@ -25,8 +24,7 @@ class ConsumerGroupSettings:
     may_downgrade: bool = True  # and a consumer group that has classic members alone a classic group
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(Struct, frozen=True):
     """Defaults are Kafka's."""
 
     session_timeout_ms_min: int = 6_000

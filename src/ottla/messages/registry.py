@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
+
+from msgspec import Struct
 
 from ottla import messages
 from ottla.messages.api_keys import ApiKey
 from ottla.wire.schema import Request, Response, declaration_of
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(Struct, frozen=True):
     """One API: its messages, and the versions they are declared for (both ends inclusive)."""
 
     key: int

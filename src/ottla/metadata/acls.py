@@ -10,9 +10,10 @@ Like an image, tables never change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from ottla.messages.acl_codes import OPERATIONS, Operation, PatternType, Permission
 from ottla.messages.metadata_records import AccessControlEntryRecord
@@ -41,8 +42,7 @@ EVERY_OPERATION: Final = sum(1 << operation for operation in frozenset[Operation
 _DESCRIBING: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
 
 
-@dataclass(frozen=True, slots=True)
-class AclTables:
+class AclTables(Struct, frozen=True):
     """The ACLs of one image. A pattern without ACLs has no entry."""
 
     cells: Mapping[Pattern, Cell] = field(default_factory=dict)

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+from msgspec import Struct
+
 from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
 from ottla.metadata.acls import NO_ACLS, AclTables
 from ottla.metadata.partition_index import EMPTY_INDEX, PartitionIndex, Places
@@ -74,17 +77,15 @@ class PartitionImage:
         assert self.leader == NO_LEADER or self.leader in self.isr, "the leader is in the ISR"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(Struct, frozen=True):
     """One topic: its id never changes, a topic of the same name created later has another."""
 
     name: str
     topic_id: bytes
-    partitions: Mapping[int, PartitionImage] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionImage] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointImage:
+class EndpointImage(Struct, frozen=True):
     """The address of one listener of a broker or controller."""
 
     listener: str
@@ -93,8 +94,7 @@ class EndpointImage:
     security_protocol: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(Struct, frozen=True):
     """A registered broker. Its epoch is the offset of the record that registered it: a later process of the same id has a higher one."""
 
     broker_id: int
@@ -104,7 +104,7 @@ class BrokerImage:
     is_fenced: bool
     incarnation_id: bytes = ZERO_UUID
     """Drawn by each process: it distinguishes two with one id."""
-    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    features: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """The lowest and highest level of each feature that it supports."""
     in_controlled_shutdown: bool = False
     directories: tuple[bytes, ...] = ()
@@ -113,8 +113,7 @@ class BrokerImage:
     """The directories that get no new replicas; None until the broker has reported them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerImage:
+class ControllerImage(Struct, frozen=True):
     """A registered controller, active or not (KIP-919)."""
 
     controller_id: int

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from ottla.types import NO_LEADER
 
@@ -47,8 +48,7 @@ class Topic(Protocol):
     def partitions(self) -> Mapping[int, Partition]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionIndex:
+class PartitionIndex(Struct, frozen=True):
     """An index of one image's partitions by broker, with counts; a broker without any has no entry."""
 
     hosted: Mapping[int, Places] = field(default_factory=dict)

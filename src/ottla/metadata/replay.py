@@ -6,11 +6,13 @@ image they give an equal one. ``ImageBuilder`` folds many groups at the price of
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from ottla.messages.metadata_records import (
     AbortTransactionRecord,
@@ -86,13 +88,13 @@ class ImageBuilder:
 
     def move_to(self, end_offset: int, epoch: int) -> None:
         """Sets the end of the records so far."""
-        self._draft = replace(self._draft, end_offset=end_offset, epoch=epoch)
+        self._draft = dataclasses.replace(self._draft, end_offset=end_offset, epoch=epoch)
 
     def _own(self, name: str) -> Any:
         """Returns the dictionary of that name, which the caller may change."""
         if name not in self._copied:
             copied: dict[str, Any] = {name: dict(getattr(self._draft, name))}
-            self._draft = replace(self._draft, **copied)
+            self._draft = dataclasses.replace(self._draft, **copied)
             self._copied.add(name)
         return getattr(self._draft, name)
 
@@ -137,7 +139,7 @@ class ImageBuilder:
                 self._own("controllers")[record.controller_id] = controller_of(record)
             case ProducerIdsRecord():
                 assert record.next_producer_id >= self._draft.next_producer_id, "producer ids are handed out once"
-                self._draft = replace(self._draft, next_producer_id=record.next_producer_id)
+                self._draft = dataclasses.replace(self._draft, next_producer_id=record.next_producer_id)
             case FeatureLevelRecord():
                 features = self._own("features")
                 features[record.name] = record.feature_level
@@ -167,7 +169,7 @@ class ImageBuilder:
     def _seal_acls(self) -> None:
         tables = self._acl_tables.seal()
         if tables is not self._draft.acl_tables:
-            self._draft = replace(self._draft, acl_tables=tables)
+            self._draft = dataclasses.replace(self._draft, acl_tables=tables)
 
     def _add_acl(self, acl: AccessControlEntryRecord) -> None:
         self._remove_acl(acl.id)
@@ -207,7 +209,7 @@ class ImageBuilder:
     def _own_index(self) -> IndexBuilder:
         """Returns the index, which the caller may change."""
         if "index" not in self._copied:
-            self._draft = replace(self._draft, index=self._indexing.draft())
+            self._draft = dataclasses.replace(self._draft, index=self._indexing.draft())
             self._copied.add("index")
         return self._indexing
 
@@ -249,7 +251,7 @@ class ImageBuilder:
         for name in (topic,) if topic else tuple(places):
             found = self._draft.topics[name]
             for index in tuple(places.get(name, ())):
-                self._put_partition(found.topic_id, index, replace(found.partitions[index], elr=(), last_known_elr=()))
+                self._put_partition(found.topic_id, index, dataclasses.replace(found.partitions[index], elr=(), last_known_elr=()))
 
     def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
         """Returns the broker. Asserts that the epoch is that of its registration, not of another process with the same id."""

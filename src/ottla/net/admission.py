@@ -17,22 +17,21 @@ KIP-612.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from ottla.quotas import CLIENTS_MAX, TokenBucket
 
 UNLIMITED: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
+class ListenerLimits(Struct, frozen=True):
     connections: int = UNLIMITED
     creation_rate: int = UNLIMITED
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+class AdmissionLimits(Struct, frozen=True):
     connections: int = UNLIMITED
     creation_rate: int = UNLIMITED
     per_ip: int = UNLIMITED

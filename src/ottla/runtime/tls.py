@@ -10,8 +10,9 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer, TlsUntrustedError
 

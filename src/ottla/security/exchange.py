@@ -7,9 +7,10 @@ connection. States change by what came of the request: ``on_versions``, ``on_han
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.security.mechanism import Answer, Offer, Refusal, ServerMechanism
 from ottla.security.principal import USER, Principal
@@ -73,8 +74,7 @@ TABLE: Final[Mapping[State, Mapping[Kind, Verdict]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """The session of an authenticated client: its principal, mechanism, start, and end. ``ends_ms`` is None without a limit."""
 
     principal: Principal

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.security.mechanism import Refusal
 
@@ -107,8 +109,7 @@ def _key_of(jwk: Mapping[str, Any]) -> SigningKey | None:
     return SigningKey(key_id, algorithm, public)
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """The claims that tokens must have. Without audiences, or an issuer, any will do."""
 
     audiences: Sequence[str] = ()
@@ -118,8 +119,7 @@ class Expected:
     skew_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Struct, frozen=True):
     """Whose a token is, and until when: milliseconds of the wall clock."""
 
     subject: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ottla.errors import ErrorCode, KafkaError
 
@@ -16,8 +17,7 @@ class Refusal(KafkaError):
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The server's next token. ``name`` is whom the client has shown itself to be; None while that is open."""
 
     token: bytes

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.errors import ErrorCode, KafkaError
 
 USER: Final = "User"
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """A type and a name, as Kafka writes them: ``User:alice``. ``by_token`` where a delegation token was shown (KIP-48)."""
 
     kind: str

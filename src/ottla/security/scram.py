@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from ottla.security.mechanism import Answer, Refusal
 from ottla.types import Secret
 
@@ -228,8 +230,7 @@ class ScramClient:
             raise Refusal("the server has not shown that it knows the user: it is not the one that was meant")
 
 
-@dataclass(frozen=True, slots=True)
-class ScramChallenge:
+class ScramChallenge(Struct, frozen=True):
     """The server's first message."""
 
     text: str
@@ -238,8 +239,7 @@ class ScramChallenge:
     iterations: int
 
 
-@dataclass(frozen=True, slots=True)
-class _ClientFirst:
+class _ClientFirst(Struct, frozen=True):
     header: str
     bare: str
     authorization_id: str

@@ -10,8 +10,9 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.security.principal import USER
@@ -26,8 +27,7 @@ Tokens = Mapping[str, DelegationTokenRecord]
 """By id."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUser:
+class TokenUser(Struct, frozen=True):
     """The principal of a token, its proof, and its end."""
 
     credential: ScramCredential

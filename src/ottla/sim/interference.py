@@ -8,11 +8,12 @@ for some time, or lose it with the connection. Answers of one connection keep th
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from ottla.client.cluster import Cluster
 from ottla.messages.api_keys import ApiKey
@@ -65,7 +66,7 @@ class Interference:
     def __init__(self, cluster: Cluster) -> None:
         """Puts this network between the cluster and its connections from now on."""
         self._network: Network = cluster.world.network
-        cluster.world = dataclasses.replace(cluster.world, network=self)
+        cluster.world = msgspec.structs.replace(cluster.world, network=self)
         self.refuse: Refuse = lambda request: None
         self.alter: Alter = lambda request, response: None
         self.requests: list[Request] = []

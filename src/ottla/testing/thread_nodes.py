@@ -12,11 +12,12 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 from weakref import WeakSet
+
+from msgspec.structs import replace
 
 from ottla.broker.formatting import format_log_dirs
 from ottla.broker.node import Broker

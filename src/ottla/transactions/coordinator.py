@@ -11,8 +11,9 @@ start now.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from ottla.errors import ErrorCode
 from ottla.machine import Decision, Park, StoredRecord, Timer
@@ -47,8 +48,7 @@ NOTHING: Final = Decision()
 FOREVER_MS: Final = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
+class TransactionSettings(Struct, frozen=True):
     """The broker's settings of transactions; the defaults are Kafka's."""
 
     timeout_ms_max: int = 900_000
@@ -57,8 +57,7 @@ class TransactionSettings:
     expiration_check_interval_ms: int = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class LookAgain:
+class LookAgain(Struct, frozen=True):
     """The open transactions are looked at when ``due_ms`` comes."""
 
     due_ms: int

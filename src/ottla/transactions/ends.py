@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ottla.machine import Decision, StoredRecord
@@ -15,8 +15,7 @@ from ottla.transactions.transaction import Transaction
 from ottla.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A transaction that was just decided."""
 
     transactional_id: str
@@ -25,8 +24,7 @@ class Ended:
     wakes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkersAnswered:
+class MarkersAnswered(Struct, frozen=True):
     """These partitions have their marker, those were asked in vain."""
 
     transactional_id: str
@@ -34,8 +32,7 @@ class MarkersAnswered:
     in_vain: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class Superseded:
+class Superseded(Struct, frozen=True):
     """A newer coordinator decides about the transaction."""
 
     transactional_id: str

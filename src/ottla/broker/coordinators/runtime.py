@@ -7,9 +7,10 @@ tool agrees. A *kind* says what differs: the topic, the machine, the form of its
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.coordinators.batches import EncodeRecord
@@ -34,8 +35,7 @@ M = TypeVar("M", bound=ReplicatedMachine)
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorKind(Generic[M]):
+class CoordinatorKind(Struct, Generic[M], frozen=True):
     """``name`` is what a key names, in texts and events; ``count_key`` and ``factor_key`` configure the topic."""
 
     name: str

@@ -6,14 +6,13 @@ client asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
+class LeaderHint(Struct, frozen=True):
     """``endpoint`` is the leader's id, host, port and rack; None while it is fenced, or not reached through that listener."""
 
     leader: int

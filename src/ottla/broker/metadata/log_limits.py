@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.config import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class LogLimits:
+class LogLimits(Struct, frozen=True):
     """The sizes and ages at which something is done about the log. Sizes in bytes, times in milliseconds; defaults are Kafka's."""
 
     segment_bytes: int = 1 << 30

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -57,8 +60,7 @@ class Introduction:
 PLAIN_INTRODUCTION: Final = Introduction()
 
 
-@dataclass(frozen=True, slots=True)
-class Introductions:
+class Introductions(Struct, frozen=True):
     """The introductions of one node: to brokers, and to controllers."""
 
     brokers: Introduction = PLAIN_INTRODUCTION

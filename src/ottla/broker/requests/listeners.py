@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Set
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.broker.requests.listener_security import (
     Protocol,
@@ -21,12 +23,13 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EndpointImage
 from ottla.security.scram import ScramMechanism
 
+ADVERTISED: Final = "advertised.listeners"
 EARLY: Final = "early.start.listeners"
+PORT_MAX: Final = 65535
 EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
+class ListenerAddress(Struct, frozen=True):
     """``NAME://host:port``. An empty host means every interface; port 0 means a free one."""
 
     name: str
@@ -35,12 +38,14 @@ class ListenerAddress:
     role: Role = Role.BROKER
 
 
-def parse_listener(text: str) -> ListenerAddress:
-    """Parses NAME://host:port. INVALID_CONFIG for anything else."""
+def parse_listener(text: str, key: str = "listeners") -> ListenerAddress:
+    """Parses NAME://host:port. INVALID_CONFIG, with the key's name, for anything else."""
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not name or not port.isdigit() or int(port) > 65535:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"listener {text!r} is not of the form NAME://host:port")
+    if not separator or not colon or not name or not (port.isascii() and port.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}: {text[:200]!r} is not of the form NAME://host:port")
+    if len(port) > len(str(PORT_MAX)) or int(port) > PORT_MAX:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}: {text[:200]!r} has a port above {PORT_MAX}")
     return ListenerAddress(name.upper(), host.strip("[]"), int(port))
 
 
@@ -79,18 +84,26 @@ def controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
 
 def advertised(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     """Returns the advertised addresses: hosts as written. Port 0 means the bound port; a listener on every interface is localhost."""
-    own = controller_names(config)
-    given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ()) if listener.name not in own}
-    unknown = sorted(given.keys() - bound.keys())
-    if unknown:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"advertised.listeners names {unknown[0]}, which listeners does not have")
-    return _endpoints(config, listeners(config), given, bound)
+    for fault in advertised_faults(config, bound.keys()):
+        raise fault
+    return _endpoints(config, listeners(config), _given_addresses(config), bound)
+
+
+def advertised_faults(config: BrokerConfig, names: Set[str]) -> Iterator[KafkaError]:
+    """Yields INVALID_CONFIG for each advertised listener that is none of these, nor one of the controller."""
+    for name in sorted(_given_addresses(config).keys() - names - controller_names(config)):
+        yield KafkaError(ErrorCode.INVALID_CONFIG, f"{ADVERTISED} names {name}, which listeners does not have")
 
 
 def advertised_controller(config: BrokerConfig, bound: dict[str, tuple[str, int]]) -> list[EndpointImage]:
     """Returns the controller's advertised addresses; empty without a listener of its own."""
-    given = {listener.name: listener for listener in map(parse_listener, config["advertised.listeners"] or ())}
-    return _endpoints(config, controller_listeners(config), given, bound)
+    return _endpoints(config, controller_listeners(config), _given_addresses(config), bound)
+
+
+def _given_addresses(config: BrokerConfig) -> dict[str, ListenerAddress]:
+    """Returns ``advertised.listeners`` by name."""
+    parsed = [parse_listener(text, ADVERTISED) for text in config[ADVERTISED] or ()]
+    return {listener.name: listener for listener in parsed}
 
 
 def _endpoints(

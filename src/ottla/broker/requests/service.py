@@ -8,9 +8,10 @@ costs no Task.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+from msgspec import Struct
 
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.roles import Role
@@ -37,8 +38,7 @@ class Asks(Enum):
     HANDLER = "the handler, for each resource that the request names"
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """An operation on the one resource that a field of the request names."""
 
     operation: Operation
@@ -54,8 +54,7 @@ CONTROLLER: Final = frozenset({Role.CONTROLLER})
 BROKER_AND_CONTROLLER: Final = BROKER | CONTROLLER
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """Served in the versions that the messages are declared for."""
 
     api: Api

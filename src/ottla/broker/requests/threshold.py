@@ -12,8 +12,10 @@ Source: KIP-43, KIP-152, KIP-306 (delay), KIP-368 (sessions).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ottla.broker.requests.candidate import Candidate, Tally
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
@@ -48,8 +50,7 @@ REPORTED_MS: Final = 60_000
 ADDRESSES_MAX: Final = 10_000
 
 
-@dataclass(slots=True)
-class _Standing:
+class _Standing(Struct):
     """A connection that has authenticated for some time."""
 
     session: Session

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.members import Member
@@ -12,22 +13,19 @@ from ottla.groups.settings import GroupSettings
 from ottla.machine import Decision, StoredRecord, Timer
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChanged:
+class GroupChanged(Struct, frozen=True):
     """The fact that this is the group from now on."""
 
     group: ClassicGroup
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRemoved:
+class GroupRemoved(Struct, frozen=True):
     """The fact that the group no longer exists."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettled:
+class GroupSettled(Struct, frozen=True):
     """The effect that the group's new generation, which is committed, is worth a line of the broker's log: Stable, or Empty again."""
 
     group_id: str
@@ -37,8 +35,7 @@ class GroupSettled:
     assignor: str | None
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """``group`` is ours to change. Timers need no cancelling: their commands say which generation they belong to."""
 
     group: ClassicGroup

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
@@ -19,8 +21,7 @@ from ottla.machine import StoredRecord
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 
-@dataclass(slots=True)
-class ClassicGroup:
+class ClassicGroup(Struct):
     group_id: str
     state: GroupState = GroupState.EMPTY
     state_timestamp_ms: int = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ottla.errors import DecodeError
 from ottla.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -15,8 +15,7 @@ SUBSCRIPTION_BYTES_MAX = 1 << 18
 _VERSION_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """``join_token`` and ``sync_token`` name the parked request that waits for the rebalance; never both at once."""
 
     member_id: str

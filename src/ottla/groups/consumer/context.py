@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.groups.settings import ConsumerGroupSettings
 from ottla.metadata.image import RESOURCE_GROUP, ClusterImage
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     settings: ConsumerGroupSettings
     image: ClusterImage
     now_ms: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.groups.consumer.commands import ExpireStep
 from ottla.machine import StoredRecord, Timer
@@ -11,8 +12,7 @@ from ottla.messages.consumer_group_records import ConsumerGroupTargetAssignmentM
 from ottla.metadata.image import ClusterImage
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSeen:
+class ConsumerSeen(Struct, frozen=True):
     """The fact that a member lives until then, unless it is heard of again, and that its group has seen these topics."""
 
     group_id: str
@@ -21,8 +21,7 @@ class ConsumerSeen:
     image: ClusterImage
 
 
-@dataclass(frozen=True, slots=True)
-class RegexesSeen:
+class RegexesSeen(Struct, frozen=True):
     """The fact that the group's regular expressions were matched against the topics of that image, at that time."""
 
     group_id: str
@@ -30,8 +29,7 @@ class RegexesSeen:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepDue:
+class StepDue(Struct, frozen=True):
     """The fact that a classic member has to join, or to sync after it has joined, by then; None when it has done so."""
 
     group_id: str
@@ -45,8 +43,7 @@ class StepDue:
             yield Timer(("step", self.group_id, self.member_id), self.deadline_ms, command)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAssigned:
+class GroupAssigned(Struct, frozen=True):
     """The effect that a new target, which is committed, is worth a line of the broker's log."""
 
     group_id: str

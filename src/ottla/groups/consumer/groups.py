@@ -7,10 +7,10 @@ heartbeat that finds others looks whether its group's own have changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import Heartbeat, HeartbeatResult, JoinGroup, JoinResult, LeaveGroup, LeaveResult, SyncGroup

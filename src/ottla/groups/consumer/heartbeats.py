@@ -6,9 +6,9 @@ A heartbeat that changes nothing writes nothing. Source: KIP-848.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult
@@ -20,8 +20,7 @@ from ottla.groups.consumer.targets import new_target, subscribed
 from ottla.machine import StoredRecord
 
 
-@dataclass(slots=True)
-class Beat:
+class Beat(Struct):
     """The consequences of a heartbeat."""
 
     member: ConsumerMember

@@ -8,14 +8,14 @@ the dirtiest. Source: Kafka's documentation of log compaction, KIP-354.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Dirtiness(Generic[K]):
+class Dirtiness(Struct, Generic[K], frozen=True):
     """The dirtiness of one log, in bytes.
 
     ``overdue_ms``: how long ago its oldest dirty record should have been cleaned; 0 or less: not yet.

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from ottla.errors import StorageError
 from ottla.ports import Disk
@@ -42,8 +43,7 @@ _SLICE_PARTITIONS: Final = 20  # made without a pause
 _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in directories that are otherwise empty
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryIdentity:
+class DirectoryIdentity(Struct, frozen=True):
     """Whose directory it is."""
 
     cluster_id: str

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 _INCARNATIONS_MAX: Final = 16  # that were killed one after the other before they knew their epochs
 
 
-@dataclass(frozen=True, slots=True)
-class BootMark:
+class BootMark(Struct, frozen=True):
     """The place where a process writes: the machine's boot time, and the number of the directory's first file, of fixed width."""
 
     boot_id: str
@@ -26,8 +26,7 @@ class BootMark:
         return cls(boot_id, f"{file_number:020d}")
 
 
-@dataclass(frozen=True, slots=True)
-class Predecessors:
+class Predecessors(Struct, frozen=True):
     """The processes that had a log directory before, and of which nothing that they had written can be missing (KIP-966)."""
 
     broker_epoch: int = -1

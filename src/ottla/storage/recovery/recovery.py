@@ -19,7 +19,8 @@ transactions, which is not missed where there are none, from the producers and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ottla.errors import DecodeError, StorageError
 from ottla.ports import Disk
@@ -34,8 +35,7 @@ from ottla.storage.segment.transaction_blocks import Block, blocks_of, scan_bloc
 from ottla.storage.segment.transaction_index import Transaction, TransactionIndex, to_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The bytes that a recovery removed: the end of a file, or all of it. The log ended at ``end_offset`` there."""
 
     path: str
@@ -44,8 +44,7 @@ class Cut:
     end_offset: int
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """The contents of a directory: at least one segment, of which the last one is open for appending."""
 
     segments: list[Segment]

@@ -7,9 +7,10 @@ other, and nowhere else, and only to who may do what concerns the cluster. The m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from ottla.broker.handlers import SERVICES
 from ottla.broker.requests.context import RequestContext
