@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack, overload
-
-from msgspec.structs import replace
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
