@@ -347,7 +347,7 @@ def members(kind: type) -> Iterator[str]:
 def signature(function: Callable[..., Any]) -> str:
     """Returns it without the quotes of its annotations; those of defaults stay."""
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
-    return text.replace(", **others: Never", "")  # which nothing is accepted as
+    return text.replace("*positional: Never", "*").replace(", **others: Never", "")  # which nothing is accepted as
 
 
 def vars_of(kind: type) -> dict[str, Any]:

@@ -90,6 +90,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.client.unclosed import Unclosed
+from ottla.client.usable import on_own_loop
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -200,6 +201,7 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
 
 
 @with_method_hints
+@on_own_loop
 @with_hints
 class Producer(producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
@@ -224,6 +226,7 @@ class Producer(producer.Producer):
 
 
 @with_method_hints
+@on_own_loop
 @with_hints
 class Consumer(consumer.Consumer, Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
@@ -269,6 +272,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
         kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
         of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
+        self._loop = asyncio.get_running_loop()
         self._unclosed = Unclosed("ottla.aio.Consumer", CLOSE, self._cluster)
 
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
@@ -297,6 +301,7 @@ class Consumer(consumer.Consumer, Generic[K, V]):
 
 
 @with_method_hints
+@on_own_loop
 @with_hints
 class Admin(admin.Admin):
     """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.
@@ -308,6 +313,7 @@ class Admin(admin.Admin):
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[AdminOptions]) -> None:
         of_cluster, of_admin = divided((ClusterSettings, AdminSettings), settings)
         super().__init__(_cluster(bootstrap_servers, of_cluster), default_api_timeout_ms=of_admin.default_api_timeout_ms)
+        self._loop = asyncio.get_running_loop()
         self._unclosed = Unclosed("ottla.aio.Admin", CLOSE, self._cluster)
 
     async def __aenter__(self) -> Self:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cli.ctrl_c import ctrl_c_in_pauses
+from ottla.cli.ctrl_c import ONE_STOP_S, ctrl_c_in_pauses
 
 
 def press() -> None:
@@ -52,10 +52,21 @@ def test_a_pause_ends_with_a_ctrl_c(asleep: list[float]) -> None:
     assert asleep == [1, 2]
 
 
-def test_a_second_ctrl_c_ends_whatever_does_not_end() -> None:
+def test_a_second_ctrl_c_ends_whatever_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([100.0, 100.0 + ONE_STOP_S])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
     with ctrl_c_in_pauses():
         assert not is_broken_off(press)
         assert is_broken_off(press)
+
+
+def test_two_signals_at_once_are_one_stop_as_timeout_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([100.0, 100.2, 100.4])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
+    with ctrl_c_in_pauses() as pause:
+        assert is_broken_off(lambda: pause(2))
+        assert not is_broken_off(press), "the queries are being stopped by then"
+        assert not is_broken_off(press)
 
 
 def test_the_handler_that_was_there_is_there_again() -> None:

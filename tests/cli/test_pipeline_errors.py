@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException
 
 from ottla.cli.main import cli
 from ottla.cli.pipeline_runs import errors_of
@@ -50,6 +51,17 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
     with pytest.raises(ZeroDivisionError), errors_of(tmp_path / "orders.py"):
         print(1 / 0)
+
+
+def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Path) -> None:
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    error = AnalysisException("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.\nmore")
+    error.add_note("the way out")
+    with pytest.raises(click.ClickException) as found, errors_of(file, log_file):
+        raise error
+    text = "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append."
+    assert found.value.message == f"{file}: Spark refuses to start a query: {text}; the way out"
+    assert "Traceback (most recent call last)" in log_file.read_text()
 
 
 def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:

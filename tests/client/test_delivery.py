@@ -16,6 +16,7 @@ from ottla.client.admin import Admin
 from ottla.client.failures import DeliveryError
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.sent_record import SentRecord
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest
@@ -379,7 +380,9 @@ def test_what_was_acknowledged_takes_no_room_and_leaves_none_behind() -> None:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "tx"])
-def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_acknowledged(transactional_id: str | None) -> None:
+def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_acknowledged(
+    transactional_id: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """As ``asyncio.wait_for(producer.close(), 1)`` does. No second close would end what is left."""
 
     async def body(broker: SimBroker) -> None:
@@ -398,12 +401,15 @@ def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_ackno
         sent.append(await producer.send("t", b"3", partition=0))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.close(), 1)
+        assert not any(future.is_unseen for future in sent[:3] if isinstance(future, SentRecord)), "asyncio would print each of them"
         unsent = ErrorCode.REQUEST_TIMED_OUT if transactional_id is None else ErrorCode.OPERATION_NOT_ATTEMPTED  # with its transaction
         assert [error_of(future).code for future in sent] == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, unsent]
         assert cluster.is_closed
         assert asyncio.all_tasks() <= before
 
     with_broker(body)
+    count = 4 if transactional_id is None else 3
+    assert caplog.messages == [f"close ended before {count} records were acknowledged; they may have been stored"]
 
 
 def test_a_record_that_found_no_producer_id_says_that_no_controller_is_active() -> None:

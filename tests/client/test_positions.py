@@ -212,6 +212,9 @@ def test_a_record_that_cannot_be_deserialized_stays_until_it_is_passed() -> None
         with pytest.raises(DeserializationError, match=r"record 7 of t-0: ZeroDivisionError.*seek to 8") as caught:
             await consumer.poll(1000)
         assert (caught.value.partition, caught.value.offset, caught.value.code) == (KEY, 7, ErrorCode.INVALID_RECORD)
+        assert (caught.value.record.offset, caught.value.record.value) == (7, b"7")  # as a topic of dead letters gets it
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert caught.value.__cause__.__traceback__ is not None
         consumer.seek(KEY, 8)
         assert [record.value for record in await take(consumer, 2)] == [8, 9]
         await consumer.close()

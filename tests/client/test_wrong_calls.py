@@ -186,6 +186,28 @@ def test_a_misspelt_topic_is_warned_of_once(caplog: pytest.LogCaptureFixture) ->
     assert len(warnings_of(caplog)) == 1
 
 
+@pytest.mark.parametrize(("policy", "place"), [("earliest", "first record"), ("latest", "end")])
+def test_a_position_whose_record_was_deleted_is_warned_of_where_it_is_reset(
+    caplog: pytest.LogCaptureFixture, policy: str, place: str
+) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 10)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_records({("t", 0): 7})
+        await admin.close()
+        consumer = consumer_of(broker.client("c"), auto_offset_reset=policy)
+        consumer.assign([("t", 0)])
+        consumer.seek(("t", 0), 2)
+        found = [record.offset for record in await consumer.poll(10_000)]
+        assert found == ([7, 8, 9] if policy == "earliest" else [])
+        await consumer.close()
+
+    with_broker(body)
+    text = f"offset 2 of t-0 is out of range: it was deleted, or was never there; the consumer goes on at the {place} (auto_offset_reset)"
+    assert warnings_of(caplog) == [text]
+
+
 def test_a_producer_that_waits_for_a_topic_says_so_and_sends_when_it_exists(caplog: pytest.LogCaptureFixture) -> None:
     async def body(broker: SimBroker) -> None:
         producer = Producer(broker.client("c"), ProducerSettings())

@@ -174,6 +174,24 @@ def test_a_query_that_could_begin_again_leaves_the_command_for_it_to_the_runners
     assert said[-1].endswith("the group has no marker of any batch: it was deleted, or its offsets have expired.")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+        "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+    ],
+)
+def test_a_query_whose_state_is_not_that_of_its_checkpoint_is_not_started_again(tmp_path: Path, error: str):
+    writer, said = Writer([f"[{error}] Provided value schema does not match existing state value schema.\nmore"]), list[str]()
+    found = runner(tmp_path, {"one": lambda session: writer}, Clock(), said)
+    assert not found.run()
+    assert len(writer.queries) == 1
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+    assert said[-1].startswith(f"app-one  stopped, and is not started again: [{error}] Provided value schema")
+    assert said[-1].endswith("Run the file as it was, or this one beside it as another application, with --app.")
+
+
 def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_path: Path):
     said: list[str] = []
     writer, clock = Writer([AWAY, AWAY, AWAY, None]), Clock()

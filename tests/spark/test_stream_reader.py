@@ -281,6 +281,17 @@ def test_a_limit_goes_round_over_the_batches_of_a_query(topics: Topics):
     assert offsets == {topic: {"0": 3, "1": 3, "2": 3}}
 
 
+def test_a_topic_of_the_checkpoint_that_the_query_does_not_read_any_more_is_said_to_be_so(topics: Topics):
+    before, now = topics.create(), topics.create()
+    topics.produce(before, [ROW])
+    text = f"the checkpoint has offsets of {before}-0, which the query does not read any more: other topics need another checkpoint"
+    for changes in ({}, {"subscribePattern": now}):
+        with pytest.raises(DataLossError, match=text):
+            reader(topics, now, **changes).latestOffset({before: {"0": 1}}, ReadAllAvailable())
+    with pytest.warns(UserWarning, match=text):
+        assert reader(topics, now, failOnDataLoss="false").latestOffset({before: {"0": 1}}, ReadAllAvailable()) == {now: {"0": 0}}
+
+
 def test_a_topic_that_no_longer_exists_or_was_recreated_is_data_loss(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [ROW] * 5)

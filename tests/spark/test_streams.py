@@ -154,6 +154,12 @@ def test_a_key_that_is_no_plain_value_is_refused(spark, kind: str):
             make()
 
 
+def test_a_key_that_is_no_column_is_refused_with_those_that_are(spark):
+    frame = spark.range(1).select(F.lit("v").alias("v"), F.lit("w").alias("w"))
+    with pytest.raises(KafkaError, match="key=k is no column of the frame, which has v, w"):
+        to_topic(frame, "t", key="k", bootstrap="127.0.0.1:1")
+
+
 def test_a_stream_that_is_exactly_once_does_not_start_without_a_checkpoint_that_stays(spark, topics: Topics, tmp_path: Path):
     orders, target = topics.create(), topics.create()
     topics.produce(orders, [(None, b'{"id":"a"}')])

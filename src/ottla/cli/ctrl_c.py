@@ -12,27 +12,32 @@ from contextlib import contextmanager
 from typing import Final
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+ONE_STOP_S: Final = 1
+"""Signals so close to the first one are the same stop: ``timeout`` sends one to its command, and one to the command's process group."""
 
 
 @contextmanager
 def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
-    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a second one is one everywhere.
+    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a later one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
-    is_pausing, presses = False, 0
+    is_pausing = False
+    first_s: float | None = None
 
     def on_ctrl_c(_number: int, _frame: object) -> None:
-        nonlocal presses
-        presses += 1
-        if is_pausing or presses > 1:
+        nonlocal first_s
+        now_s = time.monotonic()
+        is_first = first_s is None
+        first_s = first_s or now_s
+        if is_pausing if is_first else now_s - first_s >= ONE_STOP_S:
             raise KeyboardInterrupt
 
     def pause(seconds: float) -> None:
         nonlocal is_pausing
         is_pausing = True
         try:
-            if presses:
+            if first_s is not None:
                 raise KeyboardInterrupt
             time.sleep(seconds)
         finally:

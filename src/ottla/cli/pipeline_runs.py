@@ -165,7 +165,8 @@ def reset_command(app: str, data: Path | None, bootstrap: str) -> str:
 def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     """Turns what the file's own code raises into one line that names its line; the traceback is added to the log.
 
-    To be entered while Spark runs: it is asked for the text of its errors.
+    So does what Spark raises where a query of the file is started: it names the file. To be entered while Spark runs: it is asked for the
+    text of its errors.
     """
     from ottla.spark.defaults import is_of_a_dead_jvm
 
@@ -181,14 +182,15 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
         if not lines and log_file is not None and is_of_a_dead_jvm(error):
             raise click.ClickException(f"Spark's JVM has ended, as when it is killed for its memory; {log_file} may say why") from None
-        if not lines:
+        if not lines and not type(error).__module__.startswith("pyspark."):
             raise
         if log_file is not None:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
         text = str(error).strip().partition("\n")[0]
         named = text if text.startswith("[") else f"{type(error).__name__}: {text}"  # Spark's text starts with the name of the class
-        raise click.ClickException(f"{file}:{lines[-1]}: {named}") from None
+        where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
+        raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
 
 
 def directory_of(app: str, data: Path | None) -> Path:

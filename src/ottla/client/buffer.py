@@ -46,13 +46,18 @@ Bytes = bytes | None  # what a consumer without a deserializer hands out
 
 
 class DeserializationError(KafkaError):
-    """A deserializer failed for the record at ``offset``, where the position stays: ``seek`` past it to go on."""
+    """A deserializer failed for the record at ``offset``, where the position stays: ``seek`` past it to go on.
+
+    ``record`` is as the broker has it, with bytes, and ``__cause__`` is what the deserializer raised.
+    """
 
     def __init__(self, record: AnyRecord, problem: Exception) -> None:
         self.partition: Final = TopicPartition(record.topic, record.partition)
         self.offset: Final = record.offset
+        self.record: Final[ConsumerRecord[Bytes, Bytes]] = record
         text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to continue"
         super().__init__(ErrorCode.INVALID_RECORD, text)
+        self.__cause__ = problem
 
 
 class Fetched:

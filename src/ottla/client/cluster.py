@@ -20,6 +20,7 @@ from ottla.client.connection import ClientConnection
 from ottla.client.head_start import first_of
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.client.security import ClientSecurity
+from ottla.client.usable import closed
 from ottla.client.watch import OnConnectivity, Outage, watch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -144,6 +145,8 @@ class Cluster:
         found = self.open_connection(node_id, lane)
         if found is not None:
             return found
+        if self.is_closed:
+            raise closed()
         task = self._connecting.get((node_id, lane))
         if task is None:
             node = self.nodes.get(node_id)
@@ -185,6 +188,8 @@ class Cluster:
             return await self._reach()
 
     async def _reach(self) -> ClientConnection:
+        if self.is_closed:
+            raise closed()
         for node_id in sorted(self.nodes):
             with suppress(KafkaError):
                 return await self.connection(node_id)

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.group_metadata import NO_MEMBER
+from ottla.client.group_metadata import NO_MEMBER, OffsetAndMetadata, Place
 from ottla.client.handout import Handout
 from ottla.client.membership import Membership
 from ottla.client.meters import ConsumerMeters
@@ -20,9 +20,9 @@ from ottla.client.positions import ByPartition, Positions, keyed
 from ottla.client.wrong_calls import check_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
-from ottla.types import NO_EPOCH, TopicPartition
+from ottla.types import TopicPartition
 
-Committable = ByPartition[int] | ConsumerRecord[Any, Any]
+Committable = ByPartition[int] | ByPartition[OffsetAndMetadata] | ByPartition[int | OffsetAndMetadata] | ConsumerRecord[Any, Any]
 """Offsets of records to be read next, by partition; or the last record that was processed."""
 
 
@@ -44,7 +44,7 @@ class Commits:
         self._meters = meters
         self._coordinator = coordinator
         self._membership = membership
-        self._stored: dict[TopicPartition, tuple[int, int]] = {}  # of assigned partitions
+        self._stored: dict[TopicPartition, Place] = {}  # of assigned partitions
         self._committed_ms = clock.monotonic_ms()
 
     async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
@@ -100,16 +100,20 @@ class Commits:
         except KafkaError:
             return  # a rebalance or a fenced member; the next one to own the partitions reads again
 
-    def _due(self) -> dict[TopicPartition, tuple[int, int]]:
+    def _due(self) -> dict[TopicPartition, Place]:
         if not self._settings.enable_auto_offset_store:
             return dict(self._stored)
         unread = self._handout.first_unread()
         consumed = self._positions.consumed()
-        return {partition: (unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
+        return {partition: Place(unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
 
 
-def _wanted(offsets: Committable) -> dict[TopicPartition, tuple[int, int]]:
+def _wanted(offsets: Committable) -> dict[TopicPartition, Place]:
     if isinstance(offsets, ConsumerRecord):
-        return {TopicPartition(offsets.topic, offsets.partition): (offsets.offset + 1, offsets.leader_epoch)}
-    check_offsets(offsets)
-    return {partition: (offset, NO_EPOCH) for partition, offset in keyed(offsets).items()}
+        return {TopicPartition(offsets.topic, offsets.partition): Place(offsets.offset + 1, offsets.leader_epoch)}
+    check_offsets(offsets, "commit", OffsetAndMetadata)
+    places: dict[TopicPartition, int | OffsetAndMetadata] = keyed(offsets)
+    return {
+        partition: Place(given.offset, metadata=given.metadata) if isinstance(given, OffsetAndMetadata) else Place(given)
+        for partition, given in places.items()
+    }

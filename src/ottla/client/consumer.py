@@ -65,7 +65,6 @@ class Consumer:
         self._is_assigned = False  # by hand
         self._joining: asyncio.Task[list[TopicPartition]] | None = None
         self._is_polling = False
-        self._is_closed = False
 
     # What is read
 
@@ -198,10 +197,10 @@ class Consumer:
             self._fetcher.meters.records -= count
 
     async def _drive(self, deadline_ms: int) -> None:
-        membership = self._membership
-        if membership is not None and self._subscription is not None:
+        membership, subscription = self._membership, self._subscription
+        if membership is not None and subscription is not None and not subscription.is_ended:
             membership.on_poll()
-            self._subscription.look()
+            subscription.look()
             while membership.needs_rejoin or self._joining is not None:
                 if not await self._rebalance(membership, deadline_ms):
                     return
@@ -217,15 +216,17 @@ class Consumer:
             if given_up:
                 await self._revoke(given_up)
             self._joining = background(membership.join(self._fetcher.wake))
-        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        done, _ = await asyncio.wait({self._joining}, timeout=left_ms / 1000)
+        joining, left_ms = self._joining, max(0, deadline_ms - self._clock.monotonic_ms())
+        done, _ = await asyncio.wait({joining}, timeout=left_ms / 1000)
         if not done:
             if membership.is_lost:  # since the last rebalance: no record of its partitions is handed out from here on
                 await self._revoke(list(self._positions))
             return False
-        task, self._joining = self._joining, None
+        if self._joining is not joining:  # another task has unsubscribed meanwhile, or closes
+            return False
+        self._joining = None
         try:
-            joined = task.result()
+            joined = joining.result()
         except Exception:
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
@@ -318,9 +319,8 @@ class Consumer:
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
         """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
-        isolation_level = self._settings.fetch.isolation_level_number
-        wanted = keyed(times)
-        return await offsets_for_times(self._cluster, wanted, isolation_level=isolation_level)
+        level = self._settings.fetch.isolation_level_number
+        return await offsets_for_times(self._cluster, keyed(times), isolation_level=level)
 
     async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the offset of each partition's first record."""
@@ -346,8 +346,8 @@ class Consumer:
     async def commit(self, offsets: Committable | None = None) -> None:
         """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
-        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. ILLEGAL_GENERATION when this consumer is
-        no member at present.
+        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
+        whose text ``Admin.committed_offsets`` returns. ILLEGAL_GENERATION when this consumer is no member at present.
         """
         self._group()
         await self._commits.commit(offsets, is_subscribed=self._subscription is not None)
@@ -365,9 +365,9 @@ class Consumer:
 
     async def close(self) -> None:
         """Commits when that is automatic, leaves the group and closes connections. A second call does nothing."""
-        if self._is_closed:
+        if self._fetcher.is_ended:
             return
-        self._is_closed = True
+        self._fetcher.end()
         try:
             if self._subscription is not None:
                 await self.unsubscribe()

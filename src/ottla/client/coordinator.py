@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from ottla.client.cluster import KEY_TYPE_GROUP, MAIN_LANE, Cluster
 from ottla.client.connection import ClientConnection
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, Place
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
 from ottla.messages.offset_fetch import (
@@ -88,18 +88,18 @@ class GroupCoordinator(Coordinator):
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, tuple[int, int]],
+        offsets: Mapping[TopicPartition, Place],
         *,
         generation_id: int = -1,
         member_id: str = "",
         group_instance_id: str | None = None,
         version_min: int = 0,
     ) -> None:
-        """Stores offset and leader epoch of each partition. KafkaError with the first failure."""
+        """Stores the place in each partition. KafkaError with the first failure."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, (offset, leader_epoch) in offsets.items():
+        for partition, place in offsets.items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, leader_epoch, ""))
+            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, place.offset, place.leader_epoch, place.metadata))
         request = OffsetCommitRequest(
             group_id=self._group_id,
             generation_id_or_member_epoch=generation_id,

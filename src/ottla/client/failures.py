@@ -5,11 +5,13 @@ A failure counts as seen once the record's future was asked for it: by ``await``
 
 from __future__ import annotations
 
+import logging
 from typing import Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
+log: Final = logging.getLogger("ottla.client")  # as in watch.py
 KEPT_MAX: Final = 10_000
 """Failures beyond these are counted and not kept: a producer that never flushes must not grow without limit."""
 
@@ -42,14 +44,25 @@ class Failures:
     def __init__(self) -> None:
         self._failed: list[tuple[TopicPartition, KafkaError, Pending]] = []
         self._dropped = 0
+        self.is_over = False  # no flush follows that could raise: asyncio would print a traceback for each record
+        self._at_end = 0
 
     def add(self, partition: TopicPartition, error: KafkaError, pending: Pending) -> None:
+        if self.is_over:
+            pending.exception()
+            self._at_end += 1
+            return
         if len(self._failed) >= KEPT_MAX:
             self._failed = [failure for failure in self._failed if failure[2].is_unseen]
         if len(self._failed) < KEPT_MAX:
             self._failed.append((partition, error, pending))
         else:
             self._dropped += 1
+
+    def warn(self) -> None:
+        """Warns once of all records that failed since it ``is_over``: their futures have the reason."""
+        if self._at_end:
+            log.warning("close ended before %d records were acknowledged; they may have been stored", self._at_end)
 
     def forget(self) -> None:
         """Forgets the failures: the application has decided that none of the records counts."""

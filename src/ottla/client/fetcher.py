@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
@@ -25,6 +26,7 @@ from ottla.client.meters import ConsumerMeters
 from ottla.client.offset_lookup import Found, ask_leaders
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer, text
+from ottla.client.usable import closed
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
@@ -34,6 +36,7 @@ from ottla.records.iteration import read_columns
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, TopicPartition
 
 log = get_logger(__name__)
+application_log: Final = logging.getLogger("ottla.client")  # as in watch.py
 
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 NEVER_MS: Final = 2**63
@@ -71,6 +74,12 @@ class Fetcher:
         self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
         self._problem: KafkaError | None = None
+        self.is_ended = False
+
+    def end(self) -> None:
+        """Ends what waits for records, in whichever task: the consumer is being closed."""
+        self.is_ended = True
+        self._news.set()
 
     async def close(self) -> None:
         tasks = [*self._in_flight.values(), *([self._resetting] if self._resetting else [])]
@@ -80,6 +89,8 @@ class Fetcher:
 
     def take(self, count_max: int) -> list[AnyRecord]:
         """Takes up to ``count_max`` records that are here already, and moves their partitions' positions after them."""
+        if self.is_ended:
+            raise closed()
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
@@ -92,6 +103,8 @@ class Fetcher:
 
     async def wait(self, timeout_ms: float) -> None:
         """Waits until something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile."""
+        if self.is_ended:
+            raise closed()
         self._news.clear()
         self.start()
         if self._buffer.has_some():
@@ -101,6 +114,8 @@ class Fetcher:
                 await self._news.wait()
         except TimeoutError:
             return
+        if self.is_ended:  # no step of a poll follows, which could join the group again
+            raise closed()
 
     def _retry_in_ms(self) -> float:
         """Returns the time until a failed partition is fetched again."""
@@ -264,6 +279,8 @@ class Fetcher:
             if policy == "none":
                 text = f"offset {state.position} of {partition} is out of range and auto.offset.reset=none"
                 return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            why = "offset %d of %s is out of range: it was deleted, or was never there; the consumer goes on at the %s (auto_offset_reset)"
+            application_log.warning(why, state.position, partition, {"earliest": "first record", "latest": "end"}[policy])
             state.seek_to(RESET_TIMESTAMPS[policy])
             return None
         if data.current_leader is not None:

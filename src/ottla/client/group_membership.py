@@ -26,7 +26,7 @@ from ottla.client.consumer_protocol import (
     encode_subscription,
 )
 from ottla.client.coordinator import Found, GroupCoordinator
-from ottla.client.group_metadata import NO_MEMBER, GroupMetadata
+from ottla.client.group_metadata import NO_MEMBER, GroupMetadata, Place
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -275,8 +275,8 @@ class GroupMembership:
 
     # Offsets
 
-    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Stores offset and leader epoch of each partition in this generation's name. KafkaError with the first failure."""
+    async def commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
+        """Stores the place in each partition in this generation's name. KafkaError with the first failure."""
         asked = self.generation_id
         assert asked >= 0, "only a member commits for the group"
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.positions import P, partition_of
 from ottla.client.wrong_calls import check_offsets
-from ottla.types import TopicPartition
+from ottla.types import NO_EPOCH, TopicPartition
 
 NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
 
@@ -29,6 +29,14 @@ class OffsetAndMetadata:
     """The offset that is to be read next, with a text of the application's: at most offset.metadata.max.bytes (4096) of it."""
 
     offset: int
+    metadata: str = ""
+
+
+class Place(NamedTuple):
+    """A place in a partition, as a commit stores it: the next offset, the leader epoch of the record before it, and a text."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
     metadata: str = ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ottla.client.coordinator import Found
-from ottla.client.group_metadata import GroupMetadata
+from ottla.client.group_metadata import GroupMetadata, Place
 from ottla.types import TopicPartition
 
 
@@ -80,8 +80,8 @@ class Membership(Protocol):
         """Notes that the application has what ``join`` returned."""
         ...
 
-    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Stores offset and leader epoch of each partition in the member's name. KafkaError with the first failure."""
+    async def commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
+        """Stores the place in each partition in the member's name. KafkaError with the first failure."""
         ...
 
     async def look_up(self, partitions: list[TopicPartition]) -> Found:

@@ -118,10 +118,12 @@ def with_hints(kind: C) -> C:
     return kind
 
 
-def refuse(call: str, given: Mapping[str, Any]) -> NoReturn:
-    """Raises the TypeError of a call that was given these names and has none of them."""
+def refuse_send(positional: tuple[Any, ...], given: Mapping[str, Any]) -> NoReturn:
+    """Raises the TypeError of a ``send`` that was given more than topic and value, or names that it does not have."""
+    if positional:
+        raise TypeError("after topic and value all arguments of send are named: send(topic, value, key=key, partition=0, headers=headers)")
     first = next(iter(given))
-    raise _with_hint(TypeError(f"{call}() got an unexpected keyword argument {first!r}"), call, given)
+    raise _with_hint(TypeError(f"Producer.send() got an unexpected keyword argument {first!r}"), "Producer.send", given)
 
 
 def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:

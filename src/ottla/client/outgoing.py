@@ -55,8 +55,8 @@ def prepare(
         value = _as_bytes("value", value)
     if partition is not None and type(partition) is not int:
         raise TypeError(f"partition={partition!r}: give an int, or None for the partitioner's choice")
-    if type(timestamp_ms) is not int or not -(2**63) <= timestamp_ms < 2**63:
-        raise TypeError(f"timestamp_ms={timestamp_ms!r}: give milliseconds since 1970 as an int")
+    if type(timestamp_ms) is not int or not 0 <= timestamp_ms < 2**63:
+        raise TypeError(f"timestamp_ms={timestamp_ms!r}: give milliseconds since 1970 as an int, 0 or more")
     size = len(key or b"") + len(value or b"")
     pairs: Headers = ()
     if headers:

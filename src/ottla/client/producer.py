@@ -22,7 +22,6 @@ from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, report
-from ottla.client.other_keywords import refuse
 from ottla.client.outgoing import HeadersLike, Outgoing, prepare
 from ottla.client.partitioner import StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.positions import P
@@ -32,6 +31,7 @@ from ottla.client.sent_record import SentRecord
 from ottla.client.transaction_errors import ProducerFencedError, TransactionFatalError, of_produce
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
+from ottla.client.usable import closed, refuse_call
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
@@ -81,7 +81,7 @@ class Producer:
         self,
         topic: str,
         value: Any = None,
-        *,
+        *positional: Never,
         key: Any = None,
         partition: int | None = None,
         headers: HeadersLike = (),
@@ -96,8 +96,8 @@ class Producer:
         cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
         exist.
         """
-        if others:
-            refuse("Producer.send", others)
+        if positional or others or asyncio.get_running_loop() is not self._loop:
+            refuse_call(positional, others)
         record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
         if not self._is_admitted(topic, partition):
             await self._admit(topic, partition)
@@ -273,7 +273,7 @@ class Producer:
     def _is_admitted(self, topic: str, partition: int | None) -> bool:
         """True when ``_add`` may be called at once: the topic and the partition are known, and there is room."""
         if self._is_closed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+            raise closed()
         if self._states is not None:
             self._states.check(Call.SEND)
         found = self._cluster.topics.get(topic)

@@ -123,7 +123,7 @@ class Sender:
 
     async def end(self) -> None:
         """Ends all tasks of the sender; batches that have not ended fail."""
-        self._is_closing = True
+        self._is_closing = self.failures.is_over = True
         self._wake.set()
         await self._loop_task
         for task in list(self._tasks):
@@ -132,6 +132,7 @@ class Sender:
         for batch in list(self._flying):
             self._give_up(batch, _ENDED)
         self._fail_all(_ENDED)
+        self.failures.warn()
 
     async def _run(self) -> None:
         while not self._is_closing:

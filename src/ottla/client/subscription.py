@@ -59,6 +59,7 @@ class Subscription:
         self._problem: KafkaError | None = None  # why it could not be, or a topic is refused, for the next poll to raise
         self._looked_ms = self._clock.monotonic_ms()
         self._looking: asyncio.Task[None] | None = None
+        self.is_ended = False  # another task leaves the group: a poll that goes on meanwhile must not join it again
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics, such as [{topics!r}], and not {topics!r}")
         if bool(topics) == (pattern is not None):
@@ -131,5 +132,6 @@ class Subscription:
 
     def end(self) -> None:
         """Ends all looking for topics."""
+        self.is_ended = True
         if self._looking is not None:
             self._looking.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 
@@ -76,10 +76,14 @@ def check_offset(offset: object) -> None:
 
 
 def check_offsets(offsets: object, call: str = "commit", *kinds: type) -> None:
-    """Raises TypeError for offsets to commit that are no dict of numbers, or of these kinds."""
+    """Raises TypeError for offsets to commit that are no dict of numbers, or of these kinds; INVALID_REQUEST for a negative one."""
     if not isinstance(offsets, Mapping):
         text = f"offsets are a record, or a dict of the next offset by partition, and not a {type(offsets).__name__}"
         raise TypeError(f'{text}: {call}(record), or {call}({{("orders", 0): record.offset + 1}})')
     for partition, offset in offsets.items():
         if not isinstance(offset, (int, *kinds)):
             raise TypeError(f"the offset of {partition} is {offset!r}, which is no whole number; give that of the next record to read")
+        number: Any = getattr(offset, "offset", offset)
+        if number < 0:
+            text = f"the offset of {partition} is {offset!r}, which is negative; give that of the next record to read"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)

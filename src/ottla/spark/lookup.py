@@ -94,8 +94,19 @@ class Lookup:
             topics = self.ask(self.link.cluster.all_topics)
             names = {name for name, topic in topics.items() if not topic.is_internal and pattern.fullmatch(name)}
             return self._of_topics(names, must_exist=False)
+        return self._of_topics(self._subscribed(), must_exist=must_exist)
+
+    def _subscribed(self) -> set[str]:
         text = self._options.get("subscribe") or self._options["path"]
-        return self._of_topics({name.strip() for name in text.split(",") if name.strip()}, must_exist=must_exist)
+        return {name.strip() for name in text.split(",") if name.strip()}
+
+    def reads(self, partition: TopicPartition) -> bool:
+        """True when the options name the partition, whether it exists or not; a checkpoint may have others."""
+        if "assign" in self._options:
+            return partition in parse_partitions(self._options["assign"])
+        if "subscribePattern" in self._options:
+            return re.compile(self._options["subscribePattern"]).fullmatch(partition.topic) is not None
+        return partition.topic in self._subscribed()
 
     def _of_topics(self, names: set[str], *, must_exist: bool) -> list[TopicPartition]:
         cluster = self.link.cluster

@@ -59,9 +59,11 @@ def record_columns(
 
 
 def key_column(frame: DataFrame, key: str) -> Column:
-    """Returns the column as a record's key, text or binary. KafkaError INVALID_CONFIG for one that is no plain value."""
+    """Returns the column as a record's key, text or binary. KafkaError INVALID_CONFIG for one that is no plain value, or not there."""
     from pyspark.sql import functions as F
 
+    if key not in frame.columns:
+        raise invalid(f"key={key} is no column of the frame, which has {', '.join(frame.columns)}")
     kind: Any = frame.schema[key].dataType.simpleString()
     if kind.partition("(")[0] not in _PLAIN:
         raise invalid(

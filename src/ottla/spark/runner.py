@@ -4,7 +4,7 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver.
+that does not fit into the driver, and for a file whose state is not that of the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
 FINAL: Final = ("StopError", "BatchTooLargeError")
+CHANGED_STATE: Final = re.compile(
+    r"\[(STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_SCHEMA_\w+|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\b"
+)
+"""Spark's refusals of a checkpoint that other grouping keys, aggregates or steps with state have written."""
+CHANGED_STATE_WAY_OUT: Final = (
+    "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
+    "with --app."
+)
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -170,11 +178,14 @@ class Runner:
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
         name = name_of(self._app, found.function, found.index)
-        if kind in FINAL:
+        is_changed = CHANGED_STATE.match(reason) is not None
+        if is_changed:
+            reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
+        if kind in FINAL or is_changed:
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
-            self.is_to_be_reset = self.is_to_be_reset or bool(again)
+            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
         found.failures = 1 if self._now_s() - found.started_s >= STEADY_S else found.failures + 1

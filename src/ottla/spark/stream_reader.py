@@ -109,7 +109,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fails = boolean(self._options, "failOnDataLoss", True)
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
-            report_loss(f"{partition} no longer exists", fails=fails)
+            if self._cluster.reads(partition):
+                report_loss(f"{partition} no longer exists", fails=fails)
+            else:
+                text = "which the query does not read any more: other topics need another checkpoint"
+                report_loss(f"the checkpoint has offsets of {partition}, {text}", fails=fails)
         if self._is_still and self._seen is not None and self._seen.keys() == set(partitions):
             self._is_still = False
             return self._seen

@@ -30,6 +30,8 @@ METHODS: Final[tuple[tuple[Any, str], ...]] = (
 WAYS_OUT: Final = {
     r"Failed to find the data source: ottla\.": f"Spark looks for it with a Python that has no ottla: {interpreter.way_out()}",
     r"ottla does not support Update mode": "use to_topic(...) or foreachBatch(sink(...)) of ottla.spark, which take every mode",
+    r"(?s)STREAMING_OUTPUT_MODE\.UNSUPPORTED_OPERATION.*append.*without watermark": 'write .outputMode("update"), which has each group '
+    "that a batch has changed; or give the stream a watermark (withWatermark), and append has each group once, when it is complete",
     r"(?s)bigger than spark\.driver\.maxResultSize.*ottla": "a stream that is exactly once has its batch in the driver: raise "
     "spark.driver.maxResultSize until it is through, lower maxOffsetsPerTrigger of the source for those that follow, or let tasks "
     'write, with delivery="at_least_once"',

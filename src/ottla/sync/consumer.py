@@ -65,7 +65,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
 
     def close(self) -> None:
         """Closes as the asynchronous ``close``; a call of another thread that waits raises INVALID_REQUEST. A second call does nothing."""
-        if not self._is_closed:
+        if not self._is_closed and not self._thread.is_of_parent:
             self._thread.end_calls()
         super().close()
 

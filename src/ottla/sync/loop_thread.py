@@ -10,13 +10,16 @@ import asyncio
 import atexit
 import contextvars
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Set
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from ottla import aio
+from ottla.client.usable import closed
 from ottla.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -48,6 +51,8 @@ class LoopThread:
         self._starting = threading.Lock()  # of a call, or of the end: no call is left without an outcome
         self._ender: int | None = None  # the thread that ends the calls of others, and may still call
         self._is_stopped = False
+        self.is_of_parent = False  # this process was forked; the thread is the parent's, and does not run here
+        self.on_fork: Callable[[], Callable[[], None] | None] = lambda: None  # a weak reference, or none
         self._calls: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -56,8 +61,14 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns the coroutine's result. When the caller is interrupted, the coroutine is cancelled and has ended before this raises.
 
-        INVALID_REQUEST once another thread has ended all calls, and when it does so meanwhile.
+        INVALID_REQUEST once another thread has ended all calls, and when it does so meanwhile; and where no outcome could ever come: on
+        the loop's own thread, and in a process that was forked.
         """
+        try:
+            self.check()
+        except KafkaError:
+            coroutine.close()
+            raise
         outcomes: SimpleQueue[Any] = SimpleQueue()
         context = contextvars.copy_context()
         context.run(_caller.set, outcomes)
@@ -74,7 +85,7 @@ class LoopThread:
             with self._starting:
                 if self._is_stopped or self._ender not in (None, threading.get_ident()):
                     coroutine.close()
-                    raise _closed()
+                    raise closed()
                 self.loop.call_soon_threadsafe(start)
             while not isinstance(outcome := outcomes.get(), asyncio.Task):
                 self._answer(outcome)
@@ -96,17 +107,41 @@ class LoopThread:
             ended.get()
             raise
         if outcome.cancelled():  # not by an interrupt of this thread
-            raise _closed()
+            raise closed()
         result: T = outcome.result()
         return result
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls the function on the loop, and returns its result."""
+        if self.is_current():
+            return function()
 
         async def run() -> T:
             return function()
 
         return self.run(run())
+
+    def is_current(self) -> bool:
+        """Returns True on the loop's own thread, as within ``on_delivery``."""
+        return threading.get_ident() == self._thread.ident
+
+    def check(self) -> None:
+        """Raises INVALID_REQUEST where the caller would wait for ever."""
+        if self.is_of_parent:
+            text = "this client was made before a fork, in the parent process: make one in this process"
+        elif self.is_current():
+            text = "a callback of this client may not wait for it, since it runs in the client's own thread; it may call send"
+        else:
+            return
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+    def in_child(self) -> None:
+        """Marks this thread as the parent's. Its lock may be held by another thread, which is not in this process."""
+        self.is_of_parent = True
+        self._starting = threading.Lock()
+        on_fork = self.on_fork()
+        if on_fork is not None:
+            on_fork()
 
     def _answer(self, call: _Call) -> None:
         function, arguments, done = call
@@ -147,10 +182,6 @@ async def _end(tasks: Callable[[], Set[asyncio.Task[Any]]]) -> None:
         await asyncio.wait(left, timeout=END_SECONDS_MAX)
 
 
-def _closed() -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, "this client is closed")
-
-
 _running: set[LoopThread] = set()  # a thread runs on when its client is forgotten
 
 
@@ -161,6 +192,14 @@ def _abandon() -> None:
 
 
 atexit.register(_abandon)
+
+
+def _in_child() -> None:
+    for thread in list(_running):
+        thread.in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _set(setter: Callable[[Any], None], done: asyncio.Future[object], outcome: object) -> None:
@@ -180,14 +219,18 @@ class Blocking(Generic[Inner]):
             raise
         self._unclosed = self._inner._unclosed.replace(f"ottla.sync.{type(self).__name__}", "make it with `with`, or call `client.close()`")
         self._is_closed = False
+        self._thread.on_fork = weakref.WeakMethod(self._in_child)
+
+    def _in_child(self) -> None:
+        """Does what is needed in a child process of the client's own."""
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the object's loop, and returns its result."""
         return self._thread.run(coroutine)
 
     def close(self) -> None:
-        """Closes as the asynchronous ``close``; a second call does nothing."""
-        if self._is_closed:
+        """Closes as the asynchronous ``close``; a second call does nothing, and nor does one in a process that was forked."""
+        if self._is_closed or self._thread.is_of_parent:
             return
         self._is_closed = True
         try:

@@ -24,7 +24,7 @@ from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.options import ProducerOptions
-from ottla.client.other_keywords import refuse, with_hints
+from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.wrong_calls import with_brokers_first
@@ -61,7 +61,7 @@ class Producer(Blocking[aio.Producer]):
         self,
         topic: str,
         value: Any = None,
-        *,
+        *positional: Never,
         key: Any = None,
         partition: int | None = None,
         headers: HeadersLike = (),
@@ -75,8 +75,8 @@ class Producer(Blocking[aio.Producer]):
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
         be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
         """
-        if others:
-            refuse("Producer.send", others)
+        if positional or others:
+            refuse_send(positional, others)
         is_usual = key is None and partition is None and timestamp_ms is None and not headers
         future = self._put_row(topic, value) if is_usual else None
         if future is None:
@@ -99,6 +99,7 @@ class Producer(Blocking[aio.Producer]):
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
         """Returns where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        self._thread.check()
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
@@ -155,7 +156,7 @@ class Producer(Blocking[aio.Producer]):
 
     def close(self) -> None:
         """Flushes, aborts an open transaction, and ends the loop. A second call does nothing."""
-        if not self._is_closed:
+        if not self._is_closed and not self._thread.is_of_parent:
             self._run(self._moved())
         super().close()
 
@@ -180,7 +181,8 @@ class Producer(Blocking[aio.Producer]):
             return future
 
     def _put(self, record: Outgoing, *, may_be_row: bool) -> SentRecord:
-        if self._is_full() or not self._inner._is_admitted(record.topic, record.partition):
+        is_admitted = self._inner._is_admitted(record.topic, record.partition) and not self._is_full()
+        if not is_admitted and not self._thread.is_current():  # a callback does not wait: the record does, in the queue
             self._run(self._admit(record.topic, record.partition))
         future = _new_future(SentRecord)
         with self._putting:
@@ -193,6 +195,12 @@ class Producer(Blocking[aio.Producer]):
             else:
                 self._waiting.append(Single(record, future))
         return future
+
+    def _in_child(self) -> None:
+        """Makes each ``send`` ask the loop, which refuses; the lock may be held by a thread that is not in this process."""
+        self._putting = threading.Lock()
+        self._open_run = None
+        self._moved_bytes = self._put_bytes - WAITING_BYTES_MAX - 1
 
     def _is_full(self) -> bool:
         return self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX

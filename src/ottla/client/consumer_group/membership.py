@@ -17,7 +17,7 @@ from ottla.client.consumer_group.member import LOST, ConsumerMember, Identity, P
 from ottla.client.consumer_group.topic_names import names_of
 from ottla.client.coordinator import EPOCHS_SINCE, Found, GroupCoordinator
 from ottla.client.failures import as_kafka_error
-from ottla.client.group_metadata import NO_MEMBER, GroupMetadata
+from ottla.client.group_metadata import NO_MEMBER, GroupMetadata, Place
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -266,7 +266,7 @@ class ConsumerMembership:
 
     # Offsets
 
-    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, Place]) -> None:
         """Stores the offsets in this member's name and epoch; in the next one, where the coordinator has moved it on meanwhile."""
 
         def store(place: GroupMetadata) -> Awaitable[None]:
