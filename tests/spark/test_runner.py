@@ -153,7 +153,14 @@ def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_
     assert writer.said == {"name": "app-totals", "checkpointLocation": str(tmp_path / "app-totals")}
 
 
-@pytest.mark.parametrize("end", [FENCED, "ottla.spark.driver_sink.BatchTooLargeError: batch 3 is larger than spark.driver.maxResultSize"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        FENCED,
+        "ottla.spark.driver_sink.BatchTooLargeError: batch 3 is larger than spark.driver.maxResultSize",
+        "ottla.spark.reading.DataLossError: orders-0: offset 5 is below the first one, 9. Set failOnDataLoss=false to continue",
+    ],
+)
 def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path: Path, end: str):
     stopped, other, said = Writer([end]), Writer([AWAY, None]), list[str]()
     both = runner(tmp_path, {"one": lambda session: stopped, "two": lambda session: other}, Clock(), said)

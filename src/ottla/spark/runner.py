@@ -4,7 +4,7 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, and for a file whose state is not that of the checkpoint.
+that does not fit into the driver, for records that are lost, and for a file whose state is not that of the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
-FINAL: Final = ("StopError", "BatchTooLargeError")
+FINAL: Final = ("StopError", "BatchTooLargeError", "DataLossError")
 CHANGED_STATE: Final = re.compile(
     r"\[(STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_SCHEMA_\w+|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\b"
 )
