@@ -5,6 +5,7 @@ Imports are read from the source, so that those inside functions and under TYPE_
 
 import ast
 import functools
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -190,6 +191,28 @@ def test_the_package_itself_imports_nothing_of_its_own() -> None:
     tree = SOURCE / "ottla" / "__init__.py"
     found = [name for _, name in imports("ottla", tree.read_text(encoding="utf-8"), is_package=True) if name.startswith("ottla")]
     assert not found
+
+
+def test_architecture_shows_the_table() -> None:
+    shown = section("Who may import whom").split("```")[1]
+    lines = [re.split(r"  +", line)[0].split(" | ") for line in shown.strip().splitlines()]
+    assert lines == CONTRACT.layers
+
+
+def test_architecture_lists_the_rooms_of_the_broker_from_the_ground_up() -> None:
+    listed = re.search(r"The rooms of `broker/`.*?\.\n", section("Who may import whom"), re.DOTALL)
+    assert listed is not None
+    rooms = re.findall(r"`([a-z]+)`", listed[0])
+    known = {f"ottla.broker.{path.name}" for path in (SOURCE / "ottla" / "broker").iterdir() if (path / "__init__.py").exists()}
+    assert {f"ottla.broker.{room}" for room in rooms} == known
+    arrows = rooms_of(imports_inside("broker"), "ottla.broker")
+    above = {room: {other.rpartition(".")[2] for other in arrows[f"ottla.broker.{room}"] & known} for room in rooms}
+    assert not [(room, other) for at, room in enumerate(rooms) for other in above[room] & set(rooms[at:])]
+
+
+def section(heading: str) -> str:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def test_each_package_is_on_one_line_of_the_table_only() -> None:

@@ -11,8 +11,7 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.errors import ErrorCode
-from ottla.messages.control_records import KRaftVersionFeature, VoterEndpoint
-from ottla.messages.update_raft_voter import UpdateRaftVoterRequest
+from ottla.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest, VoterEndpoint
 from ottla.types import uuid_bytes
 
 

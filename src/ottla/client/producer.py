@@ -281,10 +281,6 @@ class Producer:
             return False
         return partition is None or partition in found.partitions
 
-    def _has_room(self) -> bool:
-        """True when the buffer takes another record."""
-        return self._sender.memory.used_bytes < self._buffer_memory
-
     def _rows_that_fit(self, size_bytes_max: int) -> int:
         """Returns how many rows of at most that size the buffer takes now; the last one may reach over its end, as in ``_add``."""
         return -((self._sender.memory.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))

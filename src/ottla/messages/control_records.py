@@ -1,8 +1,8 @@
-"""The values of the metadata log's control records: who leads, where a snapshot starts and ends, who votes (KIP-595, 630, 853)."""
+"""The values of the metadata log's control records: who leads, where a snapshot starts and ends (KIP-595, 630)."""
 
 from __future__ import annotations
 
-from ottla.wire.schema import Stored, Struct, array, int16, int32, int64, string, struct, uint16, uuid
+from ottla.wire.schema import Stored, Struct, array, int16, int32, int64, uuid
 
 
 class LeaderChangeVoter(Struct):
@@ -24,31 +24,3 @@ class SnapshotHeaderRecord(Stored, api_key=-1, versions=(0, 0), flexible=0):
 
 class SnapshotFooterRecord(Stored, api_key=-1, versions=(0, 0), flexible=0):
     version: int = int16()
-
-
-class KRaftVersionRecord(Stored, api_key=-1, versions=(0, 0), flexible=0):
-    version: int = int16()
-    k_raft_version: int = int16()
-
-
-class VoterEndpoint(Struct):
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
-
-
-class KRaftVersionFeature(Struct):
-    min_supported_version: int = int16()
-    max_supported_version: int = int16()
-
-
-class Voter(Struct):
-    voter_id: int = int32()
-    voter_directory_id: bytes = uuid()
-    endpoints: list[VoterEndpoint] = array(VoterEndpoint)
-    k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
-
-
-class VotersRecord(Stored, api_key=-1, versions=(0, 0), flexible=0):
-    version: int = int16()
-    voters: list[Voter] = array(Voter)

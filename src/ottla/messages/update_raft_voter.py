@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.messages.control_records import KRaftVersionFeature, VoterEndpoint
-from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, struct, uuid
+from ottla.wire.schema import Request, Response, Struct, array, int16, int32, string, struct, uint16, uuid
+
+
+class VoterEndpoint(Struct):
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+class KRaftVersionFeature(Struct):
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
 
 
 class UpdateRaftVoterRequest(Request, api_key=82, versions=(0, 0), flexible=0):

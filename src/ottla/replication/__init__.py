@@ -1,4 +1,4 @@
-"""Replication and what readers wait for: fetch sessions, and the purgatory of requests that cannot be answered yet.
+"""Replication: the leader and the followers of a partition, fetch sessions, and the purgatory of requests that wait.
 
-Protocol machines without clocks or logs; leader and follower will live here. Who owns the log is the broker's ``replicas``.
+Protocol machines without clocks and logs. The log of a replica, and its role, are the broker's ``replicas``.
 """

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -31,12 +31,6 @@ _HALF: Final = 32
 """Of a signature by P-256: bytes of each of its two numbers."""
 _PART: Final = re.compile(r"[A-Za-z0-9_-]+")
 MISSING: Final = "OAUTHBEARER needs the extra ottla[security]: pip install 'ottla[security]'"
-
-
-class Verifier(Protocol):
-    """A public key of ``cryptography``."""
-
-    def verify(self, *arguments: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ _DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
-_SLICE_PARTITIONS: Final = 20  # made without a pause
 _HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in directories that are otherwise empty
 
 
