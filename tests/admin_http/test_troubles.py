@@ -34,7 +34,7 @@ from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker
-from ottla.sim.faults import ANY, Fault
+from ottla.sim.disk_faults import ANY, Fault
 from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 PAGES = ("/metrics", "/metrics/partitions", "/metrics/lag", "/healthz", "/livez", "/readyz", "/version")

@@ -10,7 +10,7 @@ from tests.broker.test_log_care import attempt, create, directory_of, play
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 
 AT_ONCE = ("create", "append", "sync", "rename")
 """What is done for a file that is written under another name, and then has its own."""

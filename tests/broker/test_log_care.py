@@ -27,7 +27,7 @@ from ottla.records.batch import iterate_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iteration import Record, iterate_records
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.loop import run
 from ottla.sim.trace import Trace
 from ottla.storage.log.partition_log import PartitionLog

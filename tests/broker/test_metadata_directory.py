@@ -13,7 +13,7 @@ from ottla.client.admin import Admin, NewTopic
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 

@@ -23,7 +23,7 @@ from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.ports import Clock
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault, Slow
+from ottla.sim.disk_faults import Fault, Slow
 from ottla.sim.loop import run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition

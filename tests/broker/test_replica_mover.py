@@ -17,7 +17,7 @@ from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.faults import Fault, Slow
+from ottla.sim.disk_faults import Fault, Slow
 from ottla.sim.loop import run
 from ottla.types import TopicPartition
 

@@ -20,7 +20,7 @@ from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
 from ottla.runtime.zookeeper_server import ZooKeeperServer
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.types import TopicPartition
 
 RECORDS = 40

@@ -26,7 +26,7 @@ from ottla.messages.produce import PartitionProduceData, ProduceRequest, Produce
 from ottla.ports import Connection
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import PORT
-from ottla.sim.faults import ANY, Slow
+from ottla.sim.disk_faults import ANY, Slow
 from ottla.types import TopicPartition
 
 T = TypeVar("T")

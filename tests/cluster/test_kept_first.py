@@ -12,7 +12,7 @@ from tests.cluster.test_delete_records import VALUES, delete, starts
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.types import TopicPartition
 
 NO_START = Fault("append", "log-start-offset-checkpoint.tmp", errno.ENOSPC, lasts=True)

@@ -13,7 +13,7 @@ from tests.simulation.quorum_nodes import QuorumNode
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.sim.disk import SimDisk
-from ottla.sim.faults import Fault, Slow
+from ottla.sim.disk_faults import Fault, Slow
 from ottla.types import TopicPartition, uuid_text
 
 KEY = TopicPartition("t", 0)

@@ -21,7 +21,7 @@ from ottla.client.producer_settings import ProducerSettings
 from ottla.metadata.image import ClusterImage
 from ottla.ports import Buffer, FileRegion
 from ottla.sim.connection import SimConnection
-from ottla.sim.faults import Slow
+from ottla.sim.disk_faults import Slow
 from ottla.sim.files import SimFileRegion
 from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition

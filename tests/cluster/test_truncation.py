@@ -18,7 +18,7 @@ from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metadata.delta import ImageDelta
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.storage.log.partition_log import PartitionLog
 
 KEPT = 2

@@ -15,7 +15,7 @@ from tests.races.one_broker import nothing_is_open, partition_of, parts_of
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.sim.cluster import SimBroker
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from ottla.sim.faults import ANY, Fault
+from ottla.sim.disk_faults import ANY, Fault
 from ottla.sim.instant_disk import InstantDisk, run
 
 

@@ -14,7 +14,7 @@ from tests.simulation.zookeeper_nodes import ZookeeperNode
 from ottla.broker.replicas.full_directories import has_full
 from ottla.broker.replicas.partition import Partition
 from ottla.sim.disk import VOLUME_BYTES
-from ottla.sim.faults import Slow
+from ottla.sim.disk_faults import Slow
 from ottla.sim.schedule.fault import Kind, ScheduledFault
 from ottla.sim.schedule.injector import Act
 

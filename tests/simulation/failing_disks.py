@@ -19,7 +19,7 @@ from ottla.broker.node import Broker
 from ottla.broker.replicas.full_directories import has_full
 from ottla.loggers import get_logger
 from ottla.sim.cluster import DATA_DIRECTORY
-from ottla.sim.faults import ANY, Fault
+from ottla.sim.disk_faults import ANY, Fault
 from ottla.sim.schedule.fault import Kind, ScheduledFault
 from ottla.storage.directory.directory import META_NAME
 from ottla.types import NO_LEADER, TopicPartition

@@ -24,7 +24,7 @@ from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.sim import checkers
 from ottla.sim.cluster import DATA_DIRECTORY, PORT, SimClient, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.process import PowerCut
 from ottla.sim.schedule.drawing import draw_schedule
 from ottla.sim.schedule.fault import STEP, Kind, ScheduledFault, Trigger

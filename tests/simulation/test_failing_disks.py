@@ -14,7 +14,7 @@ from tests.simulation.zookeeper_nodes import nodes_in_zookeeper
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import StorageError
 from ottla.sim.cluster import SimBroker, SimClient, Simulation
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.loop import run
 from ottla.storage.directory.predecessors import Predecessors
 

@@ -12,7 +12,7 @@ from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.link import link_for
 from ottla.spark.lookup import check_selection
-from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, positive, texts
+from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, number_of, positive, texts
 from ottla.spark.pipelines import brokers_of, running
 from ottla.spark.security import MEANINGS, SECRETS, HiddenText, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
@@ -270,6 +270,11 @@ def test_a_number_is_checked_when_it_is_read_and_the_error_names_the_option(opti
         assert f"{option.name}={text} is not a whole number of at least {option.number_min}" in refusal({option.name: text}, option.uses[0])
     for number in (option.number_min, 2**63 - 1):
         assert checked(BASE | {option.name: f" {number} "}, option.uses[0])[option.name] == str(number)
+
+
+def test_a_number_that_is_not_given_is_the_one_that_the_table_shows():
+    assert number_of({}, "kafka.batch.size") == 262144
+    assert number_of({"kafka.batch.size": "10"}, "kafka.batch.size") == 10
 
 
 def test_every_option_whose_default_is_a_number_is_checked_as_one():

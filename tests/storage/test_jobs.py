@@ -15,7 +15,7 @@ from tests.storage.batches import DIRECTORY, append, batch, idempotent, open_log
 from ottla.errors import WorkerDied
 from ottla.runtime.files import RealDisk
 from ottla.sim.disk import SimDisk
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.instant_disk import InstantDisk
 from ottla.sim.loop import run as run_simulated
 from ottla.sim.trace import Trace

@@ -15,7 +15,7 @@ from ottla.records.compression import Codec
 from ottla.records.control import build_end_marker
 from ottla.records.iteration import iterate_records
 from ottla.sim.disk import VOLUME_BYTES
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.reserved_disk import reserved

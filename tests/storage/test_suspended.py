@@ -14,7 +14,7 @@ from ottla.ports import Buffer
 from ottla.records.batch import iterate_batches
 from ottla.records.compression import Codec
 from ottla.runtime.files import RealDisk
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.files import SimFile
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.compaction.job import CLEAN_JOB

@@ -16,7 +16,7 @@ from ottla.errors import StorageError
 from ottla.records.builder import BatchBuilder
 from ottla.records.epochs import CHECKPOINT_NAME
 from ottla.sim.disk import SimDisk
-from ottla.sim.faults import Fault
+from ottla.sim.disk_faults import Fault
 from ottla.sim.files import SimFile
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.sim.loop import run as simulate

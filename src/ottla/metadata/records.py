@@ -19,37 +19,12 @@ from ottla.wire.schema import Stored, declaration_of
 
 FRAME_VERSION: Final = 1
 
-_TYPES: Final[Mapping[int, type[Stored]]] = {
-    declaration_of(cls).code: cls
-    for cls in (
-        declared.RegisterBrokerRecord,
-        declared.UnregisterBrokerRecord,
-        declared.FenceBrokerRecord,
-        declared.UnfenceBrokerRecord,
-        declared.BrokerRegistrationChangeRecord,
-        declared.RegisterControllerRecord,
-        declared.ClearElrRecord,
-        declared.ZkMigrationStateRecord,
-        declared.TopicRecord,
-        declared.PartitionRecord,
-        declared.ConfigRecord,
-        declared.PartitionChangeRecord,
-        declared.RemoveTopicRecord,
-        declared.FeatureLevelRecord,
-        declared.ProducerIdsRecord,
-        declared.ClientQuotaRecord,
-        declared.UserScramCredentialRecord,
-        declared.RemoveUserScramCredentialRecord,
-        declared.AccessControlEntryRecord,
-        declared.RemoveAccessControlEntryRecord,
-        declared.DelegationTokenRecord,
-        declared.RemoveDelegationTokenRecord,
-        declared.NoOpRecord,
-        declared.BeginTransactionRecord,
-        declared.EndTransactionRecord,
-        declared.AbortTransactionRecord,
-    )
+TYPES: Final[Mapping[int, type[Stored]]] = {
+    declaration_of(found).code: found
+    for found in vars(declared).values()
+    if isinstance(found, type) and issubclass(found, Stored) and found is not Stored
 }
+"""Every record that ``messages/metadata_records.py`` declares."""
 
 
 def encode_record(record: Stored, level: int = NEWEST) -> bytes:
@@ -78,7 +53,7 @@ def decode_record(data: Buffer) -> Stored:
         raise DecodeError("a metadata record ends in its head") from error
     if frame_version != FRAME_VERSION:
         raise DecodeError(f"metadata frame version {frame_version}; {FRAME_VERSION} is known")
-    cls = _TYPES.get(code)
+    cls = TYPES.get(code)
     if cls is None:
         raise DecodeError(f"metadata record type {code} is not known")
     low, high = declaration_of(cls).versions

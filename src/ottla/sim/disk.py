@@ -24,7 +24,7 @@ from ottla.errors import WorkerDied
 from ottla.pace import Throttle
 from ottla.ports import Job
 from ottla.sim.clock import EPOCH_MS
-from ottla.sim.faults import Fault, Slow, delay_of
+from ottla.sim.disk_faults import Fault, Slow, delay_of
 from ottla.sim.files import Argument, Inode, SimFile, surviving_content
 from ottla.sim.names import Names, is_in, is_within, is_within_any, listed, moved, order_of, parents
 from ottla.sim.process import PowerCut, alive

@@ -25,7 +25,7 @@ from ottla.records.batch import HEADER_SIZE, SEQUENCE_MAX, add_to_sequence
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
-from ottla.spark.options import invalid
+from ottla.spark.options import invalid, number_of
 from ottla.spark.row_slice import RowSlice
 from ottla.spark.splitting import halves
 from ottla.types import TopicPartition
@@ -46,9 +46,9 @@ class Delivery:
         if codec not in CODEC_NAMES:
             raise invalid(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_NAMES)}")
         self._codec = CODEC_NAMES[codec]
-        self.batch_bytes = max(int(options.get("kafka.batch.size", 262_144)), HEADER_SIZE + 1)  # a batch has room for a record
-        self._open_bytes_max = int(options.get("kafka.buffer.memory", 33_554_432))
-        self._timeout_ms = int(options.get("kafka.delivery.timeout.ms", 120_000))
+        self.batch_bytes = max(number_of(options, "kafka.batch.size"), HEADER_SIZE + 1)  # a batch has room for a record
+        self._open_bytes_max = number_of(options, "kafka.buffer.memory")
+        self._timeout_ms = number_of(options, "kafka.delivery.timeout.ms")
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._builders: dict[TopicPartition, BatchBuilder] = {}
         self._open_bytes = 0  # of all builders

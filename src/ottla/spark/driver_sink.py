@@ -26,7 +26,7 @@ from ottla.spark.link import Link, link_for
 from ottla.spark.lookup import Lookup
 from ottla.spark.marker import Committed, hash_of
 from ottla.spark.mirror import Mirror
-from ottla.spark.options import CHECKPOINT, invalid, is_mirrored
+from ottla.spark.options import CHECKPOINT, invalid, is_mirrored, number_of
 from ottla.spark.restoring import restore
 from ottla.spark.row_slice import RowSlice
 from ottla.spark.rows import RowWriter, check_columns, columns_of, topic_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-TRANSACTION_TIMEOUT_MS: Final = 120_000
 REQUEST_BYTES_MAX: Final = 33_554_432
 CLOSE_TIMEOUT_S: Final = 2
 LINGER_MS: Final = 100
@@ -171,17 +170,17 @@ def app_of(settings: Mapping[str, str]) -> str:
 
 
 def batch_bytes_of(settings: Mapping[str, str]) -> int:
-    return int(settings.get("kafka.batch.size", 262_144))
+    return number_of(settings, "kafka.batch.size")
 
 
 def producer_settings(settings: Mapping[str, str], app: str) -> ProducerSettings:
     """Returns the producer's settings, from the sink's options."""
     return ProducerSettings(
         transactional_id=app,
-        transaction_timeout_ms=int(settings.get("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)),
-        delivery_timeout_ms=int(settings.get("kafka.delivery.timeout.ms", 120_000)),
+        transaction_timeout_ms=number_of(settings, "kafka.transaction.timeout.ms"),
+        delivery_timeout_ms=number_of(settings, "kafka.delivery.timeout.ms"),
         compression_type=settings.get("kafka.compression.type", "none").lower(),
-        buffer_memory=int(settings.get("kafka.buffer.memory", 33_554_432)),
+        buffer_memory=number_of(settings, "kafka.buffer.memory"),
         batch_size=batch_bytes_of(settings),
         max_request_size=REQUEST_BYTES_MAX,
         linger_ms=LINGER_MS,

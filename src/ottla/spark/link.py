@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from ottla.client.admin import Admin
-from ottla.client.cluster import METADATA_MAX_AGE_MS, Cluster
+from ottla.client.cluster import Cluster
 from ottla.client.security import SecuritySettings
 from ottla.runtime.world import real_world
+from ottla.spark.options import number_of
 from ottla.spark.security import security_of, settings_of
 
 T = TypeVar("T")
-DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
 _LINKS: Final[dict[tuple[int, str, str, int, int, SecuritySettings], Link]] = {}
 
 
@@ -69,8 +69,8 @@ def link_for(options: Mapping[str, str]) -> Link:
         os.getpid(),  # a forked worker has its parent's objects, but not its threads
         options["kafka.bootstrap.servers"],
         options.get("kafka.client.id", "ottla-spark"),
-        int(options.get("kafka.request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS)),
-        int(options.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS)),
+        number_of(options, "kafka.request.timeout.ms"),
+        number_of(options, "kafka.metadata.max.age.ms"),
         settings_of(options),
     )
     found = _LINKS.get(key)

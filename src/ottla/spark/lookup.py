@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ottla.client.offset_lookup import offsets_for_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.ends import news_after
 from ottla.spark.link import Link, link_for
 from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
-from ottla.spark.options import invalid
+from ottla.spark.options import invalid, number_of
 from ottla.spark.weights import bytes_per_offset
 from ottla.types import TopicPartition
 
 T = TypeVar("T")
-API_TIMEOUT_MS: Final = 60_000
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 
@@ -45,9 +44,9 @@ class Lookup:
         self._options = options
         self.link: Link = link_for(options)
         self._isolation_level = 1 if options.get("kafka.isolation.level") == "read_committed" else 0
-        self.retry_count = int(options.get("fetchOffset.numRetries", 3))
-        self._retry_interval_ms = int(options.get("fetchOffset.retryIntervalMs", 1000))
-        self._api_timeout_ms = int(options.get("kafka.default.api.timeout.ms", API_TIMEOUT_MS))
+        self.retry_count = number_of(options, "fetchOffset.numRetries")
+        self._retry_interval_ms = number_of(options, "fetchOffset.retryIntervalMs")
+        self._api_timeout_ms = number_of(options, "kafka.default.api.timeout.ms")
 
     def ask(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Returns the coroutine's result; tries again while the error is one that may pass."""

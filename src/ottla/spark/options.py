@@ -232,6 +232,11 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     return taken
 
 
+def number_of(settings: Mapping[str, str], name: str) -> int:
+    """Returns the number that was given, or the table's default."""
+    return int(settings.get(name, _BY_KEY[name.lower()].default))
+
+
 def is_mirrored(settings: Mapping[str, str]) -> bool:
     """True when a sink keeps its checkpoint in a topic, too."""
     return settings.get("checkpoint") == CHECKPOINTS[1]

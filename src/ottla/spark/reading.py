@@ -27,7 +27,7 @@ from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches
 from ottla.spark.columns import Columns
 from ottla.spark.link import link_for
-from ottla.spark.options import boolean
+from ottla.spark.options import boolean, number_of
 from ottla.spark.planning import OffsetRange, OffsetRanges
 from ottla.types import TopicPartition
 
@@ -91,9 +91,9 @@ class RangeFetcher:
         self._fails_on_loss = boolean(options, "failOnDataLoss", True)
         self._checks_crcs = boolean(options, "kafka.check.crcs", True)
         self._is_committed = options.get("kafka.isolation.level") == "read_committed"
-        self._bytes_max = int(options.get("kafka.fetch.max.bytes", 52_428_800))
-        self._partition_bytes_max = int(options.get("kafka.max.partition.fetch.bytes", 1_048_576))
-        self._patience_ms = int(options.get("kafkaConsumer.pollTimeoutMs", 120_000))
+        self._bytes_max = number_of(options, "kafka.fetch.max.bytes")
+        self._partition_bytes_max = number_of(options, "kafka.max.partition.fetch.bytes")
+        self._patience_ms = number_of(options, "kafkaConsumer.pollTimeoutMs")
         # One range of a partition at a time: a second one waits until the first is read.
         self._waiting = [_Progress(wanted, wanted.start) for wanted in reversed(task.ranges)]
         self._open: dict[TopicPartition, _Progress] = {}  # in the order of their turns

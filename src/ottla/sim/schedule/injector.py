@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 from ottla.errors import KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.api_keys import ApiKey
+from ottla.sim.disk_faults import Fault
 from ottla.sim.exchanges import Moment
-from ottla.sim.faults import Fault
 from ottla.sim.network import Fabric
 from ottla.sim.process import PowerCut
 from ottla.sim.schedule.fault import AFTER, ANY_HOST, LINK_KINDS, STEP, Kind, ScheduledFault, Trigger
