@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.client.assignors import ASSIGNORS, COOPERATIVE, Subscription, assign
+from ottla.client.assignors import ASSIGNORS, Subscription, assign
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -23,8 +23,6 @@ from ottla.messages.consumer_protocol import (
 from ottla.messages.consumer_protocol import TopicPartition as OwnedPartitions
 from ottla.types import TopicPartition
 from ottla.wire.compiler import decode_from, encode
-
-__all__ = ["ASSIGNORS", "COOPERATIVE", "Subscription"]
 
 SUBSCRIPTION_VERSION: Final = 2
 """Owned partitions and generation; version 3 adds a rack, which no strategy here looks at."""

@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from ottla.client.assignors import COOPERATIVE
 from ottla.client.background import background, end
 from ottla.client.cluster import JOIN_LANE, Cluster
 from ottla.client.consumer_protocol import (
-    COOPERATIVE,
     Share,
     decode_assignment,
     decode_subscription,

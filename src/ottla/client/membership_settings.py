@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.client.consumer_protocol import ASSIGNORS
+from ottla.client.assignors import ASSIGNORS
 from ottla.client.settings import Settings, choice, choices, integer, key_of, text
 from ottla.errors import ErrorCode, KafkaError
 

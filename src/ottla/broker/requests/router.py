@@ -148,7 +148,7 @@ class Router(Part):
     def dispatch(self, connection: BrokerConnection, frame: memoryview) -> bool:
         """Starts the request; False when it has to wait for records that are being written. DecodeError ends the connection."""
         repeated = connection.repeated
-        if repeated is not None and repeated.repeats(frame):
+        if repeated is not None and repeated.repeats(frame):  # most produce requests: here, since a call would make each dearer
             meters, version = repeated.meters, repeated.version
             meters.requests[version] += 1
             place = connection.enter()
