@@ -13,7 +13,16 @@ from tests.wire.strategies import CLASSES_AND_VERSIONS, messages, name_of, one_i
 from ottla.errors import DecodeError
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.messages.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
-from ottla.wire.compiler import decode, decode_from, decode_in_steps, encode, encode_in_steps, encode_into
+from ottla.wire.compiler import (
+    decode,
+    decode_from,
+    decode_in_steps,
+    encode,
+    encode_in_steps,
+    encode_into,
+    source_of_decoder,
+    source_of_encoder,
+)
 from ottla.wire.generator import ELEMENTS_AT_ONCE, STEP_ELEMENTS, Form
 from ottla.wire.primitives import ManyElements
 from ottla.wire.schema import Message
@@ -129,3 +138,8 @@ def test_a_message_of_many_elements_is_worked_off_in_steps_however_they_are_nest
 def test_a_request_with_few_elements_is_decoded_without_steps() -> None:
     request = OffsetCommitRequest(topics=[OffsetCommitRequestTopic() for _ in range(ELEMENTS_AT_ONCE)])
     assert decode_from(OffsetCommitRequest, 8, encode(request, 8), 0, Form.FEW)[0] == request
+
+
+def test_the_source_of_a_codec_can_be_read() -> None:
+    assert "OffsetCommitRequest.group_id" in source_of_decoder(OffsetCommitRequest, 8)
+    assert "m.group_id" in source_of_encoder(OffsetCommitRequest, 8)

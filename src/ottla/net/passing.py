@@ -1,10 +1,11 @@
-"""A connection in front of another one."""
+"""A connection in front of another one, and a network in front of another one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ottla.ports import Buffer, Connection, FileRegion
+from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
+from ottla.tls import TlsClient, TlsServer
 
 
 class PassingConnection:
@@ -46,3 +47,44 @@ class PassingConnection:
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+class PassingNetwork:
+    """A ``Network`` that passes everything on to ``_network``, except what a subclass does otherwise."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], ConnectionHandler],
+        *,
+        backlog: int = BACKLOG,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        tls: TlsServer | None = None,
+        on_tls: OnTls | None = None,
+    ) -> Listener:
+        return await self._network.listen(
+            host, port, accept, backlog=backlog, send_buffer_bytes=send_buffer_bytes, receive_buffer_bytes=receive_buffer_bytes,
+            tls=tls, on_tls=on_tls,
+        )  # fmt: skip
+
+    def check_tls(self, tls: TlsServer | TlsClient) -> None:
+        self._network.check_tls(tls)
+
+    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
+        self._network.check_handshake(server, client)
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], ConnectionHandler],
+        *,
+        receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
+    ) -> Connection:
+        return await self._network.connect(host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes, tls=tls)

@@ -177,11 +177,6 @@ class Leader:
     def effective_min_isr(self) -> int:
         return min(self.min_isr, len(self.followers) + 1)
 
-    @property
-    def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be promised."""
-        return len(self.isr) >= self.effective_min_isr
-
     def check_enough_in_sync(self) -> None:
         """Raises NOT_ENOUGH_REPLICAS unless acks=all may be promised."""
         if len(self.isr) < self.effective_min_isr:

@@ -20,9 +20,9 @@ from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.produce import ProduceRequest
 from ottla.messages.registry import APIS, Api
-from ottla.net.passing import PassingConnection
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network
-from ottla.tls import TlsClient, TlsServer
+from ottla.net.passing import PassingConnection, PassingNetwork
+from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion
+from ottla.tls import TlsClient
 from ottla.wire.compiler import decode, encode
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request, Response
@@ -60,12 +60,12 @@ Refuse = Callable[[Request], Fate]
 Alter = Callable[[Request, Any], Fate]
 
 
-class Interference:
-    """A ``ports.Network``. ``requests`` are all that went out, in order."""
+class Interference(PassingNetwork):
+    """The network between a client and its brokers. ``requests`` are all that went out, in order."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Puts this network between the cluster and its connections from now on."""
-        self._network: Network = cluster.world.network
+        super().__init__(cluster.world.network)
         cluster.world = msgspec.structs.replace(cluster.world, network=self)
         self.refuse: Refuse = lambda request: None
         self.alter: Alter = lambda request, response: None
@@ -74,17 +74,6 @@ class Interference:
     def of(self, kind: type[Request]) -> list[Any]:
         """Returns the requests of one kind, in order."""
         return [request for request in self.requests if isinstance(request, kind)]
-
-    async def listen(
-        self, host: str, port: int, accept: Callable[[Connection], ConnectionHandler], *, backlog: int = BACKLOG, **others: Any
-    ) -> Listener:
-        return await self._network.listen(host, port, accept, backlog=backlog)
-
-    def check_tls(self, tls: TlsServer | TlsClient) -> None:
-        self._network.check_tls(tls)
-
-    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
-        self._network.check_handshake(server, client)
 
     async def connect(
         self,

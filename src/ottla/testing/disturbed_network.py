@@ -18,10 +18,10 @@ from ottla.messages.api_keys import ApiKey
 from ottla.messages.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.registry import APIS, Api
-from ottla.net.passing import PassingConnection
+from ottla.net.passing import PassingConnection, PassingNetwork
 from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
 from ottla.testing.faults import Fault, Faults, Kind
-from ottla.tls import TlsClient, TlsServer
+from ottla.tls import TlsServer
 from ottla.wire.compiler import decode, decode_from, encode
 from ottla.wire.frames import LENGTH_BYTES, FrameCutter
 from ottla.wire.schema import Response
@@ -31,11 +31,11 @@ OF_A_NODE: Final = re.compile(r"node-\d+-")
 """The prefix of nodes' client ids (``ottla.broker.peers.caller_name``)."""
 
 
-class DisturbedNetwork:
-    """A ``ports.Network``. Only connections to the listener at ``port``, that of clients, are disturbed."""
+class DisturbedNetwork(PassingNetwork):
+    """A network that disturbs connections to the listener at ``port``, that of clients, and no others."""
 
     def __init__(self, network: Network, faults: Faults, node_id: int, port: int) -> None:
-        self._network = network
+        super().__init__(network)
         self._port = port
         self.faults = faults
         self.node_id = node_id
@@ -65,23 +65,6 @@ class DisturbedNetwork:
             tls=tls,
             on_tls=on_tls,
         )
-
-    def check_tls(self, tls: TlsServer | TlsClient) -> None:
-        self._network.check_tls(tls)
-
-    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
-        self._network.check_handshake(server, client)
-
-    async def connect(
-        self,
-        host: str,
-        port: int,
-        make_handler: Callable[[Connection], ConnectionHandler],
-        *,
-        receive_buffer_bytes: int = -1,
-        tls: TlsClient | None = None,
-    ) -> Connection:
-        return await self._network.connect(host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes, tls=tls)
 
 
 @dataclass(slots=True, eq=False)

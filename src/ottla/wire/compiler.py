@@ -2,7 +2,7 @@
 
 Neighbouring fields of fixed size become one ``struct`` call; nested structs are unrolled into loops, so a message costs
 one Python function however deep it is. Counts are checked against the bytes left before a list is filled, and against a
-bound on elements per message. The source of a codec can be read: ``source_of_decoder(cls, version)``.
+bound on elements per message. The source of a codec can be read: ``source_of_encoder(cls, version)``, ``source_of_decoder``.
 
 A codec has several forms (``Form``): a caller with other work takes the form for few elements, and for many the form that pauses.
 """

@@ -22,11 +22,11 @@ from ottla.messages.in_flight import InFlight
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla.net.passing import PassingConnection
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls, TimerHandle, World
+from ottla.net.passing import PassingConnection, PassingNetwork
+from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion, TimerHandle, World
 from ottla.security.client_exchange import ClientExchange, Credentials, OAuthCredentials
 from ottla.security.mechanism import Refusal
-from ottla.tls import TlsClient, TlsServer
+from ottla.tls import TlsClient
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request
 
@@ -71,36 +71,13 @@ UNKNOWN_EVERYWHERE: Final = Introductions()
 """Every node listens in plain text, and asks for no credentials."""
 
 
-class Introduced:
-    """A ``ports.Network``."""
+class Introduced(PassingNetwork):
+    """The network of a node that makes itself known."""
 
     def __init__(self, world: World, introduction: Introduction) -> None:
+        super().__init__(world.network)
         self._world = world
-        self._network: Network = world.network
         self._introduction = introduction
-
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[Connection], ConnectionHandler],
-        *,
-        backlog: int = BACKLOG,
-        send_buffer_bytes: int = -1,
-        receive_buffer_bytes: int = -1,
-        tls: TlsServer | None = None,
-        on_tls: OnTls | None = None,
-    ) -> Listener:
-        return await self._network.listen(
-            host, port, accept, backlog=backlog, send_buffer_bytes=send_buffer_bytes, receive_buffer_bytes=receive_buffer_bytes,
-            tls=tls, on_tls=on_tls,
-        )  # fmt: skip
-
-    def check_tls(self, tls: TlsServer | TlsClient) -> None:
-        self._network.check_tls(tls)
-
-    def check_handshake(self, server: TlsServer, client: TlsClient) -> None:
-        self._network.check_handshake(server, client)
 
     async def connect(
         self,
