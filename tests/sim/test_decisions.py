@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC, BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -107,7 +108,7 @@ def test_a_mistake_is_found_and_named(before: ClusterImage, after: ClusterImage,
 
 def test_two_processes_with_one_epoch_are_found() -> None:
     before = image(None)
-    twice = replace(before, brokers={**before.brokers, 2: replace(before.brokers[2], broker_epoch=11)})
+    twice = replace(before, brokers={**before.brokers, 2: msgspec.structs.replace(before.brokers[2], broker_epoch=11)})
     assert "two brokers have one epoch" in unsound(before, twice)[0]
-    same = replace(before, brokers={**before.brokers, 2: replace(before.brokers[2], incarnation_id=ID)})
+    same = replace(before, brokers={**before.brokers, 2: msgspec.structs.replace(before.brokers[2], incarnation_id=ID)})
     assert unsound(before, same) == ["at 100: another process of broker 2 has no newer epoch"]

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.admin import Broker
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ CONNECT_SECONDS_MAX: Final = 1.0
 
 def configured_voters(admin: Admin, brokers: Iterable[int]) -> dict[int, str]:
     """Returns the address of each voter, by the first of these brokers that answers; empty where none does, or none is configured."""
+    from ottla.client.admin import Broker
+
     for broker in brokers:
         try:
             text = admin.describe_configs(Broker(broker))[VOTERS].value
