@@ -225,10 +225,11 @@ def test_nodes_know_each_other_by_tokens_and_one_with_a_strangers_is_not_let_in(
         assert admin.create_topics([NewTopic("orders", 1, 3)]) == {"orders": None}
         eventually(in_sync, lambda counts: counts == [3])
         cluster.nodes[2].kill()
+        eventually(in_sync, lambda counts: counts == [2])  # the others have elected, for which they too read the file
         token.write_text(signed(claims(sub="node", aud="another-cluster")))
         cluster.nodes[2].spawn()
         eventually(lambda: cluster.nodes[2].log_file.read_text(), lambda text: "not_introduced" in text)
-        eventually(in_sync, lambda counts: counts == [2])
+        assert in_sync() == [2]
         token.write_text(signed(claims(sub="node")))
         cluster.nodes[2].wait_until_ready()
         eventually(in_sync, lambda counts: counts == [3])
