@@ -751,3 +751,10 @@ def test_an_interrupted_producer_counts_what_may_be_missing(capsys: pytest.Captu
     said = capsys.readouterr()
     assert said.out.split()[-5:] == ["t", "0", "1", "5", "5"]
     assert said.err == "ottla: interrupted: 2 of 3 records sent may not have been written\n"
+
+
+def test_a_plan_to_delete_a_group_that_does_not_exist_is_refused(broker: BrokerThread) -> None:
+    error = run(broker.bootstrap, "group", "delete", "readers", "raeders").exception
+    assert isinstance(error, KafkaError)
+    assert (error.code, "group 'raeders'" in error.message) == (ErrorCode.GROUP_ID_NOT_FOUND, True)
+    assert "would delete readers" in run(broker.bootstrap, "group", "delete", "readers").stderr
