@@ -130,8 +130,7 @@ class Tally:
     """The count of records by where they landed, and of refused ones by the reason; filled by the client's thread."""
 
     def __init__(self, lacks_write: str = "") -> None:
-        """``lacks_write`` ends the reason of a record that the user had no right to write."""
-        self._lacks_write = lacks_write
+        self._lacks_write = lacks_write  # the end of the reason of a record that the user had no right to write
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused: dict[str, list[int]] = {}  # by reason: how many, and the number of the first in the input
         self._done = 0
