@@ -353,6 +353,8 @@ def test_a_member_that_is_stopped_by_sigterm_commits_and_leaves(bootstrap: str) 
         assert member.stdout.readline() == b"first\n"
         refused = ottla(bootstrap, "group", "delete", "stopped-group", "--yes")
         assert (refused.returncode, "stop its members first: `ottla group describe stopped-group`" in refused.stdout) == (1, True)
+        planned = ottla(bootstrap, "group", "delete", "stopped-group")
+        assert (planned.returncode, "NON_EMPTY_GROUP: stop its members first" in planned.stderr) == (1, True)
         member.send_signal(signal.SIGTERM)
         assert member.wait(SECONDS_MAX) == INTERRUPTED
     [found] = items(ottla(bootstrap, "group", "describe", "stopped-group", "--format", "json"))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cli.ctrl_c import ONE_STOP_S, ctrl_c_in_pauses
+from ottla.cli.ctrl_c import ONE_STOP_S, ctrl_c_in_pauses, stopped_by_sigterm
 
 
 def press() -> None:
@@ -81,4 +81,23 @@ def test_a_service_manager_stops_it_as_a_ctrl_c_does() -> None:
     with ctrl_c_in_pauses() as pause:
         assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGTERM))
         assert is_broken_off(lambda: pause(1))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_two_sigterms_at_once_close_what_is_open_as_timeout_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([100.0, 100.2, 100.0 + ONE_STOP_S])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
+    ends: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", ends.append)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ask() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with stopped_by_sigterm():
+        assert is_broken_off(ask)
+        assert not is_broken_off(ask), "the member leaves its group by then"
+        assert not ends
+        assert not is_broken_off(ask)
+        assert (ends, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], signal.SIG_DFL)
     assert signal.getsignal(signal.SIGTERM) is before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -720,3 +721,40 @@ def test_exit_stops_at_the_end_where_the_end_that_was_asked_for_is_not_there_yet
     run(broker.bootstrap, "produce", topic, "-p", "0", stdin=b"a\nb\nc\n")
     done = run(broker.bootstrap, "consume", topic, "-o", offsets, "--exit", "-f", "%o ")
     assert (done.exit_code, done.stdout) == (0, "".join(f"{offset} " for offset in range(3) if offset >= int(offsets[0])))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_producer_that_is_stopped_says_what_was_written(broker: BrokerThread, stop: signal.Signals) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(f"stopped-{stop.name}", 1)])
+    call = [sys.executable, "-m", "ottla", "produce", f"stopped-{stop.name}", "-B", broker.bootstrap, "--format", "json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(call, text=True, **pipes) as running:  # type: ignore[call-overload]
+        running.stdin.write("a\nb\n")
+        running.stdin.flush()
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(f"stopped-{stop.name}", 0)])
+            seen = 0
+            while seen < 2:
+                seen += len(consumer.poll(1000))
+        running.send_signal(stop)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert [(row["partition"], row["records"], row["last_offset"]) for row in json.loads(out)["items"]] == [(0, 2, 1)]
+
+
+def test_an_interrupted_producer_counts_what_may_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    tally.sent = 3
+    tally.note(1, RecordMetadata("t", 0, 5, 0), None)
+    tally.report_interrupted("text")
+    said = capsys.readouterr()
+    assert said.out.split()[-5:] == ["t", "0", "1", "5", "5"]
+    assert said.err == "ottla: interrupted: 2 of 3 records sent may not have been written\n"
+
+
+def test_a_plan_to_delete_a_group_that_does_not_exist_is_refused(broker: BrokerThread) -> None:
+    error = run(broker.bootstrap, "group", "delete", "readers", "raeders").exception
+    assert isinstance(error, KafkaError)
+    assert (error.code, "group 'raeders'" in error.message) == (ErrorCode.GROUP_ID_NOT_FOUND, True)
+    assert "would delete readers" in run(broker.bootstrap, "group", "delete", "readers").stderr

@@ -38,6 +38,9 @@ def said(*arguments: str) -> str:
         (("topic", "alter", "orders", "a=1", "b=2"), "; `ottla topic alter orders -c a=1 -c b=2` is meant"),
         (("topic", "add-partitions", "orders", "5"), "5 follows an option: `ottla topic add-partitions orders -p 5` for so many in all"),
         (("topic", "add-partitions", "orders"), "give --num or --partitions"),
+        (("topic", "alter", "orders", "--set", "retention.ms=1"), "; -c KEY=VALUE sets a configuration"),
+        (("quota", "set", "--entity-type", "users", "--entity-name", "x"), "; --user NAME, --client-id NAME or --ip NAME says whose"),
+        (("config", "set", "--broker-defaults", "a=1"), "; --brokers is what is set for all brokers"),
         (("topic", "descr"), "Did you mean 'describe'?"),
     ],
 )

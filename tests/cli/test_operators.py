@@ -97,8 +97,8 @@ def test_preferred_leaders_are_elected(bootstrap: str) -> None:
 
 
 def test_quotas(bootstrap: str) -> None:
-    planned = ottla(bootstrap, "quota", "set", "producer_byte_rate=1000", "--user", "alice")
-    assert (planned.returncode, "would set producer_byte_rate=1000 of user=alice" in planned.stderr) == (1, True)
+    planned = ottla(bootstrap, "quota", "set", "producer_byte_rate=1048576", "--user", "alice")
+    assert (planned.returncode, "would set producer_byte_rate=1048576 of user=alice" in planned.stderr) == (1, True)
     for arguments in (
         ["producer_byte_rate=1000", "--user", "alice"],
         ["consumer_byte_rate=2000", "--client-id", "<default>"],
@@ -142,6 +142,13 @@ def test_offsets_at_a_time(bootstrap: str) -> None:
         (["partition", "elect", "t", "--yes"], "expected TOPIC:PARTITION"),
         (["partition", "reassign", "t:0", "--yes"], "as in orders:0=1,2,3"),
         (["partition", "reassign", "t:0=1,1", "--yes"], "names a broker twice"),
+        (["partition", "reassign", "t:0=1,2", "t:1=1,2", "t:0=2,1", "--yes"], "moved once by one command: t:0 is given twice"),
+        (["topic", "create", "t", "-c", "retention.ms=1", "-c", "retention.ms=2"], "changed once by one command: retention.ms is given"),
+        (["topic", "alter", "t", "-c", "retention.ms=1", "-c", "retention.ms=2"], "changed once by one command: retention.ms is given"),
+        (["topic", "alter", "t", "-c", "retention.ms=1", "-d", "retention.ms"], "changed once by one command: retention.ms is given"),
+        (["config", "set", "--topic", "t", "-a", "cleanup.policy=compact", "-d", "cleanup.policy"], "cleanup.policy is given twice"),
+        (["quota", "set", "producer_byte_rate=1", "producer_byte_rate=2", "--user", "a", "--yes"], "producer_byte_rate is given twice"),
+        (["quota", "set", "producer_byte_rate=1", "-d", "producer_byte_rate", "--user", "a", "--yes"], "producer_byte_rate is given twice"),
         (["quota", "set", "producer_byte_rate=1", "--yes"], "whose? give --user"),
         (["quota", "set", "producer_byte_rate=x", "--user", "a", "--yes"], "expected a number"),
         (["quota", "set", "--user", "a", "--yes"], "nothing to change"),

@@ -144,3 +144,17 @@ def test_the_acls_that_refusals_advise_are_enough(
         assert advice is not None, said
         assert run(served.bootstrap, *advice[1].split(), *admin).exit_code == 0, advice[1]
     pytest.fail(f"{command} is still refused: {said}")
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_reader_that_writes_is_said_the_right_that_is_missing(served: SecureBroker, tmp_path: Path, acks: str) -> None:
+    """Without a right to write to any topic, a producer of acks=all is given no id: the answer is about the cluster."""
+    user = f"reader-{acks}"
+    served.user(user)
+    assert run(served.bootstrap, "topic", "create", user, *options_of(served, "admin", tmp_path / "admin")).exit_code == 0
+    allow = ("acl", "allow", f"User:{user}", "-o", "read", "--topic", user, "--yes")
+    assert run(served.bootstrap, *allow, *options_of(served, "admin", tmp_path / "admin")).exit_code == 0
+    done = run(served.bootstrap, "produce", user, "--acks", acks, *options_of(served, user, tmp_path / "reader"), stdin=b"a\n")
+    assert done.exit_code == 1
+    assert f": User:{user} lacks WRITE on topic {user}; " in done.stderr
+    assert f"`ottla acl allow User:{user} -o write --topic {user} --yes`" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, NewTopic
+from ottla.sync import Admin, NewTopic, Producer
 
 SECONDS_MAX = 60
 
@@ -44,9 +44,30 @@ def test_where_there_are_no_transactions_none_are_shown(bootstrap: str, argument
 
 
 def test_a_changing_command_needs_yes(bootstrap: str) -> None:
+    used(bootstrap, "x", "y")
     done = txn(bootstrap, "fence", "x", "y")
     assert done.returncode == 1
     assert "would fence the producers of x, y; add --yes" in done.stderr
+
+
+def used(bootstrap: str, *transactional_ids: str) -> None:
+    """Has producers use these ids."""
+    for transactional_id in transactional_ids:
+        with Producer(bootstrap, transactional_id=transactional_id) as producer:
+            producer.init_transactions()
+
+
+def test_an_id_that_no_producer_has_used_is_not_made_by_fencing_it(bootstrap: str) -> None:
+    used(bootstrap, "orders")
+    done = txn(bootstrap, "fence", "oders", "--yes")
+    assert (done.returncode, "TRANSACTIONAL_ID_NOT_FOUND: transactional id 'oders'" in done.stderr) == (1, True)
+    planned = txn(bootstrap, "fence", "oders", "orders").stderr
+    assert ("transactional id 'oders'" in planned, "would fence the producers of orders; " in planned) == (True, True)
+    both = txn(bootstrap, "fence", "oders", "orders", "--yes", "--json")
+    assert (both.returncode, "'oders'" in both.stderr) == (1, True)
+    assert [row["transactional_id"] for row in json.loads(both.stdout)["items"]] == ["orders"]
+    listed = json.loads(txn(bootstrap, "list", "--json").stdout)["items"]
+    assert "oders" not in [row["transactional_id"] for row in listed]
 
 
 @pytest.mark.parametrize(

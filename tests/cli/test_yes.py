@@ -53,6 +53,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 producer.send("t", b"%d" % number, timestamp_ms=1_000_000 + 1000 * number).result(30)
         with Consumer(broker.bootstrap, group_id="readers") as consumer:
             consumer.commit({KEY: 3})
+        with Producer(broker.bootstrap, transactional_id="app") as producer:
+            producer.init_transactions()
         yield broker.bootstrap
 
 

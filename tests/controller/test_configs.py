@@ -128,6 +128,7 @@ def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> No
         (RESOURCE_BROKER, "9" * 5000, ("message.max.bytes", SET, "1"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("log.dirs", SET, "/etc"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listeners", SET, "PLAINTEXT://127.0.0.1:9999"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("log.cleaner.threads", SET, "0"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("log.cleaner.dedupe.buffer.size", SET, "1048575"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("num.io.threads", SET, "17"), ErrorCode.INVALID_REQUEST),

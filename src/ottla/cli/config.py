@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @click.group()
@@ -124,11 +125,9 @@ def set_values(
     asked += map(key_and_value, pairs)
     asked += [(key, Append(item)) for key, item in map(key_and_value, appended)]
     asked += [(key, Subtract(item)) for key, item in map(key_and_value, subtracted)]
-    changes = dict(asked)
+    changes = once(asked)
     if not changes:
         raise click.UsageError("nothing to change; try KEY=VALUE")
-    if len(changes) != len(asked):
-        raise click.UsageError("a key is changed once by one command")
     target = resource_of(**resource)
     for key in changes if isinstance(target, Broker) else ():
         if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
@@ -272,6 +271,16 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise click.UsageError(f"{text}: expected KEY=VALUE")
     return key, value
+
+
+def once(pairs: Iterable[tuple[str, T]], what: str = "a key is changed") -> dict[str, T]:
+    """Returns the pairs as a mapping. UsageError where one is given twice: which of the two is meant is not known."""
+    found: dict[str, T] = {}
+    for key, value in pairs:
+        if key in found:
+            raise click.UsageError(f"{what} once by one command: {key} is given twice")
+        found[key] = value
+    return found
 
 
 def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool, output: str, command: str) -> None:

@@ -53,11 +53,18 @@ def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """Turns a SIGTERM within into a KeyboardInterrupt, so that what is open is closed; a second one ends the process at once."""
+    """Turns a SIGTERM within into a KeyboardInterrupt, so that what is open is closed; one that comes later ends the process at once."""
+    first_s: float | None = None
 
     def on_sigterm(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        nonlocal first_s
+        now_s = time.monotonic()
+        if first_s is None:
+            first_s = now_s
+            raise KeyboardInterrupt
+        if now_s - first_s >= ONE_STOP_S:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
 
     earlier = signal.signal(signal.SIGTERM, on_sigterm)
     try:

@@ -16,6 +16,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "--brokers": "-B HOST:PORT names the brokers",
     "--consumer-property": "-X KEY=VALUE sets a property of the client",
     "--consumer.config": "--command-config FILE has properties of the client",
+    "--entity-default": "--brokers is what is set for all brokers",
     "--entity-name": "--topic NAME, --broker ID, --brokers or --group NAME says whose configuration it is",
     "--entity-type": "--topic NAME, --broker ID, --brokers or --group NAME says whose configuration it is",
     "--execute": "--yes applies a plan",
@@ -37,6 +38,19 @@ OPTIONS: Final[Mapping[str, str]] = {
 """What stands for an option that a command does not have; an option that it has is never asked for here."""
 
 OF_ONE_COMMAND: Final[Mapping[tuple[str, str], str]] = {
+    ("config set", "--broker-defaults"): "--brokers is what is set for all brokers",
+    ("config get", "--broker-defaults"): "--brokers is what is set for all brokers",
+    ("config set", "--delete-config"): "-d KEY removes a value",
+    ("quota set", "--add-config"): "KEY=VALUE is an argument of `ottla quota set`",
+    ("quota set", "--delete-config"): "-d KEY removes a quota",
+    ("quota set", "--entity-default"): "--user '<default>' is every other user",
+    ("quota set", "--entity-name"): "--user NAME, --client-id NAME or --ip NAME says whose quota it is",
+    ("quota set", "--entity-type"): "--user NAME, --client-id NAME or --ip NAME says whose quota it is",
+    ("quota set", "--user-defaults"): "--user '<default>' is every other user",
+    ("topic alter", "--set"): "-c KEY=VALUE sets a configuration",
+    ("topic alter", "--add-config"): "-c KEY=VALUE sets a configuration",
+    ("topic alter", "--unset"): "-d KEY removes a configuration",
+    ("topic alter", "--delete"): "-d KEY removes a configuration",
     ("topic alter", "-p"): "`ottla topic add-partitions NAME -p COUNT` gives it more partitions",
     ("topic alter", "--partitions"): "`ottla topic add-partitions NAME -p COUNT` gives it more partitions",
     ("topic alter", "-r"): "`ottla partition reassign` gives its partitions other replicas",

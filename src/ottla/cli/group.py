@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.admin import GroupListing
+    from ottla.client.admin import GroupDescription, GroupListing
     from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.sync import Admin
 
@@ -159,11 +159,17 @@ def _known(admin: Admin, group_id: str, partitions: Leaders, unanswered: Unanswe
         return None
 
 
-def _described(admin: Admin, group_id: str, unanswered: Unanswered) -> dict[str, Any]:
-    """Returns one group, as an item of the JSON document."""
+def _existing(admin: Admin, group_id: str) -> GroupDescription:
+    """Returns the group. GROUP_ID_NOT_FOUND where there is none."""
     found = admin.describe_group(group_id)
     if found.state == "Dead":
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist; `ottla group list` shows those that do")
+    return found
+
+
+def _described(admin: Admin, group_id: str, unanswered: Unanswered) -> dict[str, Any]:
+    """Returns one group, as an item of the JSON document."""
+    found = _existing(admin, group_id)
     committed = admin.committed_offsets(group_id)
     pending = admin.pending_offsets(group_id)
     owners = {partition: member.member_id for member in found.members for partition in member.assignment}
@@ -213,11 +219,18 @@ def delete(group_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -
     from ottla.cli.topic import report
     from ottla.sync import Admin
 
-    if not yes:
-        end_of_plan(f"would delete {', '.join(group_ids)} with their offsets")
     with Admin(bootstrap, **client_settings()) as admin:
+        if not yes:
+            for group_id in group_ids:
+                if _existing(admin, group_id).members:
+                    raise KafkaError(ErrorCode.NON_EMPTY_GROUP, _has_members(group_id))
+            end_of_plan(f"would delete {', '.join(group_ids)} with their offsets")
         results = admin.delete_groups(group_ids)
     for group_id, error in results.items():
         if error is not None and error.code == ErrorCode.NON_EMPTY_GROUP:
-            results[group_id] = KafkaError(error.code, f"stop its members first: `ottla group describe {group_id}` lists them")
+            results[group_id] = KafkaError(error.code, _has_members(group_id))
     report(output, "group delete", results, "deleted")
+
+
+def _has_members(group_id: str) -> str:
+    return f"stop its members first: `ottla group describe {group_id}` lists them"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.config import once
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
@@ -91,7 +92,9 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
         raise click.UsageError("give moves, as in orders:0=1,2,3, or both --topics and --brokers")
     if brokers is not None and re.fullmatch(r"\d+(,\d+)*", brokers) is None:
         raise click.UsageError(f"--brokers {brokers}: expected ids of brokers, as in 1,2,3")
-    replicas = dict(_move(text) for text in wanted)
+    moves = [_move(text) for text in wanted]
+    once(((f"{key.topic}:{key.partition}", ids) for key, ids in moves), "a partition is moved")
+    replicas = dict(moves)
     with Admin(bootstrap, **client_settings()) as admin:
         cluster, there = admin.describe_cluster(include_fenced=True), admin.list_topics()
         if topics is not None and brokers is not None:

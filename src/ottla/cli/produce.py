@@ -11,10 +11,12 @@ import click
 from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.missing_rights import missing_right
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, said_warnings, say_connectivity, wrong_call
 from ottla.cli.stall import Stall, said_stall
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.cli.record_parser import ParsedRecord
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.sync import RecordMetadata
 
 REASONS_MAX: Final = 10
+_OF_A_RIGHT: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""The second one is of the producer's id, which a user gets who may write to any topic."""
 
 
 @click.command()
@@ -86,26 +90,31 @@ def produce(
         settings["acks"] = acks
     if not is_default["acks"] or "enable_idempotence" not in settings:
         settings["enable_idempotence"] = settings["acks"] in ("all", "-1")
-    tally = Tally()
+    tally = Tally(missing_right(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) or "")
     if sys.stdin.isatty():
         complain(
             f"reading records for {topic or 'the topics that they name'} from the terminal, one per line unless -f is given; Ctrl-D ends"
         )
-    with said_warnings(), said_stall(Stall(tally.waiting), tally.progress), Producer(bootstrap, **settings) as producer:
-        for record in _read(parser.parse(sys.stdin.buffer), tally):
-            record_key = record.key if record.key is not None else key.encode() if key is not None else None
-            tally.sent += 1
-            producer.send(
-                record.topic or topic or "",
-                None if tombstone and not record.value else record.value,
-                key=record_key,
-                partition=record.partition if record.partition is not None else partition,
-                headers=[*record.headers, *fixed_headers],
-                timestamp_ms=record.timestamp_ms,
-                on_delivery=partial(tally.note, tally.sent),
-            )
-        if not tally.sent:  # nothing was to be sent, and so no broker was looked for
-            check_reachable(bootstrap)
+    stall = Stall(tally.waiting)
+    try:
+        with stopped_by_sigterm(), said_warnings(), said_stall(stall, tally.progress), Producer(bootstrap, **settings) as producer:
+            for record in _read(parser.parse(sys.stdin.buffer), tally):
+                record_key = record.key if record.key is not None else key.encode() if key is not None else None
+                tally.sent += 1
+                producer.send(
+                    record.topic or topic or "",
+                    None if tombstone and not record.value else record.value,
+                    key=record_key,
+                    partition=record.partition if record.partition is not None else partition,
+                    headers=[*record.headers, *fixed_headers],
+                    timestamp_ms=record.timestamp_ms,
+                    on_delivery=partial(tally.note, tally.sent),
+                )
+            if not tally.sent:  # nothing was to be sent, and so no broker was looked for
+                check_reachable(bootstrap)
+    except KeyboardInterrupt:
+        tally.report_interrupted(output)
+        raise
     tally.report(output)
 
 
@@ -120,7 +129,8 @@ def check_reachable(bootstrap: str) -> None:
 class Tally:
     """The count of records by where they landed, and of refused ones by the reason; filled by the client's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, lacks_write: str = "") -> None:
+        self._lacks_write = lacks_write  # the end of the reason of a record that the user had no right to write
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused: dict[str, list[int]] = {}  # by reason: how many, and the number of the first in the input
         self._done = 0
@@ -136,6 +146,8 @@ class Tally:
             place[1:] = min(place[1], landed.offset), max(place[2], landed.offset)
             return
         reason = str(error)
+        if error is not None and error.code in _OF_A_RIGHT:
+            reason = f"{reason.removesuffix('.')}{self._lacks_write}"
         if reason not in self._refused and len(self._refused) >= REASONS_MAX:
             reason = "for yet another reason"
         count = self._refused.setdefault(reason, [0, number])
@@ -155,9 +167,7 @@ class Tally:
 
     def report(self, output: str) -> None:
         """Prints one line for each partition; exit code 1 when any record was refused, or the input did not fit."""
-        rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
-        if rows or output == "json":
-            print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
+        self._print_landed(output)
         if self.unread is not None:
             complain(f"{self.unread}; records sent before it: {self.sent}, after it: none")
         if self._refused:
@@ -167,6 +177,18 @@ class Tally:
             complain(f"{refused} of {total} records were refused" + (f": {as_which}" if refused > len(self._refused) else ""))
         if self._refused or self.unread is not None:
             sys.exit(1)
+
+    def report_interrupted(self, output: str) -> None:
+        """Prints the same lines after a Ctrl-C or a SIGTERM, and of how many records it is not known whether they were written."""
+        self._print_landed(output)
+        left = self.sent - sum(place[0] for place in self._landed.values())
+        if left:
+            complain(f"interrupted: {left} of {self.sent} record{'s'[: self.sent != 1]} sent may not have been written")
+
+    def _print_landed(self, output: str) -> None:
+        rows = [(topic, partition, *place) for (topic, partition), place in sorted(self._landed.items())]
+        if rows or output == "json":
+            print_rows(output, "produce", ("topic", "partition", "records", "first_offset", "last_offset"), rows)
 
 
 def _read(records: Iterator[ParsedRecord], tally: Tally) -> Iterator[ParsedRecord]:

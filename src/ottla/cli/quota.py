@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import key_and_value, report_changes
+from ottla.cli.config import key_and_value, once, report_changes
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,18 +71,18 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
     entity = _entity(**names)
     if not entity:
         raise click.UsageError("whose? give --user, --client-id or --ip")
-    changes: dict[str, float | None] = {}
+    asked: list[tuple[str, float | None]] = [(key, None) for key in deleted]
     for key, text in map(key_and_value, values):
         try:
-            changes[key] = float(text)
+            asked.append((key, float(text)))
         except ValueError:
             raise click.UsageError(f"{key}={text}: expected a number") from None
-    changes.update(dict.fromkeys(deleted))
+    changes = once(asked)
     if not changes:
         raise click.UsageError("nothing to change; try producer_byte_rate=1048576")
     if not yes:
         report_changes(output, "quota set", changes, "planned")
-        plan = ", ".join(f"remove {key}" if value is None else f"set {key}={value:g}" for key, value in changes.items())
+        plan = ", ".join(f"remove {key}" if value is None else f"set {key}={value:.15g}" for key, value in changes.items())
         end_of_plan(f"would {plan} of {_shown(entity)}")
     with Admin(bootstrap, **client_settings()) as admin:
         [error] = admin.alter_client_quotas({entity: changes}).values()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import change_values, key_and_value
+from ottla.cli.config import change_values, key_and_value, once
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
@@ -111,7 +111,7 @@ def create(
     """Create topics."""
     from ottla.sync import Admin, NewTopic
 
-    pairs = dict(map(key_and_value, configs))
+    pairs = once(map(key_and_value, configs))
     if replica_assignment is not None and (partitions, replicas) != (-1, -1):
         raise click.UsageError("--replica-assignment says how many partitions and replicas there are: leave out -p and -r")
     placed = None if replica_assignment is None else _assignments(replica_assignment)
@@ -143,7 +143,8 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run
     """
     from ottla.sync import Topic
 
-    changes: dict[str, str | None] = {**dict(map(key_and_value, configs)), **dict.fromkeys(deleted)}
+    asked: list[tuple[str, str | None]] = [*map(key_and_value, configs), *((key, None) for key in deleted)]
+    changes = once(asked)
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
     change_values(bootstrap, Topic(name), changes, dry_run=dry_run, output=output, command="topic alter")

@@ -93,14 +93,17 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) ->
 def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
     """Fence the producers of transactional ids.
 
-    What they left open is aborted, and they can no longer write.
+    What they left open is aborted, and they can no longer write. An id that no producer has used is refused.
     """
     from ottla.sync import Admin
 
-    if not yes:
-        end_of_plan(f"would fence the producers of {', '.join(transactional_ids)}")
     with Admin(bootstrap, **client_settings()) as admin:
-        found = admin.fence_producers(transactional_ids)
+        found: dict[str, Any] = {**admin.describe_transactions(transactional_ids)}  # to fence an id makes it, where there is none
+        there = list(_good(found))
+        if there and not yes:
+            _say_failed(found)
+            end_of_plan(f"would fence the producers of {', '.join(there)}")
+        found |= admin.fence_producers(there) if there else {}
     rows = [(name, now.producer_id, now.producer_epoch) for name, now in _good(found).items()]
     print_rows(output, "txn fence", ("transactional_id", "producer_id", "producer_epoch"), rows)
     _end_for(found)
@@ -208,8 +211,13 @@ def _good(found: dict[str, Any]) -> dict[str, Any]:
 
 def _end_for(found: dict[str, Any]) -> None:
     """Ends with exit code 1, and a line for each item that failed, where one did."""
+    if _say_failed(found):
+        sys.exit(1)
+
+
+def _say_failed(found: dict[str, Any]) -> bool:
+    """Prints a line for each item that failed; returns whether one did."""
     failed = [item for item in found.values() if isinstance(item, KafkaError)]
     for error in failed:
         complain(with_way_out(error))
-    if failed:
-        sys.exit(1)
+    return bool(failed)

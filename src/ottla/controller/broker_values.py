@@ -16,6 +16,7 @@ from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
 
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
+LISTENERS: Final = "listeners"
 PROTOCOLS: Final = "listener.security.protocol.map"
 CLEANER_BUFFER: Final = "log.cleaner.dedupe.buffer.size"
 CLEANER_BUFFER_BYTES_MIN: Final = 1 << 20  # for each thread
@@ -23,6 +24,8 @@ CLEANER_BUFFER_BYTES_MIN: Final = 1 << 20  # for each thread
 
 def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig) -> None:
     """Checks ``changed``, the parsed values that a change sets; ``config`` has the present ones."""
+    if LISTENERS in changed:
+        raise _refused(f"{LISTENERS}: opened at a start alone; change this in the broker's file and restart it")
     bare = sorted(OF_LISTENERS & changed.keys())
     if bare:
         raise _refused(f"{', '.join(bare)}: set for one listener, as listener.name.<listener>.{bare[0]}")

@@ -19,7 +19,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "listeners",
         ["PLAINTEXT://127.0.0.1:9092"],
-        "Where the broker listens: NAME://host:port, comma-separated. Kafka's default is every interface, ottla's is loopback.",
+        "Where the broker listens: NAME://host:port, comma-separated. Kafka's default is every interface, ottla's is loopback. "
+        "Changed in the file, with a restart.",
         scope=Scope.PER_BROKER,
     ),
     strings("advertised.listeners", None, "The addresses advertised to clients; the listeners when absent."),
