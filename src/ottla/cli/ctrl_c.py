@@ -28,9 +28,12 @@ def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
     def on_ctrl_c(_number: int, _frame: object) -> None:
         nonlocal first_s
         now_s = time.monotonic()
-        is_first = first_s is None
-        first_s = first_s or now_s
-        if is_pausing if is_first else now_s - first_s >= ONE_STOP_S:
+        if first_s is None:
+            first_s = now_s
+            is_stop = is_pausing
+        else:
+            is_stop = now_s - first_s >= ONE_STOP_S
+        if is_stop:
             raise KeyboardInterrupt
 
     def pause(seconds: float) -> None:

@@ -55,6 +55,10 @@ class PassingNetwork:
     def __init__(self, network: Network) -> None:
         self._network = network
 
+    def accepting(self, port: int, accept: Callable[[Connection], ConnectionHandler]) -> Callable[[Connection], ConnectionHandler]:
+        """Returns what accepts the connections to the port."""
+        return accept
+
     async def listen(
         self,
         host: str,
@@ -68,8 +72,8 @@ class PassingNetwork:
         on_tls: OnTls | None = None,
     ) -> Listener:
         return await self._network.listen(
-            host, port, accept, backlog=backlog, send_buffer_bytes=send_buffer_bytes, receive_buffer_bytes=receive_buffer_bytes,
-            tls=tls, on_tls=on_tls,
+            host, port, self.accepting(port, accept), backlog=backlog, send_buffer_bytes=send_buffer_bytes,
+            receive_buffer_bytes=receive_buffer_bytes, tls=tls, on_tls=on_tls,
         )  # fmt: skip
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:

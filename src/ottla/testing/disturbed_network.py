@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ottla.errors import DecodeError
@@ -19,9 +20,8 @@ from ottla.messages.error_answers import CHANGING_NOTHING, place, refusal
 from ottla.messages.headers import decode_request_header, decode_request_header_start, decode_response_header, encode_response_header
 from ottla.messages.registry import APIS, Api
 from ottla.net.passing import PassingConnection, PassingNetwork
-from ottla.ports import BACKLOG, Buffer, Connection, ConnectionHandler, FileRegion, Listener, Network, OnTls
+from ottla.ports import Buffer, Connection, ConnectionHandler, FileRegion, Network
 from ottla.testing.faults import Fault, Faults, Kind
-from ottla.tls import TlsServer
 from ottla.wire.compiler import decode, decode_from, encode
 from ottla.wire.frames import LENGTH_BYTES, FrameCutter
 from ottla.wire.schema import Response
@@ -40,31 +40,8 @@ class DisturbedNetwork(PassingNetwork):
         self.faults = faults
         self.node_id = node_id
 
-    async def listen(
-        self,
-        host: str,
-        port: int,
-        accept: Callable[[Connection], ConnectionHandler],
-        *,
-        backlog: int = BACKLOG,
-        send_buffer_bytes: int = -1,
-        receive_buffer_bytes: int = -1,
-        tls: TlsServer | None = None,
-        on_tls: OnTls | None = None,
-    ) -> Listener:
-        def accept_disturbed(transport: Connection) -> ConnectionHandler:
-            return _Link(self, transport, accept)
-
-        return await self._network.listen(
-            host,
-            port,
-            accept_disturbed if port == self._port else accept,
-            backlog=backlog,
-            send_buffer_bytes=send_buffer_bytes,
-            receive_buffer_bytes=receive_buffer_bytes,
-            tls=tls,
-            on_tls=on_tls,
-        )
+    def accepting(self, port: int, accept: Callable[[Connection], ConnectionHandler]) -> Callable[[Connection], ConnectionHandler]:
+        return partial(_Link, self, accept=accept) if port == self._port else accept
 
 
 @dataclass(slots=True, eq=False)
