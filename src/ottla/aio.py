@@ -20,8 +20,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, Unpack, overload
+from typing import Any, Generic, Unpack, overload
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
@@ -70,6 +69,7 @@ from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, K, 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.consumer_settings import ConsumerSettings
+from ottla.client.face import Face
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
@@ -203,7 +203,7 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
 @with_method_hints
 @on_own_loop
 @with_hints
-class Producer(producer.Producer):
+class Producer(Face, producer.Producer):
     """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
 
     @with_brokers_first
@@ -212,23 +212,11 @@ class Producer(producer.Producer):
         super().__init__(_cluster(bootstrap_servers, of_cluster), of_producer)
         self._unclosed = Unclosed("ottla.aio.Producer", CLOSE, self._cluster)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Closes as ``close`` does; a DeliveryError becomes a note of the error that ended the block, where there is one."""
-        try:
-            await self.close()
-        except DeliveryError as failures:
-            if error is None:
-                raise
-            error.add_note(str(failures))
-
 
 @with_method_hints
 @on_own_loop
 @with_hints
-class Consumer(consumer.Consumer, Generic[K, V]):
+class Consumer(Face, consumer.Consumer, Generic[K, V]):
     """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
 
     ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
@@ -292,18 +280,11 @@ class Consumer(consumer.Consumer, Generic[K, V]):
             else:
                 yield record
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Closes as ``close`` does."""
-        await self.close()
-
 
 @with_method_hints
 @on_own_loop
 @with_hints
-class Admin(admin.Admin):
+class Admin(Face, admin.Admin):
     """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.
 
     Each call ends within ``default_api_timeout_ms``, with REQUEST_TIMED_OUT and what it waited for.
@@ -315,10 +296,3 @@ class Admin(admin.Admin):
         super().__init__(_cluster(bootstrap_servers, of_cluster), default_api_timeout_ms=of_admin.default_api_timeout_ms)
         self._loop = asyncio.get_running_loop()
         self._unclosed = Unclosed("ottla.aio.Admin", CLOSE, self._cluster)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Closes as ``close`` does."""
-        await self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import pytest
 from ottla import aio, sync, testing
 from ottla.client.options import ConsumerOptions
 from ottla.errors import ErrorCode, KafkaError
+from ottla.sync import loop_thread
 from ottla.testing.served import Served
 
 WAIT_SECONDS_MAX = 30.0
@@ -185,22 +187,100 @@ def test_a_callback_that_waits_for_its_own_client_is_refused_and_may_send(broker
     dead = broker.topic("dead")
 
     def on_delivery(metadata: sync.RecordMetadata | None, error: KafkaError | None) -> None:
-        for wait in waits:
-            with pytest.raises(KafkaError) as problem:
-                wait()
-            refused.append(problem.value)
-        later.append(producer.send(dead, b"a topic that the producer does not know yet"))
-        assert producer.metrics().records_acknowledged
-        called.set()
+        try:
+            for wait in waits:
+                with pytest.raises(KafkaError) as problem:
+                    wait()
+                refused.append(problem.value)
+            later.append(producer.send(dead, b"a topic that the producer does not know yet"))
+            assert producer.metrics().records_acknowledged
+        finally:
+            called.set()
 
     with sync.Producer(broker.bootstrap) as producer:
         waits += [producer.flush, producer.close, lambda: producer.send_and_wait(topic, b"x"), lambda: producer.partitions_for(topic)]
+        waits += [lambda: producer.send(topic, b"1").result(0), lambda: producer.send(topic, b"2", key=b"k").exception(0)]
         producer.send(topic, b"x", on_delivery=on_delivery)
         assert called.wait(WAIT_SECONDS_MAX)
         assert later[0].result(WAIT_SECONDS_MAX).offset == 0
-        assert producer.send_and_wait(topic, b"the producer goes on").offset == 1
-    assert [error.code for error in refused] == [ErrorCode.INVALID_REQUEST] * 4
+        producer.flush()
+        assert producer.send_and_wait(topic, b"the producer goes on").offset == 3
+    assert [error.code for error in refused] == [ErrorCode.INVALID_REQUEST] * 6
     assert "a callback of this client may not wait for it" in refused[0].message
+
+
+def test_a_callback_may_ask_for_what_is_known_and_wait_for_another_client(broker: Served, topic: str) -> None:
+    found: list[int] = []
+    called = threading.Event()
+
+    with sync.Producer(broker.bootstrap) as producer, sync.Producer(broker.bootstrap) as other:
+
+        def on_delivery(metadata: sync.RecordMetadata | None, error: KafkaError | None) -> None:
+            found.append(first.result().offset)
+            found.append(other.send(topic, b"y").result(WAIT_SECONDS_MAX).offset)
+            called.set()
+
+        first = producer.send(topic, b"x")
+        producer.flush()
+        producer.send(topic, b"x", on_delivery=on_delivery)
+        assert called.wait(WAIT_SECONDS_MAX)
+    assert found == [0, 2]
+
+
+def test_a_rebalance_callback_may_close_its_consumer(broker: Served, topic: str) -> None:
+    consumer = sync.Consumer(broker.bootstrap, group_id=topic)
+    consumer.subscribe([topic], on_assigned=lambda partitions: consumer.close())
+    with pytest.raises(KafkaError, match="this client is closed"):
+        consumer.poll(int(WAIT_SECONDS_MAX * 1000))
+    consumer = sync.Consumer(broker.bootstrap, group_id=topic)
+    consumer.subscribe([topic], on_revoked=lambda partitions: consumer.close())
+    while not consumer.assignment():
+        consumer.poll(100)
+    with pytest.raises(KafkaError, match="this client is closed"):
+        consumer.unsubscribe()
+
+
+def test_a_thread_with_the_number_of_one_that_has_ended_is_no_callback() -> None:
+    thread = loop_thread.LoopThread()
+    thread.stop()
+    thread._thread = threading.current_thread()  # the system gives the number to the next thread that starts
+    with pytest.raises(KafkaError, match="this client is closed"):
+        thread.call(list)
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer", "Admin"])
+def test_a_client_shows_what_it_is_and_no_secret_and_is_not_entered_once_closed(kind: str) -> None:
+    secret: Any = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "s3cret",
+    }
+    client = getattr(sync, kind)(["h:1", "i"], client_id="billing", **secret)
+    assert repr(client) == f"<ottla.sync.{kind} 'billing' at h:1,i:9092, open>"
+    client.close()
+    assert repr(client) == f"<ottla.sync.{kind} 'billing' at h:1,i:9092, closed>"
+    with pytest.raises(KafkaError, match="this client is closed"), client:
+        pass
+
+    async def body() -> None:
+        client = getattr(aio, kind)("h:1")
+        assert repr(client) == f"<ottla.aio.{kind} 'ottla' at h:1, open>"
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            copy.copy(client)
+        await client.close()
+        assert repr(client) == f"<ottla.aio.{kind} 'ottla' at h:1, closed>"
+        with pytest.raises(KafkaError, match="this client is closed"):
+            async with client:
+                pass
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("kind", [sync.Producer, aio.Producer])
+def test_a_client_whose_settings_were_refused_can_be_shown(kind: Any) -> None:
+    """As by tools that show the variables of each frame of a traceback."""
+    assert f"{kind.__name__} object at 0x" in repr(kind.__new__(kind))
 
 
 def test_a_client_from_before_a_fork_is_refused_in_the_child_and_serves_its_parent(broker: Served, topic: str) -> None:

@@ -98,7 +98,8 @@ class Cluster:
         self.backoff = Backoff()
         self._connect_timeout_ms = connect_timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._outage = Outage(world.clock, ",".join(f"{host}:{port}" for host, port in self._bootstrap))
+        self.bootstrap_text: Final = ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+        self._outage = Outage(world.clock, self.bootstrap_text)
         self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
         self._retired: list[ClientConnection] = []  # others were made in their place, before their sessions end
         self._connecting: dict[tuple[int, str], asyncio.Task[ClientConnection]] = {}

@@ -280,7 +280,7 @@ class Consumer:
 
     def _seek_to(self, partitions: Iterable[PartitionLike], timestamp: int) -> None:
         self._give_back()
-        for partition in list(partitions) or list(self._positions):
+        for partition in partitions_of(partitions) or list(self._positions):
             self._assigned(partition).seek_to(timestamp)
         self._buffer.forget()
 
@@ -304,12 +304,12 @@ class Consumer:
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """Stops handing out records of these until ``resume``; positions stay."""
         self._give_back()
-        for partition in partitions:
+        for partition in partitions_of(partitions):
             self._assigned(partition).is_paused = True
 
     def resume(self, partitions: Iterable[PartitionLike]) -> None:
         """Hands out records of these again."""
-        for partition in partitions:
+        for partition in partitions_of(partitions):
             self._assigned(partition).is_paused = False
         self._fetcher.wake()
 

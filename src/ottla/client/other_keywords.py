@@ -107,10 +107,24 @@ OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What is meant, by call and by the other client's name."""
 
+_ONE_LIST: Final = 'give one list of partitions: {}([("orders", 0), ("orders", 1)])'
+OTHER_POSITIONS: Final[Mapping[str, str]] = {
+    "Producer.flush": _FLUSH,
+    "Producer.close": _FLUSH,
+    "Producer.send_many": "write topic and value together: send_many([(topic, value), (topic, value, key)])",
+    "Consumer.close": _NO_LIMIT,
+    "Consumer.poll": "max_records is named: poll(1000, max_records=500)",
+    "Consumer.subscribe": 'topics are one list, and callbacks are named: subscribe(["orders", "payments"], on_assigned=f)',
+    "Consumer.seek": 'topic and number are one argument: seek(("orders", 0), offset)',
+    "Consumer.commit": _COMMIT,
+    **{f"Consumer.{name}": _ONE_LIST.format(name) for name in ("pause", "resume", "seek_to_beginning", "seek_to_end")},
+}
+"""What is meant where more is given by position than the call takes."""
+
 
 def with_hints(kind: C) -> C:
-    """Returns the class; its calls that are in the table, and its constructor, have hints. A method that has them already stays."""
-    for call in OTHER_KEYWORDS:
+    """Returns the class; its calls that are in the tables, and its constructor, have hints. A method that has them already stays."""
+    for call in {**OTHER_KEYWORDS, **OTHER_POSITIONS}:
         name, _, method = call.partition(".")
         method = method or "__init__"
         if name == kind.__name__ and method != "send" and not hasattr(getattr(kind, method), _MARK):
@@ -127,21 +141,27 @@ def refuse_send(positional: tuple[Any, ...], given: Mapping[str, Any]) -> NoRetu
 
 
 def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method. Its TypeError for a name of the table is another one; an error within the call passes as it is."""
+    """Returns the method. Its TypeError for what a table has is another one; an error within the call passes as it is."""
+    by_position = [each for each in inspect.signature(method).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+    def refused(error: TypeError, given: tuple[Any, ...], named: Mapping[str, Any]) -> TypeError:
+        if len(given) > len(by_position) and call in OTHER_POSITIONS:
+            return TypeError(f"{call.partition('.')[2]}() takes no such argument by position: {OTHER_POSITIONS[call]}")
+        return _with_hint(error, call, named)
 
     @functools.wraps(method)
     def plain(*args: Any, **kwargs: Any) -> Any:
         try:
             return method(*args, **kwargs)
         except TypeError as error:
-            raise _with_hint(error, call, kwargs) from None
+            raise refused(error, args, kwargs) from None
 
     @functools.wraps(method)
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         try:
             awaitable = method(*args, **kwargs)
         except TypeError as error:
-            raise _with_hint(error, call, kwargs) from None
+            raise refused(error, args, kwargs) from None
         return await awaitable
 
     made = coroutine if inspect.iscoroutinefunction(method) else plain
@@ -151,7 +171,8 @@ def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_hint(error: TypeError, call: str, given: Mapping[str, Any]) -> TypeError:
     """Returns the error with what is meant by the first of the names that the call does not have; the error itself where there is none."""
+    hints = OTHER_KEYWORDS.get(call, {})
     for name in given:
-        if name in OTHER_KEYWORDS[call]:
-            return TypeError(f"{call.partition('.')[2] or call}() has no argument {name!r}: {OTHER_KEYWORDS[call][name]}")
+        if name in hints:
+            return TypeError(f"{call.partition('.')[2] or call}() has no argument {name!r}: {hints[name]}")
     return error

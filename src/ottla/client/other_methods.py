@@ -103,6 +103,18 @@ OTHER_METHODS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What is meant, by class and by the other client's name."""
 
+_CALLED_BACK: Final = "write add_done_callback(function), or give send on_delivery="
+OTHER_METHODS_OF_FUTURES: Final[Mapping[str, str]] = {
+    "get": "write result(timeout), in seconds",
+    "add_callback": _CALLED_BACK,
+    "add_errback": _CALLED_BACK,
+    "add_both": _CALLED_BACK,
+    "succeeded": "write done() and exception() is None",
+    "failed": "write done() and exception() is not None",
+    "is_done": "write done()",
+}
+"""The same of what ``send`` of ``ottla.sync`` returns."""
+
 
 def with_method_hints(kind: C) -> C:
     """Returns the class; an AttributeError for another client's method has a hint."""

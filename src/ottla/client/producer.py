@@ -32,6 +32,7 @@ from ottla.client.transaction_errors import ProducerFencedError, TransactionFata
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.client.usable import closed, refuse_call
+from ottla.client.wrong_calls import key_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
@@ -122,7 +123,7 @@ class Producer:
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
         """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
-        return [await self.send(topic, value, key=key[0] if key else None) for topic, value, *key in records]
+        return [await self.send(topic, value, key=key_of(key) if key else None) for topic, value, *key in records]
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""

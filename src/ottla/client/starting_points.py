@@ -44,6 +44,3 @@ class StartingPoints:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto.offset.reset=none")
             else:
                 found.seek_to(RESET_TIMESTAMPS[self._auto_offset_reset])
-        missing = {partition.topic for partition in self._positions} - self._cluster.topics.keys()
-        if missing:
-            await self._cluster.refresh(missing)

@@ -47,6 +47,13 @@ def named(given: Iterable[str], call: str, kind: str = "names") -> list[str]:
     return names
 
 
+def key_of(rest: list[Any]) -> Any:
+    """Returns the key of a row of ``send_many``: what follows topic and value. TypeError where more does, which would be dropped."""
+    if len(rest) > 1:
+        raise TypeError(f"send_many takes (topic, value) or (topic, value, key), and a row ends with {rest!r}: use send for the rest")
+    return rest[0]
+
+
 def mapped(given: Mapping[K, T], call: str, example: str) -> Mapping[K, T]:
     """Returns what was given. TypeError where it is no dict, with an example of one."""
     if not isinstance(given, Mapping):

@@ -16,9 +16,10 @@ import weakref
 from collections.abc import Callable, Coroutine, Set
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from ottla import aio
+from ottla.client.face import not_copied
 from ottla.client.usable import closed
 from ottla.errors import ErrorCode, KafkaError
 
@@ -122,8 +123,8 @@ class LoopThread:
         return self.run(run())
 
     def is_current(self) -> bool:
-        """Returns True on the loop's own thread, as within ``on_delivery``."""
-        return threading.get_ident() == self._thread.ident
+        """Returns True on the loop's own thread, as within ``on_delivery``. Its number may be another thread's once it has ended."""
+        return threading.get_ident() == self._thread.ident and not self._is_stopped
 
     def check(self) -> None:
         """Raises INVALID_REQUEST where the caller would wait for ever."""
@@ -148,9 +149,14 @@ class LoopThread:
         try:
             result = function(*arguments)
         except Exception as error:  # noqa: BLE001 - the application's code; the coroutine raises it, and so does run
-            self.loop.call_soon_threadsafe(_set, done.set_exception, done, error)
+            self._report(_set, done.set_exception, done, error)
         else:
-            self.loop.call_soon_threadsafe(_set, done.set_result, done, result)
+            self._report(_set, done.set_result, done, result)
+
+    def _report(self, *call: Any) -> None:
+        """Calls on the loop, unless the function of the application has closed the client: the coroutine that asked has ended then."""
+        if not self._is_stopped:
+            self.loop.call_soon_threadsafe(*call)
 
     def end_calls(self) -> None:
         """Ends the calls of other threads: those that wait raise INVALID_REQUEST, and so does each later one."""
@@ -238,7 +244,19 @@ class Blocking(Generic[Inner]):
         finally:
             self._thread.stop()
 
+    def __repr__(self) -> str:
+        """Returns the client's class, name and brokers, and whether it is open; nothing secret."""
+        inner = self.__dict__.get("_inner")
+        return object.__repr__(self) if inner is None else inner._text(f"ottla.sync.{type(self).__name__}", is_closed=self._is_closed)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses a copy, as of ``pickle``."""
+        raise not_copied(self)
+
     def __enter__(self) -> Self:
+        """Returns the client; INVALID_REQUEST when it is closed."""
+        if self._is_closed:
+            raise closed()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

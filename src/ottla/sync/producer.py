@@ -27,9 +27,9 @@ from ottla.client.options import ProducerOptions
 from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
-from ottla.client.wrong_calls import with_brokers_first
+from ottla.client.wrong_calls import key_of, with_brokers_first
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
-from ottla.sync.sent_record import SentRecord
+from ottla.sync.sent_record import SentRecord, of_client
 from ottla.sync.waiting import Run, Single
 
 _new_future = object.__new__  # without the call of an __init__ that does nothing
@@ -51,6 +51,7 @@ class Producer(Blocking[aio.Producer]):
         self._open_run: Run | None = None  # the last element of _waiting
         self._row_bytes_max = self._inner._row_bytes_max
         self._now_ms = self._inner._now_ms
+        self._sent_record = of_client(self._thread.check)
         self._putting = threading.Lock()  # one caller at a time
         self._put_bytes = 0  # into _waiting, by callers' threads
         self._moved_bytes = 0  # out of it, by the loop's
@@ -173,7 +174,7 @@ class Producer(Blocking[aio.Producer]):
             size = len(value)
             if size > self._row_bytes_max or self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX:
                 return None
-            future = _new_future(SentRecord)
+            future = _new_future(self._sent_record)
             if size > run.size_bytes_max:
                 run.size_bytes_max = size  # before the row is there: the loop may take it at once
             self._put_bytes += size + WAITING_OVERHEAD_BYTES
@@ -184,7 +185,7 @@ class Producer(Blocking[aio.Producer]):
         is_admitted = self._inner._is_admitted(record.topic, record.partition) and not self._is_full()
         if not is_admitted and not self._thread.is_current():  # a callback does not wait: the record does, in the queue
             self._run(self._admit(record.topic, record.partition))
-        future = _new_future(SentRecord)
+        future = _new_future(self._sent_record)
         with self._putting:
             self._put_bytes += record.size_bytes + WAITING_OVERHEAD_BYTES
             self._open_run = None
@@ -213,8 +214,8 @@ class Producer(Blocking[aio.Producer]):
         run: Run | None = None
         try:
             for topic, value, *key in records:
-                record = inner._prepare(topic, value, key[0] if key else None, None, (), None)
-                future = SentRecord()
+                record = inner._prepare(topic, value, key_of(key) if key else None, None, (), None)
+                future = self._sent_record()
                 if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
                     if run is None or run.topic != topic or run.timestamp_ms != record.timestamp_ms:
                         await self._add_rest(run)

@@ -8,11 +8,13 @@ outcome is there before they look whether a thread waits, and a thread that wait
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
 from typing import Any
 
 from ottla.client.accumulator import RecordMetadata
+from ottla.client.other_methods import OTHER_METHODS_OF_FUTURES
 
 _MADE_LATE = {"_condition": threading.Condition, "_waiters": list, "_done_callbacks": list}
 
@@ -30,7 +32,8 @@ class SentRecord(Future[RecordMetadata]):
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATE:
-            raise AttributeError(name)
+            hint = OTHER_METHODS_OF_FUTURES.get(name)
+            raise AttributeError(f"the future of a record has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
         return self.__dict__.setdefault(name, _MADE_LATE[name]())  # one operation: all threads get the same
 
     def done(self) -> bool:
@@ -73,6 +76,8 @@ class SentRecord(Future[RecordMetadata]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Returns why the record did not land; None when it did."""
+        if self._state is PENDING:
+            self._check()
         error = super().exception(timeout)
         self._is_seen = True
         return error
@@ -81,3 +86,12 @@ class SentRecord(Future[RecordMetadata]):
     def is_unseen(self) -> bool:
         """It has failed, and no caller has looked at its exception."""
         return not self._is_seen
+
+    @staticmethod
+    def _check() -> None:
+        """Raises where the caller would wait for ever. Each client has a class of its own with its check: no record has to carry it."""
+
+
+def of_client(check: Callable[[], None]) -> type[SentRecord]:
+    """Returns the class of a client's futures. ``check`` raises in a callback of the client, which does no work meanwhile."""
+    return type(SentRecord.__name__, (SentRecord,), {"_check": staticmethod(check)})

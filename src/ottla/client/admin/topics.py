@@ -65,7 +65,8 @@ class TopicAdmin(AdminBase):
         self, topics: Sequence[NewTopic], *, timeout_ms: int | None = None, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """Creates topics, or only asks whether it can: None for each topic that was created or could be, else why not."""
-        request = CreateTopicsRequest([_creatable(topic) for topic in topics], at_broker(timeout_ms), validate_only)
+        wanted = [_creatable(topic) for topic in _several(topics)]
+        request = CreateTopicsRequest(wanted, at_broker(timeout_ms), validate_only)
         response = await self._ask_within(None, request, CreateTopicsResponse, timeout_ms)
         return {result.name: error_of(result.error_code, result.error_message) for result in response.topics}
 
@@ -195,10 +196,21 @@ class TopicAdmin(AdminBase):
         }
 
 
+def _not_new(given: object) -> TypeError:
+    return TypeError(f'create_topics takes a list of NewTopic, such as [NewTopic("orders", partition_count=3)], and not {given!r}')
+
+
+def _several(topics: Iterable[NewTopic]) -> Iterable[NewTopic]:
+    """Returns what was given. TypeError for one topic alone, which is no list."""
+    if not isinstance(topics, Iterable):
+        raise _not_new(topics)
+    return topics
+
+
 def _creatable(topic: NewTopic) -> CreatableTopic:
     """Returns the topic as the request has it. TypeError for what is no NewTopic, such as a name."""
     if not isinstance(topic, NewTopic):
-        raise TypeError(f'create_topics takes a list of NewTopic, such as [NewTopic("orders", partition_count=3)], and not {topic!r}')
+        raise _not_new(topic)
     assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
     check_count("partition_count", topic.partition_count)
     check_count("replication_factor", topic.replication_factor)
