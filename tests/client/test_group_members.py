@@ -189,14 +189,15 @@ def test_what_was_handed_out_while_a_cooperative_member_joined_is_committed_befo
         first.subscribe(["t"])
         await poll_for(first, 2)
         network.alter = lambda request, response: Held(3000) if isinstance(response, JoinGroupResponse) else None
+        assert first._rebalances is not None
         second.subscribe(["t"])
         joining = asyncio.create_task(poll_for(second, 3))
-        while network.of(JoinGroupRequest)[-1].member_id == "" or first._joining is None:
+        while network.of(JoinGroupRequest)[-1].member_id == "" or first._rebalances._joining is None:
             await first.poll(10)
         for index in range(2):
             await fill(broker, 5, partition=index)
         assert len(await take(first, 10)) == 10
-        assert first._joining is not None, "it joins still"
+        assert first._rebalances._joining is not None, "it joins still"
         again: list[Any] = []
         until = asyncio.get_running_loop().time() + 20
         await joining

@@ -114,7 +114,8 @@ def test_a_poll_while_another_task_leaves_the_group_does_not_join_it_again(broke
             while not second.assignment():  # which waits for all members
                 await asyncio.sleep(0.01)
         await members_of(broker, topic, 1)
-        assert first._joining is None, "no join is under way that would make it a member again"
+        assert first._rebalances is not None
+        assert first._rebalances._joining is None, "no join is under way that would make it a member again"
         joining.cancel()
         await asyncio.wait([joining])
         await first.close()

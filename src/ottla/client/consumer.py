@@ -9,11 +9,9 @@ Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative r
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from ottla.client.absent_topics import AbsentTopics
-from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, FetchBuffer
 from ottla.client.cluster import Cluster
 from ottla.client.commits import Commits, Committable
@@ -30,6 +28,7 @@ from ottla.client.meters import ConsumerMetrics
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, keyed, partition_of, partitions_of
 from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
+from ottla.client.rebalances import Rebalances
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription, SubscriptionPattern
 from ottla.client.wrong_calls import check_milliseconds, check_offset
@@ -58,12 +57,13 @@ class Consumer:
         look_up = None if self._membership is None else self._membership.look_up
         self._starting_points = StartingPoints(cluster, self._positions, look_up, settings.fetch.auto_offset_reset)
         self._subscription: Subscription | None = None
-        self._listener = RebalanceListener()
         self._handout = Handout()
         meters, handout = self._fetcher.meters, self._handout
         self._commits = Commits(self._clock, settings, self._positions, handout, meters, self._coordinator, self._membership)
         self._is_assigned = False  # by hand
-        self._joining: asyncio.Task[list[TopicPartition]] | None = None
+        self._rebalances: Rebalances | None = None
+        if self._membership is not None:
+            self._rebalances = Rebalances(self._clock, self._membership, self._positions, self._commits, self._fetcher, self._assign)
         self._is_polling = False
 
     # What is read
@@ -93,19 +93,19 @@ class Consumer:
         if self._subscription is not None:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
-        self._listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        assert self._rebalances is not None, "it has a membership"
+        self._rebalances.listener = RebalanceListener(on_assigned, on_revoked, on_lost)
 
     async def unsubscribe(self) -> None:
         """Leaves the group and reads nothing more."""
         self._give_back()
-        if self._membership is not None and self._subscription is not None:
-            if self._joining is not None:
-                self._joining.cancel()
-                self._joining = None
+        rebalances = self._rebalances
+        if rebalances is not None and self._subscription is not None:
+            rebalances.abandon()
             self._subscription.end()
             await self._commits.commit_if_automatic()
-            await self._revoke(list(self._positions))
-            await self._membership.leave()
+            await rebalances.give_up(list(self._positions))
+            await rebalances.membership.leave()
         self._subscription = None
         self._assign(())
         self._is_assigned = False
@@ -197,63 +197,15 @@ class Consumer:
             self._fetcher.meters.records -= count
 
     async def _drive(self, deadline_ms: int) -> None:
-        membership, subscription = self._membership, self._subscription
-        if membership is not None and subscription is not None and not subscription.is_ended:
-            membership.on_poll()
+        rebalances, subscription = self._rebalances, self._subscription
+        if rebalances is not None and subscription is not None and not subscription.is_ended:
+            rebalances.membership.on_poll()
             subscription.look()
-            while membership.needs_rejoin or self._joining is not None:
-                if not await self._rebalance(membership, deadline_ms):
-                    return
+            if not await rebalances.run(subscription, deadline_ms):
+                return
             if self._commits.is_due:
                 await self._commits.commit_if_automatic()
-        await self._starting_points.find()
-
-    async def _rebalance(self, membership: Membership, deadline_ms: int) -> bool:
-        """Runs one round: gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
-        if self._joining is None:
-            await self._commits.commit_if_automatic()
-            given_up = membership.revoked_before_join(list(self._positions))
-            if given_up:
-                await self._revoke(given_up)
-            self._joining = background(membership.join(self._fetcher.wake))
-        joining, left_ms = self._joining, max(0, deadline_ms - self._clock.monotonic_ms())
-        done, _ = await asyncio.wait({joining}, timeout=left_ms / 1000)
-        if not done:
-            if membership.is_lost:  # since the last rebalance: no record of its partitions is handed out from here on
-                await self._revoke(list(self._positions))
-            return False
-        if self._joining is not joining:  # another task has unsubscribed meanwhile, or closes
-            return False
-        self._joining = None
-        try:
-            joined = joining.result()
-        except Exception:
-            membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
-            raise
-        owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
-        given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
-        gained = [partition for partition in joined if is_lost or partition not in owned]
-        self._fetcher.meters.rebalances += 1
-        try:
-            if given_up and not is_lost:  # records may have been handed out since the round began
-                await self._commits.commit_if_automatic()
-            await self._revoke(given_up)
-        finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
-            self._assign(joined)
-            membership.assigned(had_to_revoke=bool(given_up) and not is_lost)
-        await self._listener.assigned(gained)
-        if self._subscription is not None:
-            self._subscription.on_joined()
-        return True
-
-    async def _revoke(self, partitions: list[TopicPartition]) -> None:
-        if not partitions:
-            return
-        try:
-            await self._listener.given_up(partitions, is_lost=self._group()[1].is_lost)
-        finally:
-            gone = set(partitions)
-            self._assign(partition for partition in self._positions if partition not in gone)
+        await self._starting_points.find(deadline_ms)
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         before = list(self._positions)
@@ -292,7 +244,7 @@ class Consumer:
             return unread
         deadline_ms = self._clock.monotonic_ms() + (self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         while True:
-            await self._starting_points.find()
+            await self._starting_points.find(deadline_ms)
             position = self._assigned(partition).position
             if position is not None:
                 return position
@@ -373,6 +325,7 @@ class Consumer:
                 await self.unsubscribe()
         finally:
             await self._fetcher.close()
+            await self._starting_points.close()
             if self._membership is not None:
                 await self._membership.close()
             await self._cluster.close()

@@ -5,6 +5,9 @@ A partition whose offsets are part of an open transaction has no position until 
 
 from __future__ import annotations
 
+import asyncio
+
+from ottla.client.background import background, end
 from ottla.client.cluster import Cluster
 from ottla.client.coordinator import LookUp
 from ottla.client.fetcher import RESET_TIMESTAMPS
@@ -22,19 +25,40 @@ class StartingPoints:
         self._positions = positions
         self._look_up = look_up
         self._auto_offset_reset = auto_offset_reset
+        self._search: asyncio.Task[None] | None = None
 
-    async def find(self) -> None:
-        """Sets missing positions, as far as that is possible now. OFFSET_OUT_OF_RANGE with auto.offset.reset=none."""
+    async def find(self, deadline_ms: float) -> None:
+        """Sets missing positions, as far as that is possible until then. OFFSET_OUT_OF_RANGE with auto.offset.reset=none.
+
+        A search that takes longer goes on, and the next call waits for it: a poll ends in its time while no coordinator answers.
+        """
+        if self._search is None:
+            if not self._positions.unknown(self._clock.monotonic_ms()):
+                return
+            self._search = background(self._find())
+        search, left_ms = self._search, max(0, deadline_ms - self._clock.monotonic_ms())
+        await asyncio.wait({search}, timeout=left_ms / 1000)
+        if search.done():
+            if self._search is search:
+                self._search = None
+            if not search.cancelled():
+                search.result()
+
+    async def close(self) -> None:
+        """Ends a search that is under way."""
+        await end(self._search)
+
+    async def _find(self) -> None:
         unknown = self._positions.unknown(self._clock.monotonic_ms())
-        if not unknown:
-            return
+        asked = {partition: self._positions.of(partition) for partition in unknown}
         committed: dict[TopicPartition, tuple[int, int]] = {}
         pending: set[TopicPartition] = set()
         if self._look_up is not None:
             committed, pending = await self._look_up(unknown)
-        for partition in unknown:
-            found = self._positions.get(partition)
-            if found is None or found.position is not None or found.seek_timestamp is not None:
+        for partition, found in asked.items():
+            if self._positions.get(partition) is not found:  # given up, and maybe assigned again: another member may have committed
+                continue
+            if found.position is not None or found.seek_timestamp is not None:
                 continue
             if partition in pending:
                 found.ask_later(self._clock.monotonic_ms(), self._cluster.backoff.delay_ms(found.failures, self._cluster.world))

@@ -1,0 +1,104 @@
+"""The rebalances of a consumer that subscribes: what is given up, the join, what is assigned, and the callbacks and commits in between.
+
+A round goes on beside the polls: one that ends before the group has answered leaves the join to the next.
+Source: KIP-429 (cooperative rebalancing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from ottla.client.background import background
+from ottla.client.commits import Commits
+from ottla.client.fetcher import Fetcher
+from ottla.client.membership import Membership
+from ottla.client.positions import Positions
+from ottla.client.rebalance_listener import RebalanceListener
+from ottla.client.subscription import Subscription
+from ottla.ports import Clock
+from ottla.types import TopicPartition
+
+
+class Rebalances:
+    """The rounds of a membership, in turn. ``assign`` makes partitions the ones that are read."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        membership: Membership,
+        positions: Positions,
+        commits: Commits,
+        fetcher: Fetcher,
+        assign: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
+        self._clock = clock
+        self.membership = membership
+        self._positions = positions
+        self._commits = commits
+        self._fetcher = fetcher
+        self._assign = assign
+        self._joining: asyncio.Task[list[TopicPartition]] | None = None
+        self.listener = RebalanceListener()
+
+    async def run(self, subscription: Subscription, deadline_ms: int) -> bool:
+        """Runs rounds until the member has all that it is to read. False when a join outlasts the poll."""
+        while self.membership.needs_rejoin or self._joining is not None:
+            if not await self._round(subscription, deadline_ms):
+                return False
+        return True
+
+    def abandon(self) -> None:
+        """Ends the join that is under way, if there is one."""
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+
+    async def give_up(self, partitions: list[TopicPartition]) -> None:
+        """Reports the partitions as given up, or as lost, and reads them no longer."""
+        if not partitions:
+            return
+        try:
+            await self.listener.given_up(partitions, is_lost=self.membership.is_lost)
+        finally:
+            gone = set(partitions)
+            self._assign(partition for partition in self._positions if partition not in gone)
+
+    async def _round(self, subscription: Subscription, deadline_ms: int) -> bool:
+        """Gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
+        membership = self.membership
+        if self._joining is None:
+            await self._commits.commit_if_automatic()
+            given_up = membership.revoked_before_join(list(self._positions))
+            if given_up:
+                await self.give_up(given_up)
+            self._joining = background(membership.join(self._fetcher.wake))
+        joining, left_ms = self._joining, max(0, deadline_ms - self._clock.monotonic_ms())
+        done, _ = await asyncio.wait({joining}, timeout=left_ms / 1000)
+        if not done:
+            if membership.is_lost:  # since the last rebalance: no record of its partitions is handed out from here on
+                await self.give_up(list(self._positions))
+            return False
+        if self._joining is not joining:  # another task has unsubscribed meanwhile, or closes
+            return False
+        self._joining = None
+        try:
+            joined = joining.result()
+        except Exception:
+            membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
+            raise
+        owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
+        given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
+        gained = [partition for partition in joined if is_lost or partition not in owned]
+        self._fetcher.meters.rebalances += 1
+        try:
+            if given_up and not is_lost:  # records may have been handed out since the round began
+                await self._commits.commit_if_automatic()
+            await self.give_up(given_up)
+        finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
+            self._assign(joined)
+            membership.assigned(had_to_revoke=bool(given_up) and not is_lost)
+        await self.listener.assigned(gained)
+        if not subscription.is_ended:
+            subscription.on_joined()
+        return True

@@ -1,0 +1,88 @@
+"""Where a consumer starts while that cannot be looked up: a poll ends in its time, and an answer for an earlier assignment is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
+
+from ottla.client.admin import Admin
+from ottla.messages.offset_fetch import OffsetFetchRequest
+from ottla.sim.cluster import SimBroker
+from ottla.sim.interference import Held, Interference
+
+
+def hold_commits(network: Interference, delay_ms: float) -> None:
+    network.alter = lambda request, response: Held(delay_ms) if isinstance(request, OffsetFetchRequest) else None
+
+
+def test_a_poll_ends_in_its_time_while_the_coordinator_does_not_answer_and_the_next_ones_wait_for_the_same_answer() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 3)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        hold_commits(network, 20_000)
+        consumer = consumer_of(cluster, group_id="g")
+        consumer.assign([KEY])
+        began = asyncio.get_running_loop().time()
+        for timeout_ms in (0, 1000, 1000):
+            assert await consumer.poll(timeout_ms) == []
+        assert round(asyncio.get_running_loop().time() - began, 3) == 2
+        assert [record.offset for record in await take(consumer, 3)] == [0, 1, 2]
+        assert len(network.of(OffsetFetchRequest)) == 1
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_an_answer_for_a_partition_that_was_given_up_does_not_count_when_it_is_assigned_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 4)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        hold_commits(network, 5_000)
+        consumer = consumer_of(cluster, group_id="g")
+        consumer.assign([KEY])
+        assert await consumer.poll(1000) == []
+        consumer.assign([])
+        admin = Admin(broker.client("admin"))
+        await admin.set_offsets("g", {KEY: 2})  # as the next owner of the partition does
+        await admin.close()
+        consumer.assign([KEY])
+        assert [record.offset for record in await take(consumer, 2)] == [2, 3]
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_consumer_that_is_closed_while_it_looks_for_its_start_leaves_no_task() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        hold_commits(Interference(cluster), 5_000)
+        before = asyncio.all_tasks()
+        consumer = consumer_of(cluster, group_id="g")
+        consumer.assign([KEY])
+        assert await consumer.poll(1000) == []
+        await consumer.close()
+        assert not asyncio.all_tasks() - before
+
+    with_broker(body)
+
+
+def test_an_assigned_consumer_waits_for_a_broker_that_cannot_be_reached_yet() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        network = broker._simulation.fabric
+        network.refuse("c", "broker")
+        consumer = consumer_of(broker.client("c"))
+        consumer.assign([KEY])
+        assert await consumer.poll(1000) == []
+        network.refuse("c", "broker", refuses=False)
+        assert [record.offset for record in await take(consumer, 1)] == [0]
+        await consumer.close()
+
+    with_broker(body)
