@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from functools import partial
 from typing import Any, Never, Self
 
 from ottla.client.absent_topics import AbsentTopics
-from ottla.client.accumulator import RECORD_OVERHEAD_BYTES, Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
+from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
+from ottla.client.batching import Batching
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, report
 from ottla.client.outgoing import HeadersLike, Outgoing, prepare
-from ottla.client.partitioner import StickyPartitioner, chosen_by, partition_for_key
 from ottla.client.positions import P
 from ottla.client.producer_settings import ACKS, ProducerSettings
 from ottla.client.sender import Sender
@@ -46,14 +46,12 @@ class Producer:
         self._world = cluster.world
         self._settings = settings
         self._absent = AbsentTopics(cluster)
-        self._sticky = StickyPartitioner(cluster.world.random)
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._queues_of: dict[str, dict[int, PartitionQueue]] = {}  # the same ones; each record is looked up here
+        queues: dict[TopicPartition, PartitionQueue] = {}
         acks = ACKS[settings.acks]
         enlistment = None if settings.transactional_id is None else Enlistment(settings.transactional_id)
         self._sender = Sender(
             cluster,
-            self._queues,
+            queues,
             acks=acks,
             is_idempotent=settings.enable_idempotence and acks == -1,
             codec=CODEC_NAMES[settings.compression_type],
@@ -67,7 +65,9 @@ class Producer:
             timeout_ms, max_block_ms = settings.transaction_timeout_ms, settings.max_block_ms
             self._transactions = Transactions(cluster, enlistment, self._sender, timeout_ms=timeout_ms, max_block_ms=max_block_ms)
         self._states = None if enlistment is None else enlistment.states
-        self._batch_size = settings.batch_size
+        batching = Batching(cluster, settings, self._sender, queues)
+        self._add, self._add_rows, self._extend = batching.add, batching.add_rows, batching.extend
+        self._rows_that_fit = batching.rows_that_fit
         self._buffer_memory = settings.buffer_memory
         self._is_plain = settings.key_serializer is None and settings.value_serializer is None
         self._row_bytes_max = min(row_bytes_max(settings.batch_size), settings.max_request_size)
@@ -282,10 +282,6 @@ class Producer:
             return False
         return partition is None or partition in found.partitions
 
-    def _rows_that_fit(self, size_bytes_max: int) -> int:
-        """Returns how many rows of at most that size the buffer takes now; the last one may reach over its end, as in ``_add``."""
-        return -((self._sender.memory.used_bytes - self._buffer_memory) // (size_bytes_max + RECORD_OVERHEAD_BYTES))
-
     async def _admit(self, topic: str, partition: int | None) -> None:
         """Waits until ``_add`` may be called. KafkaError when that takes longer than max.block.ms, or is impossible."""
         now_ms = self._world.clock.monotonic_ms()
@@ -300,96 +296,9 @@ class Producer:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
             await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
-    def _add(self, record: Outgoing, future: Acknowledgement) -> None:
-        """Appends the record to its partition's open batch."""
-        queues = self._queues_of.get(record.topic)
-        if queues is None:
-            queues = self._queues_of[record.topic] = {}
-        partition = self._partition_of(record, queues)
-        queue = queues.get(partition)
-        if queue is not None and not record.headers:
-            added = queue.add_to_open(record, future, batch_bytes_max=self._batch_size)
-            if added:
-                self._sender.memory.used_bytes += added
-                return
-        if queue is None:
-            queue = self._new_queue(record.topic, partition, queues)
-        batch, size = queue.add(
-            record,
-            future,
-            batch_bytes_max=self._settings.batch_size,
-            now_ms=self._world.clock.monotonic_ms(),
-            delivery_timeout_ms=self._settings.delivery_timeout_ms,
-        )
-        self._sender.memory.used_bytes += size
-        if batch is not None:
-            self._sender.on_batch(batch)
-
-    def _new_queue(self, topic: str, partition: int, queues: dict[int, PartitionQueue]) -> PartitionQueue:
-        queue = queues[partition] = PartitionQueue(TopicPartition(topic, partition))
-        self._queues[queue.partition] = queue
-        return queue
-
-    def _add_rows(
-        self, topic: str, values: list[bytes | None], futures: Iterable[Acknowledgement], *, size_bytes_max: int, timestamp_ms: int
-    ) -> None:
-        """Puts records without a key, of one topic and time, into batches, as ``_add`` would one by one."""
-        futures = iter(futures)
-        keys: list[bytes | None] = [None] * len(values)
-        queues = self._queues_of.setdefault(topic, {})
-        start, end = 0, len(values)
-        while start < end:
-            target = TopicPartition(topic, self._keyless_partition(topic, queues, size_bytes_max))
-            given = {"start": start, "end": end, "size_bytes_max": size_bytes_max, "timestamp_ms": timestamp_ms}
-            start = self._extend(target, keys, values, futures, **given)
-
-    def _extend(
-        self, target: TopicPartition, keys: list[bytes | None], values: list[bytes | None], futures: Iterator[Acknowledgement], **rows: int
-    ) -> int:
-        """Appends rows to the partition's open batch, at least one; returns the first that did not fit. See ``PartitionQueue.extend``."""
-        queues = self._queues_of.setdefault(target.topic, {})
-        queue = queues.get(target.partition) or self._new_queue(target.topic, target.partition, queues)
-        batch, size, reached = queue.extend(
-            keys,
-            values,
-            futures,
-            batch_bytes_max=self._batch_size,
-            now_ms=self._world.clock.monotonic_ms(),
-            delivery_timeout_ms=self._settings.delivery_timeout_ms,
-            **rows,
-        )
-        self._sender.memory.used_bytes += size
-        if batch is not None:
-            self._sender.on_batch(batch)
-        return reached
-
     def _refuse(self, topic: str, partition: int | None, future: Acknowledgement, error: KafkaError) -> None:
         """Fails a record of the topic whose ``send`` has returned."""
         if self._states is not None and self._states.takes_batches:
             self._states.fail(of_produce(error))
         future.set_exception(error)
         self._sender.failures.add(TopicPartition(topic, -1 if partition is None else partition), error, future)
-
-    def _partition_of(self, record: Outgoing, queues: dict[int, PartitionQueue]) -> int:
-        if record.partition is not None:
-            return record.partition
-        count = len(self._cluster.topics[record.topic].partitions)
-        if self._settings.partitioner is not None:
-            chosen = chosen_by(self._settings.partitioner, record.topic, record.key, count)
-            if chosen is not None:
-                return chosen
-        if count == 1:
-            return 0
-        if record.key is not None:
-            return partition_for_key(record.key, count)
-        return self._keyless_partition(record.topic, queues, record.size_bytes)
-
-    def _keyless_partition(self, topic: str, queues: dict[int, PartitionQueue], size_bytes: int) -> int:
-        """Returns the topic's current partition, or another one where the open batch has no room for such a record, or was sent."""
-        count = len(self._cluster.topics[topic].partitions)
-        partition = self._sticky.partition(topic, count)
-        queue = queues.get(partition)
-        if queue is None or queue.has_room(size_bytes, batch_bytes_max=self._batch_size):
-            return partition
-        self._sticky.on_batch_closed(topic, partition, count)
-        return self._sticky.partition(topic, count)
