@@ -7,24 +7,27 @@ import asyncio
 from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
 from ottla.client.admin import Admin
+from ottla.client.consumer import Consumer
 from ottla.messages.offset_fetch import OffsetFetchRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference
 
 
-def hold_commits(network: Interference, delay_ms: float) -> None:
+async def held(broker: SimBroker, count: int, *, delay_ms: float) -> tuple[Interference, Consumer]:
+    """Returns a consumer of so many records, whose group's commits are answered late, and what it has asked."""
+    await create(broker)
+    await fill(broker, count)
+    cluster = broker.client("c")
+    network = Interference(cluster)
     network.alter = lambda request, response: Held(delay_ms) if isinstance(request, OffsetFetchRequest) else None
+    consumer = consumer_of(cluster, group_id="g")
+    consumer.assign([KEY])
+    return network, consumer
 
 
 def test_a_poll_ends_in_its_time_while_the_coordinator_does_not_answer_and_the_next_ones_wait_for_the_same_answer() -> None:
     async def body(broker: SimBroker) -> None:
-        await create(broker)
-        await fill(broker, 3)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        hold_commits(network, 20_000)
-        consumer = consumer_of(cluster, group_id="g")
-        consumer.assign([KEY])
+        network, consumer = await held(broker, 3, delay_ms=20_000)
         began = asyncio.get_running_loop().time()
         for timeout_ms in (0, 1000, 1000):
             assert await consumer.poll(timeout_ms) == []
@@ -38,13 +41,7 @@ def test_a_poll_ends_in_its_time_while_the_coordinator_does_not_answer_and_the_n
 
 def test_an_answer_for_a_partition_that_was_given_up_does_not_count_when_it_is_assigned_again() -> None:
     async def body(broker: SimBroker) -> None:
-        await create(broker)
-        await fill(broker, 4)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        hold_commits(network, 5_000)
-        consumer = consumer_of(cluster, group_id="g")
-        consumer.assign([KEY])
+        _, consumer = await held(broker, 4, delay_ms=5_000)
         assert await consumer.poll(1000) == []
         consumer.assign([])
         admin = Admin(broker.client("admin"))
@@ -59,12 +56,8 @@ def test_an_answer_for_a_partition_that_was_given_up_does_not_count_when_it_is_a
 
 def test_a_consumer_that_is_closed_while_it_looks_for_its_start_leaves_no_task() -> None:
     async def body(broker: SimBroker) -> None:
-        await create(broker)
-        cluster = broker.client("c")
-        hold_commits(Interference(cluster), 5_000)
         before = asyncio.all_tasks()
-        consumer = consumer_of(cluster, group_id="g")
-        consumer.assign([KEY])
+        _, consumer = await held(broker, 1, delay_ms=5_000)
         assert await consumer.poll(1000) == []
         await consumer.close()
         assert not asyncio.all_tasks() - before
