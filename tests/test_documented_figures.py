@@ -1,0 +1,110 @@
+"""Figures in pages are those of the code, and measured tables those that the benchmarks left in ``bench/results``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ottla.broker.controller import membership
+from ottla.broker.coordinators import parked
+from ottla.broker.liveness import failing_brokers
+from ottla.broker.replicas import full_directories
+from ottla.broker.requests.gatekeeper import SEND_BUFFER_BYTES
+from ottla.cli.templates.prometheus import LAG_MAX
+from ottla.client.admin.hanging import LONGER_THAN_MS
+from ottla.config.registry import find_broker_key
+from ottla.controller import false_alarms, producer_ids
+from ottla.groups.consumer import groups
+from ottla.records.compression import DECOMPRESSED_BYTES_MAX
+from ottla.replication import fetch_sessions
+from ottla.runtime.io_policy import chosen
+from ottla.runtime.serve import GC_THRESHOLDS
+from ottla.spark.stream_reader import ROWS_MAX
+from ottla.storage.directory.room import RESERVE_BYTES
+from ottla.storage.segment.tally import INLINE_BYTES_MAX
+from ottla.types import LATE_TRANSACTION_MS
+
+ROOT: Final = Path(__file__).parent.parent
+SECOND_MS: Final = 1000
+MINUTE_MS: Final = 60 * SECOND_MS
+DAY_MS: Final = 24 * 60 * MINUTE_MS
+KIB, MIB = 1 << 10, 1 << 20
+DECISIONS: Final = "docs/decisions"
+
+
+def default(key: str) -> Any:
+    found = find_broker_key(key)
+    assert found is not None
+    return found.default
+
+
+FIGURES: Final = [
+    ("docs/performance.md", f"the thresholds are ({', '.join(f'{part:,}' for part in GC_THRESHOLDS)})"),
+    ("docs/performance.md", f"a client's socket gets {SEND_BUFFER_BYTES // KIB} KiB"),
+    ("docs/production.md", f"{ROWS_MAX:,} offsets unless `maxOffsetsPerTrigger`"),
+    ("docs/production.md", f"a group that is {LAG_MAX:,} records behind"),
+    ("docs/security.md", f"within {default('ottla.authentication.timeout.ms') // SECOND_MS} seconds (`ottla.authentication.timeout.ms`)"),
+    ("docs/security.md", f"{default('ottla.unauthenticated.connections.max'):,} such connections"),
+    ("docs/security.md", f"after {default('connection.failed.authentication.delay.ms')} ms (`connection.failed.authentication.delay.ms`)"),
+    ("docs/transactions.md", f"`transaction.max.timeout.ms` ({default('transaction.max.timeout.ms') // MINUTE_MS} minutes)"),
+    ("docs/transactions.md", f"`transactional.id.expiration.ms` ({default('transactional.id.expiration.ms') // DAY_MS} days)"),
+    ("docs/transactions.md", f"without a record for {LONGER_THAN_MS // MINUTE_MS} minutes (`--longer-than`)"),
+    ("docs/zookeeper.md", f"(`zookeeper.session.timeout.ms`, {default('zookeeper.session.timeout.ms') // SECOND_MS} s)"),
+    ("docs/zookeeper.md", f"`reserved.broker.max.id` ({default('reserved.broker.max.id')})"),
+    ("docs/zookeeper.md", f"`ottla.zookeeper.request.bytes.max` ({default('ottla.zookeeper.request.bytes.max'):,})"),
+    (f"{DECISIONS}/0004-three-classes-of-file-work.md", f"Up to {INLINE_BYTES_MAX // MIB} MiB are walked inline"),
+    (f"{DECISIONS}/0004-three-classes-of-file-work.md", f"from {int(chosen('').paced_append_bytes_max) // KIB} KiB on class b"),
+    (f"{DECISIONS}/0011-disks-that-fail-and-disks-that-are-full.md", f"A reserve of {RESERVE_BYTES // MIB} MiB"),
+    (f"{DECISIONS}/0011-disks-that-fail-and-disks-that-are-full.md", f"every {full_directories.PROBE_MS_MAX // SECOND_MS} s"),
+    (f"{DECISIONS}/0013-batches-are-opened.md", f"may unpack to {DECOMPRESSED_BYTES_MAX // MIB} MiB"),
+    (f"{DECISIONS}/0015-proof-of-death.md", f"active for {membership.SILENT_MS / SECOND_MS} s"),
+    (f"{DECISIONS}/0015-proof-of-death.md", f"every broker {membership.HELLO_MS} ms to send"),
+    (f"{DECISIONS}/0019-what-clients-are-told-while-a-broker-fails.md", f"for {failing_brokers.LINGER_MS / SECOND_MS} s"),
+    (f"{DECISIONS}/0020-a-partition-at-rest.md", f"{fetch_sessions.WATCHED_PARTITIONS_MIN} partitions or more"),
+    (f"{DECISIONS}/0021-transactions-wait-for-their-markers.md", f"{parked.PARKED_MAX:,} wait in a shard"),
+    (f"{DECISIONS}/0023-consumer-groups-from-their-records-alone.md", f"every {groups.REGEX_REFRESH_MS_MIN // SECOND_MS} s for each group"),
+]
+WORDS: Final = [
+    ("docs/transactions.md", "up to a second", parked.WAIT_MS, SECOND_MS),
+    ("docs/transactions.md", "and five minutes more", LATE_TRANSACTION_MS, 5 * MINUTE_MS),
+    ("docs/zookeeper.md", "ids from the controller by the thousand", producer_ids.BLOCK_SIZE, 1000),
+    (f"{DECISIONS}/0011-disks-that-fail-and-disks-that-are-full.md", "Every half second", full_directories.PROBE_MS, 500),
+    (f"{DECISIONS}/0015-proof-of-death.md", "third false alarm within ten minutes", false_alarms.WITHIN_MS, 10 * MINUTE_MS),
+    (f"{DECISIONS}/0019-what-clients-are-told-while-a-broker-fails.md", "one second at most", failing_brokers.HOLD_MS, SECOND_MS),
+]
+"""Figures that pages have as words: the page, its words, what the code has, and what the words mean."""
+MEASURED: Final = ("broker", "replicated", "spark", "spark_streams", "client")
+
+
+def flat(page: str) -> str:
+    """The page's text, with one space in place of each break."""
+    return re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("page", "sentence"), FIGURES)
+def test_a_figure_of_a_page_is_that_of_the_code(page: str, sentence: str) -> None:
+    assert sentence in flat(page)
+
+
+@pytest.mark.parametrize(("page", "words", "figure", "meant"), WORDS)
+def test_a_figure_in_words_is_that_of_the_code(page: str, words: str, figure: int, meant: int) -> None:
+    assert words in flat(page)
+    assert figure == meant
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_table_of_the_page_on_performance_is_the_last_one_measured(name: str) -> None:
+    measured = (ROOT / "bench" / "results" / f"{name}.txt").read_text(encoding="utf-8").strip()
+    assert f"\n{measured}\n" in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+
+
+def test_the_versions_of_clients_that_were_tried_are_those_that_are_installed() -> None:
+    locked = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    page = (ROOT / "COMPATIBILITY.md").read_text(encoding="utf-8").partition("\n## Clients tried\n")[2]
+    tried = re.findall(r"^\| (confluent-kafka|kafka-python|aiokafka) ([\d.]+)[^|]*\| the round", page, re.MULTILINE)
+    assert [name for name, _ in tried] == ["confluent-kafka", "kafka-python", "aiokafka"]
+    for name, version in [*tried, *re.findall(r"^(PySpark) ([\d.]+);", page, re.MULTILINE)]:
+        assert f"{locked[name.lower()]}.".startswith(f"{version}."), name
