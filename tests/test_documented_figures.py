@@ -1,12 +1,14 @@
-"""Figures in pages are those of the code, and measured tables those that the benchmarks left in ``bench/results``."""
+"""Figures and keys in pages are those of the code, and measured tables those that the benchmarks left in ``bench/results``."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.test_repository import tracked_files
 
 from ottla.broker.controller import membership
 from ottla.broker.coordinators import parked
@@ -14,8 +16,9 @@ from ottla.broker.liveness import failing_brokers
 from ottla.broker.replicas import full_directories
 from ottla.broker.requests.gatekeeper import SEND_BUFFER_BYTES
 from ottla.cli.templates.prometheus import LAG_MAX
+from ottla.client import options
 from ottla.client.admin.hanging import LONGER_THAN_MS
-from ottla.config.registry import find_broker_key
+from ottla.config.registry import CLIENT_METRICS_KEYS, GROUP_KEYS, OWN_KEYS, TOPIC_KEYS, find_broker_key
 from ottla.controller import false_alarms, producer_ids
 from ottla.groups.consumer import groups
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
@@ -108,3 +111,62 @@ def test_the_versions_of_clients_that_were_tried_are_those_that_are_installed() 
     assert [name for name, _ in tried] == ["confluent-kafka", "kafka-python", "aiokafka"]
     for name, version in [*tried, *re.findall(r"^(PySpark) ([\d.]+);", page, re.MULTILINE)]:
         assert f"{locked[name.lower()]}.".startswith(f"{version}."), name
+
+
+KEY = re.compile(
+    r"^([a-z]\w*(?:\.[\w-]+)+)=|`([a-z][a-z0-9]*(?:\.[a-z0-9_-]+)+)(?:=[^`]*)?`|(?:-X|--config|-c) ([a-z]\w*(?:\.[\w-]+)+)=", re.MULTILINE
+)
+FILE = re.compile(r"\.(?:py|md|txt|json|jsonl|properties|log|pem|key|sh|toml|lock|yaml)$")
+OF_FEATURES: Final = "eligible.leader.replicas group kraft metadata share streams transaction"
+OF_OTHERS: Final = """
+    bootstrap.servers exactly.once.source.support jute.maxbuffer kafka.authorizer.logger kafka.bootstrap.servers metadata.recovery.strategy
+    processing.guarantee retry.backoff.ms spark.archives spark.driver.memory spark.speculation spark.sql.shuffle.partitions
+    topic.metadata.refresh.interval.ms
+"""
+"""Keys of other clients and programs, and the name of a logger."""
+OF_PYTHON: Final = """
+    asyncio.timeout consumer.getmany error.is_retriable fault.wait history.sending jdk.incubator.vector loggers.send_to os.fork
+    ottla.spark.session producer.produce pyarrow.array python3.11 record.headers record.timestamp record.timestamp_ms record.topic record.value
+    spark.read
+"""
+"""Names in Python that look like keys."""
+PARTS: Final = "expected.audience sasl.oauthbearer"
+"""Parts of keys, in sentences that say so."""
+OTHERS: Final = {f"{name}.version" for name in OF_FEATURES.split()} | {*OF_OTHERS.split(), *OF_PYTHON.split(), *PARTS.split()}
+
+
+def named_keys(text: str) -> set[str]:
+    names = {next(filter(None, match.groups())) for match in KEY.finditer(text)}
+    return {name for name in names if not FILE.search(name)}
+
+
+def is_known_key(name: str) -> bool:
+    """True for a key of brokers, topics, groups, clients or the Spark source, and for a module."""
+    if find_broker_key(name) or any(name in keys for keys in (OWN_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS)):
+        return True
+    settings = {key for kind in vars(options).values() for key in getattr(kind, "__annotations__", {})}
+    if name.removeprefix("kafka.").replace(".", "_") in settings:
+        return True
+    return name.split(".", maxsplit=1)[0] in ("ottla", "bench") and importlib.util.find_spec(name) is not None
+
+
+def test_every_key_that_a_page_names_is_known() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md" and "reference" not in path.parts]
+    pages = [path for path in pages if path.name not in ("CHANGELOG.md", "planted-bugs.md")]
+    named = {(path.name, key) for path in pages for key in named_keys(path.read_text(encoding="utf-8"))}
+    assert len(named) > 300
+    unknown = {(page, key) for page, key in named if key not in OTHERS and not is_known_key(key)}
+    assert not unknown, "misspelt, or of another program, and then it belongs into OTHERS"
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("`log.dirs` and `acks=all` in `a.properties`", {"log.dirs"}),
+        ("```\nnode.idd=1\n```", {"node.idd"}),
+        ("ottla topic create t -c retention.mss=1", {"retention.mss"}),
+    ],
+)
+def test_a_key_is_found_where_pages_have_it(text: str, keys: set[str]) -> None:
+    assert named_keys(text) == keys
+    assert {key for key in keys if not is_known_key(key)} == keys - {"log.dirs"}
