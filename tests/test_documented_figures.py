@@ -126,8 +126,8 @@ OF_OTHERS: Final = """
 """Keys of other clients and programs, and the name of a logger."""
 OF_PYTHON: Final = """
     asyncio.timeout consumer.getmany error.is_retriable fault.wait history.sending jdk.incubator.vector loggers.send_to os.fork
-    ottla.spark.session producer.produce pyarrow.array python3.11 record.headers record.timestamp record.timestamp_ms record.topic record.value
-    spark.read
+    ottla.spark.session producer.produce pyarrow.array python3.11 record.headers record.timestamp record.timestamp_ms record.topic
+    record.value spark.read
 """
 """Names in Python that look like keys."""
 PARTS: Final = "expected.audience sasl.oauthbearer"
