@@ -15,16 +15,20 @@ from ottla.broker.coordinators import parked
 from ottla.broker.liveness import failing_brokers
 from ottla.broker.replicas import full_directories
 from ottla.broker.requests.gatekeeper import SEND_BUFFER_BYTES
+from ottla.cli.pipeline_runs import CAUGHT_UP_RESTARTS
 from ottla.cli.templates.prometheus import LAG_MAX
 from ottla.client import options
 from ottla.client.admin.hanging import LONGER_THAN_MS
 from ottla.config.registry import CLIENT_METRICS_KEYS, GROUP_KEYS, OWN_KEYS, TOPIC_KEYS, find_broker_key
+from ottla.controller import delegation_tokens as tokens
 from ottla.controller import false_alarms, producer_ids
 from ottla.groups.consumer import groups
 from ottla.records.compression import DECOMPRESSED_BYTES_MAX
 from ottla.replication import fetch_sessions
 from ottla.runtime.io_policy import chosen
 from ottla.runtime.serve import GC_THRESHOLDS
+from ottla.spark.defaults import MIRRORED
+from ottla.spark.mirror_plan import SNAPSHOT_BYTES_MAX
 from ottla.spark.stream_reader import ROWS_MAX
 from ottla.storage.directory.room import RESERVE_BYTES
 from ottla.storage.segment.tally import INLINE_BYTES_MAX
@@ -47,6 +51,11 @@ def default(key: str) -> Any:
 FIGURES: Final = [
     ("docs/performance.md", f"the thresholds are ({', '.join(f'{part:,}' for part in GC_THRESHOLDS)})"),
     ("docs/performance.md", f"a client's socket gets {SEND_BUFFER_BYTES // KIB} KiB"),
+    ("docs/pipelines.md", f"`spark.sql.streaming.minBatchesToRetain={MIRRORED['spark.sql.streaming.minBatchesToRetain']}`"),
+    ("COMPATIBILITY.md", f"{tokens.OF_REQUESTER_MAX:,} tokens a requester and {tokens.TOKENS_MAX:,} in all"),
+    ("COMPATIBILITY.md", f"{tokens.RENEWERS_MAX} renewers at most"),
+    ("COMPATIBILITY.md", f"A fetch session has at most {fetch_sessions.PARTITIONS_MAX:,} partitions"),
+    ("docs/pipelines.md", f"follow {SNAPSHOT_BYTES_MAX // MIB} MB a batch"),
     ("docs/production.md", f"{ROWS_MAX:,} offsets unless `maxOffsetsPerTrigger`"),
     ("docs/production.md", f"a group that is {LAG_MAX:,} records behind"),
     ("docs/security.md", f"within {default('ottla.authentication.timeout.ms') // SECOND_MS} seconds (`ottla.authentication.timeout.ms`)"),
@@ -73,6 +82,7 @@ FIGURES: Final = [
 WORDS: Final = [
     ("docs/transactions.md", "up to a second", parked.WAIT_MS, SECOND_MS),
     ("docs/transactions.md", "and five minutes more", LATE_TRANSACTION_MS, 5 * MINUTE_MS),
+    ("docs/pipelines.md", "with `--until-caught-up`, as in a nightly job, five are the limit", CAUGHT_UP_RESTARTS, 5),
     ("docs/zookeeper.md", "ids from the controller by the thousand", producer_ids.BLOCK_SIZE, 1000),
     (f"{DECISIONS}/0011-disks-that-fail-and-disks-that-are-full.md", "Every half second", full_directories.PROBE_MS, 500),
     (f"{DECISIONS}/0015-proof-of-death.md", "third false alarm within ten minutes", false_alarms.WITHIN_MS, 10 * MINUTE_MS),
