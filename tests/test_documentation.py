@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parent.parent
 SECONDS_MAX = 120
@@ -83,3 +84,31 @@ def test_the_page_of_the_recorded_run_needs_nothing_beside_itself() -> None:
     assert "fetch(`nodes/" in page, "it is the console's own script"
     assert "EventSource" not in page
     assert page.count("</script>") == 2
+
+
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|sh|md|txt|json|c)|(?:tests|src|bench|scripts|examples|packaging)/[\w./-]+)(?:::\w+)?`")
+ABSENT = {"src/ottla/broker/upkeep/changes.py"}
+"""An example of docs/adding-a-part.md, which the reader makes."""
+
+
+def named_files(text: str) -> set[str]:
+    return {match[1] for match in PATH.finditer(text)}
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+    missing = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        for name in named_files(page.read_text(encoding="utf-8")) - ABSENT
+        if not any((base / name).exists() for base in (ROOT, ROOT / "src" / "ottla", ROOT / "tests", page.parent))
+    }
+    assert not missing, "\n".join(sorted(missing))
+    assert len(named_files((ROOT / "COMPATIBILITY.md").read_text(encoding="utf-8"))) > 100
+
+
+def test_a_file_that_a_page_names_is_found_in_its_sentence() -> None:
+    assert named_files("As `tests/a/test_b.py::test_c` and `runtime/pace.py` show, `orders/7` and `a.py` do not.") == {
+        "tests/a/test_b.py",
+        "runtime/pace.py",
+    }

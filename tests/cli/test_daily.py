@@ -455,6 +455,14 @@ def test_a_topic_that_there_is_not_is_not_planned_to_be_deleted(broker: BrokerTh
         assert "t" in admin.list_topics(), "one that is not there keeps the others"
 
 
+def test_a_plan_to_delete_what_groups_have_committed_says_what_is_lost(broker: BrokerThread) -> None:
+    with Consumer(broker.bootstrap, group_id="warned") as consumer:
+        consumer.commit({TopicPartition("t", 0): 0})
+    planned = run(broker.bootstrap, "topic", "delete", "__consumer_offsets")
+    assert (planned.exit_code, "every group forgets what it has read" in planned.stderr) == (1, True), planned.stderr
+    assert "warning" not in run(broker.bootstrap, "topic", "delete", "t").stderr
+
+
 def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:
     [row] = items(run(broker.bootstrap, "producer", "list", "t", "--json"))
     assert (row["topic"], row["partition"], row["last_sequence"], row["transaction_start_offset"]) == ("t", 0, 4, None)

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 from ottla.cli.main import cli
 from ottla.cli.output import with_way_out
 from ottla.errors import OttlaError
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 from ottla.testing import thread_cluster
 
 
@@ -88,10 +88,24 @@ def test_a_reassignment_is_planned_made_and_seen(bootstrap: str) -> None:
 
 
 def test_preferred_leaders_are_elected(bootstrap: str) -> None:
-    planned = ottla(bootstrap, "partition", "elect", "t:0")
-    assert (planned.returncode, "would elect the preferred leaders of t:0" in planned.stderr) == (1, True)
-    done = ottla(bootstrap, "partition", "elect", "--yes", "--format", "json")
-    assert done.returncode == 0, done.stderr
+    """A plan lists what another than the first replica leads, and nothing else."""
+    with Admin(bootstrap) as admin:
+        assert admin.create_topics([NewTopic("elected", assignments={0: [1, 2], 1: [3, 2]})]) == {"elected": None}
+        assert admin.alter_partition_reassignments({TopicPartition("elected", 0): [2, 1]}) == {TopicPartition("elected", 0): None}
+        eventually(lambda: list(admin.describe_topic("elected").partitions[0].replicas), lambda replicas: replicas == [2, 1])
+        planned = ottla(bootstrap, "partition", "elect", "elected:0", "elected:1", "--format", "json")
+        assert (planned.returncode, "would elect the first replica as leader of 1 partition;" in planned.stderr) == (1, True)
+        [plan] = json.loads(planned.stdout)["items"]
+        assert (plan["topic"], plan["partition"], plan["leader"], plan["replicas"]) == ("elected", 0, 1, [2, 1])
+        assert "elected" in ottla(bootstrap, "partition", "elect").stdout, "of all partitions"
+        assert admin.describe_topic("elected").partitions[0].leader == 1, "a plan elects nobody"
+        done = ottla(bootstrap, "partition", "elect", "--yes", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: admin.describe_topic("elected").partitions[0].leader, lambda leader: leader == 2)
+    nothing = ottla(bootstrap, "partition", "elect", "elected:0")
+    assert (nothing.returncode, "there is nothing to elect" in nothing.stderr) == (0, True)
+    nowhere = ottla(bootstrap, "partition", "elect", "elected:7")
+    assert (nowhere.returncode, "has no partition 7" in nowhere.stderr) == (1, True)
     unclean = ottla(bootstrap, "partition", "elect", "--unclean", "--yes")
     assert (unclean.returncode, "--unclean needs partitions" in unclean.stderr) == (2, True)
 
@@ -114,6 +128,9 @@ def test_quotas(bootstrap: str) -> None:
     ]
     assert ottla(bootstrap, "quota", "set", "-d", "producer_byte_rate", "--user", "alice", "--yes").returncode == 0
     assert len(shown(bootstrap, "quota", "list")) == 2
+    assert [row["value"] for row in shown(bootstrap, "quota", "list", "--client-id", "<default>")] == [2000.0]
+    assert [row["entity"] for row in shown(bootstrap, "quota", "list", "--ip", "10.0.0.7")] == ["ip=10.0.0.7"]
+    assert shown(bootstrap, "quota", "list", "--user", "alice") == []
     refused = ottla(bootstrap, "quota", "set", "nonsense=1", "--user", "a", "--yes")
     assert (refused.returncode, "nonsense" in refused.stderr) == (1, True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,20 @@ def test_a_secured_cluster_is_made_from_an_empty_directory(tmp_path: Path) -> No
             process.wait(SECONDS_MAX)
     written = "".join(path.read_text() for path in work.glob("*.log"))
     assert not [secret for secret in ("node-secret", "admin-secret", "alice-secret") if secret in written]
+
+
+def test_the_commands_for_certificates_make_the_files_that_the_nodes_name(tmp_path: Path) -> None:
+    [made] = re.findall(r"^```\n(ottla certs .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [replaced] = re.findall(r"`(ottla certs issue [^`]*--replace)`", PAGE)
+    for command in [*made.splitlines(), replaced]:
+        program, *arguments = shlex.split(command)
+        done = subprocess.run([sys.executable, "-m", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    named = {
+        place.replace("$node", node) for node in "123" for place in re.findall(r"^ssl\.\w+\.location=(.*)$", "".join(BLOCKS), re.MULTILINE)
+    }
+    assert named == {"authority.pem", "node-1.pem", "node-2.pem", "node-3.pem"}
+    assert named <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_the_client_of_the_page_has_settings_that_there_are() -> None:

@@ -42,7 +42,7 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
         [line] = [
             line for line in ottla(nodes.bootstrap, "cluster", "status", "-B", nodes.bootstrap).stdout.splitlines() if "silent" in line
         ]
-        assert (line.split()[0], f"not serving  silent for {line.split()[-3]} s" in line) == (str(dead), True), line
+        assert (line.split()[0], f"fenced  silent for {line.split()[-3]} s" in line) == (str(dead), True), line
         [row] = [row for row in shown(nodes.bootstrap, "quorum") if row["node"] == dead and row["role"] == "voter"]
         assert int(str(row["fetched_ms_ago"])) > 1_000
 
@@ -53,6 +53,8 @@ def test_a_controller_that_stops_is_silent(monkeypatch: pytest.MonkeyPatch) -> N
 
         nodes.stop(other)  # no majority is left
         eventually(lambda: status()["problem"], lambda problem: problem is not None and problem.startswith("no controller is active"))
+        left = {node["node"]: node["broker"] for node in status()["nodes"]}
+        assert (left.get(first), set(left)) == ("fenced", {1, 2, 3}), "who was fenced before is still shown"
         ill = ottla(nodes.bootstrap, "cluster", "health", "-B", nodes.bootstrap, "--until-healthy", "--timeout", "0")
         assert (ill.returncode, "PROBLEM  no controller is active" in ill.stdout) == (1, True), ill.stderr
         assert "the cluster is not healthy after 0 s" in ill.stderr

@@ -19,7 +19,7 @@ DESTRUCTIVE = {
     ("broker", "unregister"): (("9",), 1, "would remove broker 9"),
     ("feature", "set"): (("transaction.version=2",), 1, "would set transaction.version=2"),
     ("partition", "cancel"): (("t:0",), 1, "would take back the moves of t:0"),
-    ("partition", "elect"): ((), 1, "would elect the preferred leaders of all partitions"),
+    ("partition", "elect"): ((), 0, "each is led by its first replica: there is nothing to elect"),
     ("partition", "reassign"): (("t:0=1",), 1, "add --yes to apply it"),
     ("quota", "set"): (("producer_byte_rate=1", "--user", "a"), 1, "would set producer_byte_rate=1 of user=a"),
     ("acl", "allow"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),

@@ -105,7 +105,7 @@ def test_a_connection_is_replaced_before_its_session_ends(tmp_path_factory: pyte
 
 def test_users_are_administered(broker: BrokerThread) -> None:
     with Admin(broker.bootstrap) as admin:
-        changes = [UserChange("carol", "SCRAM-SHA-256", Secret("c"), 8192), UserChange("carol", "SCRAM-SHA-512", Secret("c"))]
+        changes = [UserChange("carol", "SCRAM-SHA-256", "c", 8192), UserChange("carol", "SCRAM-SHA-512", Secret("c"))]
         assert admin.alter_users([*changes, UserChange("", "SCRAM-SHA-256", Secret("c"))])["carol"] is None
         assert admin.describe_users(["carol"]) == {"carol": {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 4096}}
         assert set(admin.describe_users()) == {"bob", "carol"}
@@ -113,6 +113,15 @@ def test_users_are_administered(broker: BrokerThread) -> None:
         [missing] = admin.describe_users(["carol"]).values()
         assert isinstance(missing, KafkaError)
         assert missing.code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_the_password_of_a_user_is_text_and_is_never_shown() -> None:
+    """It is kept as a Secret however it was given; something else is refused where it is given, and not after a derivation."""
+    given = UserChange("carol", "SCRAM-SHA-256", "marked-secret")
+    assert given == UserChange("carol", "SCRAM-SHA-256", Secret("marked-secret"))
+    assert "marked-secret" not in repr(given)
+    with pytest.raises(TypeError, match="password is bytes, and a str is expected"):
+        UserChange("carol", "SCRAM-SHA-256", b"marked-secret")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

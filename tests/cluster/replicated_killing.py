@@ -44,6 +44,8 @@ from tests.durability.load import (
 from tests.waiting import eventually
 
 from ottla.errors import KafkaError
+from ottla.history import judge as of_history
+from ottla.history.operations import read_history
 from ottla.sync import Admin, Consumer, TopicPartition
 
 REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
@@ -51,7 +53,7 @@ ALL = {1, 2, 3}
 KINDS = ("leader", "follower", "controller")
 OFFSETS = "__consumer_offsets"
 HISTORY = "history.jsonl"
-"""What the clients did and saw, for ``ottla check-history``."""
+"""What the clients did and saw, as ``ottla check-history`` reads it."""
 
 
 PROPERTIES = {
@@ -196,6 +198,12 @@ class JavaProducer(HistoryThread):
             with self._is_settled:
                 self._open_count -= 1
                 self._is_settled.notify_all()
+
+
+def judged(directory: Path) -> of_history.Verdict:
+    """The verdict on a run's history, which may have millions of events: a minute of work on a busy machine."""
+    with (directory / HISTORY).open("rb") as lines:
+        return of_history.judge(read_history(lines))
 
 
 def run(

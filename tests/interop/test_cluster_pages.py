@@ -59,7 +59,7 @@ def wait_for_another_controller(terminal: Terminal, dead: int, of: str = "") -> 
 
     def is_over(found: Any) -> bool:
         node = found["nodes"][dead - 1]
-        is_fenced = node["broker"] in ("fenced", "not serving")
+        is_fenced = node["broker"] == "fenced"
         return found["active_controller"] not in (None, dead) and is_fenced and node["controller"] != "follower"
 
     eventually(lambda: status(terminal, of), is_over)

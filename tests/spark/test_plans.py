@@ -27,6 +27,11 @@ def paid(spark):
     return [to_topic(route(joined, a=F.col("amount") > 1, key="customer")), often]
 
 @pipeline
+def loud(spark):
+    counts = read_topic(spark, "orders", "customer string").groupBy(F.upper("customer").alias("name")).count()
+    return to_topic(counts, "counts", key="name").outputMode("update")
+
+@pipeline
 def raw(spark):
     return spark.readStream.format("rate").load().dropDuplicates(["value"]).writeStream.format("noop")
 """
@@ -36,6 +41,7 @@ EXPECTED = [
         "exactly_once", "topic",
     ),
     Explained("shop-paid-2", "orders", "names", "t: 10 seconds", "aggregate by window, customer", "sums", "at_least_once", "directory"),
+    Explained("shop-loud", "orders", "", "", "aggregate by upper(customer)", "counts", "exactly_once", "topic"),
     Explained("shop-raw", "rate", "", "", "deduplication", "", "", "directory"),
 ]  # fmt: skip
 
@@ -49,7 +55,7 @@ def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monke
     shown = CliRunner().invoke(pipeline, ["explain", str(tmp_path / "shop.py"), "--plan", "-B", "127.0.0.1:1"])
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == [row.query for row in EXPECTED]
+    assert [line.split()[0] for line in lines[1:5]] == [row.query for row in EXPECTED]
     assert "== Physical Plan ==" in lines
 
     def of(name: str) -> Callable[[Any], Any]:
@@ -58,7 +64,7 @@ def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monke
 
     namespace: dict[str, Any] = {}
     exec(FILE, namespace)
-    pipelines = {name: of(name) for name in ("paid", "raw")}
+    pipelines = {name: of(name) for name in ("paid", "loud", "raw")}
     assert [row for row, _ in explained(spark, "shop", pipelines, bootstrap="127.0.0.1:1", checkpoint="topic")] == EXPECTED
 
 

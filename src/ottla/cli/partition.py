@@ -19,6 +19,7 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.client.admin.brokers import ClusterDescription
     from ottla.client.cluster_metadata import TopicMetadata
+    from ottla.sync import Admin
 
 _PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)")
 _MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
@@ -42,11 +43,15 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
     wanted = [_partition(text) for text in partitions] or None
     if unclean and wanted is None:
         raise click.UsageError("--unclean needs partitions: it may lose records of each")
-    if not yes:
-        what = "all partitions" if wanted is None else ", ".join(f"{key.topic}:{key.partition}" for key in wanted)
-        kind = "a leader, in sync or not," if unclean else "the preferred leaders"
-        end_of_plan(f"would elect {kind} of {what}")
     with Admin(bootstrap, **client_settings()) as admin:
+        if not yes:
+            rows = _elections(admin, wanted, unclean)
+            print_rows(output, "partition plan", ("topic", "partition", "leader", "replicas", "in_sync"), rows)
+            if rows:
+                kind = "a leader, in sync or not," if unclean else "the first replica as leader"
+                end_of_plan(f"would elect {kind} of {len(rows)} partition{'s'[: len(rows) != 1]}")
+            complain("none is without a leader" if unclean else "each is led by its first replica: there is nothing to elect")
+            return
         results = admin.elect_leaders(wanted, unclean=unclean)
     _report(output, "partition elect", results, "elected")
 
@@ -131,6 +136,23 @@ def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) 
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
     _report(output, "partition cancel", results, "taken back")
+
+
+def _elections(
+    admin: Admin, wanted: Sequence[TopicPartition] | None, unclean: bool
+) -> list[tuple[str, int, int | None, list[int], list[int]]]:
+    """Returns what of these partitions, or of all, has no leader; unless unclean, also what the first replica does not lead."""
+    topics = admin.list_topics()
+    if wanted is None:
+        wanted = [TopicPartition(name, index) for name, topic in topics.items() for index in topic.partitions]
+    rows = []
+    for key in sorted(wanted):
+        there = found_topic(admin, key.topic, topics).partitions
+        check_partitions(key.topic, [key.partition], there)
+        found = there[key.partition]
+        if found.leader < 0 or (not unclean and found.leader != found.replicas[0]):
+            rows.append((key.topic, key.partition, found.leader if found.leader >= 0 else None, found.replicas, found.in_sync))
+    return rows
 
 
 def _spread(cluster: ClusterDescription, topics: Mapping[str, TopicMetadata], ids: Sequence[int]) -> dict[TopicPartition, Sequence[int]]:

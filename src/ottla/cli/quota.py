@@ -39,14 +39,16 @@ def quota() -> None:
 
 
 @quota.command("list")
+@_entity_options
 @bootstrap_option
 @format_option
-def list_quotas(bootstrap: str, output: str) -> None:
-    """List quotas."""
-    from ottla.sync import Admin
+def list_quotas(bootstrap: str, output: str, **names: str | None) -> None:
+    """List quotas: all, or what a user, a client id, both, or an address has."""
+    from ottla.sync import Admin, QuotaMatch
 
+    wanted = {kind: QuotaMatch.DEFAULT if name is None else name for kind, name in _entity(**names)}
     with Admin(bootstrap, **client_settings()) as admin:
-        found = admin.describe_client_quotas()
+        found = admin.describe_client_quotas(wanted)
     rows = [(_shown(entity), key, value) for entity, values in found.items() for key, value in sorted(values.items())]
     print_rows(output, "quota list", ("entity", "quota", "value"), sorted(rows))
 

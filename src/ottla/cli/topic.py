@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from ottla.client.cluster_metadata import PartitionMetadata, TopicMetadata
 
 NONE_EXPECTED: Final[Mapping[ErrorCode, str]] = {}
+_WHAT_IS_LOST: Final = {
+    "__consumer_offsets": "every group forgets what it has read, and begins where auto.offset.reset says",
+    "__transaction_state": "open transactions are neither committed nor aborted, and readers of committed records wait for them",
+}
+"""By topic of the brokers' own: what its deletion does besides."""
 
 
 @click.group()
@@ -229,6 +234,9 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
                     hint = f"did you mean {near[0]}?" if near else "`ottla topic list` shows those that there are"
                     raise KafkaError(error.code, f"there is no topic {name!r}, and nothing was deleted; {hint}") from error
     there = [name for name in names if name in known]
+    for name in there if not yes else ():
+        if name in _WHAT_IS_LOST:
+            complain(f"warning: {name} is the brokers' own: {_WHAT_IS_LOST[name]}")
     if there and not yes:
         end_of_plan(f"would delete {', '.join(there)} with all data")
     absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")

@@ -12,6 +12,7 @@ from ottla.security.distinguished_name import Der, subject_of
 from ottla.tls import TlsKeys
 
 DN_CHANGES, SAN_CHANGES = "ssl.allow.dn.changes", "ssl.allow.san.changes"
+_WAY_OUT: Final = "=true in the node's file would allow it"
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _OID, _BOOLEAN, _OCTETS, _VERSION, _EXTENSIONS = 0x30, 0x02, 0x06, 0x01, 0x04, 0xA0, 0xA3
 _UNIQUE_IDS: Final = (0x81, 0x82)
@@ -28,9 +29,9 @@ def check_change(old: TlsKeys, new: TlsKeys, *, may_change_subject: bool, may_lo
     except (DecodeError, binascii.Error) as error:
         raise _refused(f"the certificate cannot be compared with the one before: {error}") from None
     if not may_change_subject and subjects[0] != subjects[1]:
-        raise _refused(f"the new certificate is of {subjects[1]}, and the one before of {subjects[0]}: {DN_CHANGES}=true would allow it")
+        raise _refused(f"the new certificate is of {subjects[1]}, and the one before of {subjects[0]}: {DN_CHANGES}{_WAY_OUT}")
     if not may_lose_names and not names[0] <= names[1]:
-        raise _refused(f"the new certificate lacks alternative names of the one before: {SAN_CHANGES}=true would allow it")
+        raise _refused(f"the new certificate lacks alternative names of the one before: {SAN_CHANGES}{_WAY_OUT}")
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:

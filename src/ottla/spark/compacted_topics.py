@@ -40,10 +40,16 @@ def ensure_compacted(lookup: Lookup, name: str, configs: Mapping[str, str], *, p
 
 
 def config_of(lookup: Lookup, name: str, key: str) -> str | None:
-    """Returns the value of the topic's configuration key."""
+    """Returns the value of the topic's configuration key. The error of a user without the right names both: brokers say neither."""
     admin = lookup.link.admin
 
     async def describe() -> str | None:
-        return (await admin.describe_config_of_topics([name], key)).get(name)
+        try:
+            return (await admin.describe_config_of_topics([name], key)).get(name)
+        except KafkaError as error:
+            if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                text = f"the user lacks DESCRIBE_CONFIGS on topic {name!r}, by which {key} is read"
+                raise KafkaError(error.code, text) from error
+            raise
 
     return lookup.ask(describe)

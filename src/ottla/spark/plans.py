@@ -111,4 +111,10 @@ def _state(node: Any, kind: str) -> str | None:
     if kind != "Aggregate":
         return _STATEFUL[kind]
     keys = node.groupingExpressions()
-    return f"aggregate by {', '.join(keys.apply(index).name() for index in range(keys.size())) or 'nothing'}"
+    return f"aggregate by {', '.join(_key(keys.apply(index)) for index in range(keys.size())) or 'nothing'}"
+
+
+def _key(expression: Any) -> str:
+    """Returns the name of a column, and anything else as SQL has it: it has no name, whatever its alias is."""
+    is_column = expression.getClass().getSimpleName() == "AttributeReference"
+    return str(expression.name() if is_column else expression.sql())

@@ -97,21 +97,25 @@ class SeenCluster:
 
 
 def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
-    """Returns brokers that serve, voters, and followers of the metadata log. A fenced broker is in no answer, unless it follows."""
+    """Returns registered brokers, voters, and followers of the metadata log."""
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings(request_timeout_ms=timeout_ms)) as admin:
         described = admin.describe_cluster(include_fenced=True)
-        brokers = {node.node_id: node for node in described.nodes if node.node_id not in described.fenced}
+        brokers = {node.node_id: node for node in described.nodes}
+        states = {node_id: "fenced" if node_id in described.fenced else "alive" for node_id in brokers}
         try:
             quorum = admin.describe_quorum()
         except OttlaError as error:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
-            alive = [(node.node_id, f"{node.host}:{node.port}", node.rack, "alive", UNKNOWN, None, None) for node in brokers.values()]
-            return SeenCluster(described.cluster_id, None, [*alive], _problem(error))
+            known = [
+                (node_id, f"{node.host}:{node.port}", node.rack, states[node_id], UNKNOWN, None, None)
+                for node_id, node in sorted(brokers.items())
+            ]
+            return SeenCluster(described.cluster_id, None, [*known], _problem(error))
     voters = {voter.node_id: voter for voter in quorum.voters}
-    observers = observers_of(quorum, {node.node_id for node in described.nodes})
+    observers = observers_of(quorum, brokers.keys())
     replicas = {observer.node_id: observer for observer in observers} | voters
     end_offset = leader_of(quorum).end_offset
     rows: list[tuple[Any, ...]] = []
@@ -123,7 +127,7 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         lag = None if replica is None or replica.end_offset < 0 else end_offset - replica.end_offset
         ago_ms = None if replica is None else fetched_ms_ago(quorum, replica)
         address = None if node is None else f"{node.host}:{node.port}"
-        rows.append((node_id, address, node and node.rack, "alive" if node else "not serving", controller, lag, ago_ms))
+        rows.append((node_id, address, node and node.rack, states.get(node_id), controller, lag, ago_ms))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
 
 

@@ -29,12 +29,21 @@ DEFAULT_ITERATIONS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """A credential of a user: set to what ``password`` makes, or deleted without one. ``mechanism`` is SCRAM-SHA-256 or SCRAM-SHA-512."""
+    """A credential of a user: set to what ``password`` makes, or deleted without one. ``mechanism`` is SCRAM-SHA-256 or SCRAM-SHA-512.
+
+    A password that is given as text is kept as a Secret, which no ``repr`` shows.
+    """
 
     user: str
     mechanism: str
-    password: Secret | None = None
+    password: str | Secret | None = None
     iterations: int = DEFAULT_ITERATIONS
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.password, str | Secret | None):
+            raise TypeError(f"UserChange: password is {type(self.password).__name__}, and a str is expected")
+        if isinstance(self.password, str):
+            object.__setattr__(self, "password", Secret(self.password))
 
 
 class UserAdmin(AdminBase):
@@ -60,7 +69,7 @@ class UserAdmin(AdminBase):
         ]
         upsertions = []
         for change, mechanism in zip(changes, mechanisms):
-            if change.password is not None:
+            if isinstance(change.password, Secret):
                 salt = self._cluster.world.secret_bytes(SALT_BYTES)
                 salted = await asyncio.to_thread(mechanism.salted, change.password, salt, change.iterations)
                 upsertions.append(ScramCredentialUpsertion(change.user, mechanism.number, change.iterations, salt, salted))
