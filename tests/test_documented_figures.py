@@ -135,7 +135,7 @@ OF_OTHERS: Final = """
 """
 """Keys of other clients and programs, and the name of a logger."""
 OF_PYTHON: Final = """
-    asyncio.timeout consumer.getmany error.is_retriable fault.wait history.sending jdk.incubator.vector loggers.send_to os.fork
+    asyncio.timeout consumer.getmany error.is_retriable fault.wait future.get history.sending jdk.incubator.vector loggers.send_to os.fork
     ottla.spark.session producer.produce pyarrow.array python3.11 record.headers record.timestamp record.timestamp_ms record.topic
     record.value spark.read
 """
