@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
 from ottla.client.admin import Admin
 from ottla.client.consumer import Consumer
+from ottla.errors import KafkaError
 from ottla.messages.offset_fetch import OffsetFetchRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference
@@ -48,7 +50,9 @@ def test_an_answer_for_a_partition_that_was_given_up_does_not_count_when_it_is_a
         await admin.set_offsets("g", {KEY: 2})  # as the next owner of the partition does
         await admin.close()
         consumer.assign([KEY])
-        assert [record.offset for record in await take(consumer, 2)] == [2, 3]
+        began = asyncio.get_running_loop().time()
+        assert [record.offset for record in await consumer.poll(60_000)] == [2, 3]
+        assert round(asyncio.get_running_loop().time() - began) == 4 + 5, "the rest of the first answer's time, and the second answer's"
         await consumer.close()
 
     with_broker(body)
@@ -61,6 +65,22 @@ def test_a_consumer_that_is_closed_while_it_looks_for_its_start_leaves_no_task()
         assert await consumer.poll(1000) == []
         await consumer.close()
         assert not asyncio.all_tasks() - before
+
+    with_broker(body)
+
+
+def test_a_poll_that_looks_for_its_start_ends_with_its_consumer_and_begins_no_search() -> None:
+    async def body(broker: SimBroker) -> None:
+        before = asyncio.all_tasks()
+        network, consumer = await held(broker, 1, delay_ms=5_000)
+        polling = asyncio.ensure_future(consumer.poll(60_000))
+        while not network.of(OffsetFetchRequest):
+            await asyncio.sleep(0.01)
+        await consumer.close()
+        with pytest.raises(KafkaError, match="this client is closed"):
+            await polling
+        assert not asyncio.all_tasks() - before
+        assert len(network.of(OffsetFetchRequest)) == 1
 
     with_broker(body)
 

@@ -30,19 +30,21 @@ class StartingPoints:
     async def find(self, deadline_ms: float) -> None:
         """Sets missing positions, as far as that is possible until then. OFFSET_OUT_OF_RANGE with auto.offset.reset=none.
 
-        A search that takes longer goes on, and the next call waits for it: a poll ends in its time while no coordinator answers.
+        A search that takes longer goes on, and the next call waits for it: a poll ends in its time while no coordinator answers. What was
+        assigned after a search began gets one of its own.
         """
-        if self._search is None:
-            if not self._positions.unknown(self._clock.monotonic_ms()):
+        while self._search is not None or self._positions.unknown(self._clock.monotonic_ms()):
+            if self._search is None:
+                self._search = background(self._find())
+            search, left_ms = self._search, max(0, deadline_ms - self._clock.monotonic_ms())
+            await asyncio.wait({search}, timeout=left_ms / 1000)
+            if not search.done():
                 return
-            self._search = background(self._find())
-        search, left_ms = self._search, max(0, deadline_ms - self._clock.monotonic_ms())
-        await asyncio.wait({search}, timeout=left_ms / 1000)
-        if search.done():
             if self._search is search:
                 self._search = None
-            if not search.cancelled():
-                search.result()
+            if search.cancelled():  # the consumer was closed meanwhile
+                return
+            search.result()
 
     async def close(self) -> None:
         """Ends a search that is under way."""
