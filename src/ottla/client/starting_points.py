@@ -31,7 +31,7 @@ class StartingPoints:
         """Sets missing positions, as far as that is possible until then. OFFSET_OUT_OF_RANGE with auto.offset.reset=none.
 
         A search that takes longer goes on, and the next call waits for it: a poll ends in its time while no coordinator answers. What was
-        assigned after a search began gets one of its own.
+        assigned during a search gets one of its own.
         """
         while self._search is not None or self._positions.unknown(self._clock.monotonic_ms()):
             if self._search is None:
