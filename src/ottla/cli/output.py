@@ -125,11 +125,11 @@ class _Warnings(logging.Handler):
     """Warnings of a client, as lines of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from ottla.client.producer_ids import NO_CONTROLLER
+        from ottla.client.producer_ids import NO_ID
 
         text = record.getMessage()
         absent = _ABSENT_TOPIC.match(text)
-        way = "; `ottla cluster health` says what to start" if NO_CONTROLLER in text else ""
+        way = "; `ottla cluster health` says what to start" if NO_ID in text else ""
         complain(f"{text}{way}" if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
 
 

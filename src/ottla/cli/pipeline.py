@@ -27,6 +27,7 @@ from ottla.cli.pipeline_runs import (
 )
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 from ottla.cli.pipeline_submit import submit
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
@@ -262,7 +263,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 click.echo(f"{group}: offsets deleted")
             for topic, problem in admin.delete_topics(list(topics.values())).items() if topics else ():
                 if problem is not None:
-                    raise problem
+                    raise KafkaError(problem.code, f"topic {topic!r}: {problem.message}") from problem
                 click.echo(f"topic {topic}: deleted")
             if there:
                 shutil.rmtree(directory)
