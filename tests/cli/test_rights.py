@@ -203,6 +203,22 @@ def test_the_configuration_of_topics_is_refused_with_the_topics_name(served: Sec
     assert refused.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_a_login_that_fails_says_whose_it_was_and_who_helps(served: SecureBroker, alice: tuple[str, str], tmp_path: Path) -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="wrong";'
+    for command in (("topic", "list"), ("consume", "t", "--timeout", "5")):
+        done = run(served.bootstrap, *command, *alice, "-X", f"sasl.jaas.config={login}")
+        assert isinstance(done.exception, KafkaError), done.output
+        said = with_way_out(done.exception)
+        assert "; the login was that of User:alice, whose password is in the file of --command-config" in said
+        assert "`ottla user list`, and sets a password by `ottla user add alice`" in said
+        assert "no broker can be reached" not in done.stderr
+
+
+def test_a_quorum_that_zookeeper_mode_has_not_is_answered_with_the_command_that_shows_the_controller() -> None:
+    error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "DescribeQuorum: the broker does not have this API")
+    assert with_way_out(error).endswith("no quorum; `ottla cluster status` shows which broker is the controller")
+
+
 @pytest.mark.parametrize(
     ("properties", "user"),
     [

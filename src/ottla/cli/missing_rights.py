@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, principal_of, words_of
+from ottla.cli.client_settings import command_context, principal_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
@@ -82,7 +82,9 @@ _OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describ
 
 
 def missing_right(error: KafkaError) -> str | None:
-    """Returns the end of the sentence about a refusal: what is missing, and how it is allowed. None for other errors."""
+    """Returns the end of the sentence about a refusal, also of the login: what is missing, and the way out. None for other errors."""
+    if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED and error.message.startswith("authentication failed"):
+        return _of_login()
     kind, context = _KINDS.get(ErrorCode(error.code)), command_context()
     if kind is None:
         return None
@@ -103,6 +105,16 @@ def missing_right(error: KafkaError) -> str | None:
     allow = f"`ottla acl allow {user or 'User:NAME'} {' '.join(f'-o {operation}' for operation in operations)}{options} --yes`"
     lacks = f": {who} lacks {right} on {resource}"
     return f"{lacks}; who may alter the cluster allows it by {allow}, unless an ACL denies it (`ottla acl list`)"
+
+
+def _of_login() -> str:
+    """Returns the end of the sentence about a login that failed: whose it was, and how the user gets another password."""
+    user, file = user_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
+    if user is None:
+        return f"; {file} names the user; who may alter the cluster sees its users by `ottla user list`"
+    whose = f"; the login was that of {user}, whose password is in {file}"
+    ways = f"sees the users by `ottla user list`, and sets a password by `ottla user add {user.removeprefix('User:')}`"
+    return f"{whose}; who may alter the cluster {ways}"
 
 
 def _names(context: click.Context | None, kind: str, message: str) -> list[str]:

@@ -65,9 +65,9 @@ def run(
 
     Their queries are started again when they fail.
 
-    A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 3. Ctrl-C or
-    SIGTERM stops all of them between two steps; the next run goes on from there, also on another machine: a checkpoint that is not there
-    is written back from its topic.
+    A query that may not go on (another copy runs, the checkpoint is not that of the topic, the user lacks a right) is not started again:
+    exit code 3. Ctrl-C or SIGTERM stops all of them between two steps; the next run goes on from there, also on another machine: a
+    checkpoint that is not there is written back from its topic.
     """
     if small and master is not None:
         raise click.UsageError("--small is for one machine, with local[1]: leave --master out")
