@@ -6,6 +6,7 @@ import importlib.util
 import shlex
 import socket
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -102,6 +103,67 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     assert result.exit_code == code, result.output
     said = "to begin again, with repeated results: " + shlex.join(["ottla", "pipeline", "reset", "orders", "--yes", *given])
     assert result.output.splitlines()[1:] == ([said] if is_to_be_reset else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [(ErrorCode.SASL_AUTHENTICATION_FAILED, 3), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 3), (ErrorCode.REQUEST_TIMED_OUT, 1)],
+)
+def test_a_user_whom_brokers_refuse_is_not_to_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, exit_code: int
+) -> None:
+    def refuse(bootstrap: str) -> None:
+        raise KafkaError(code, "why")
+
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", refuse)
+    (tmp_path / "orders.py").write_text("")
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), "--data", str(tmp_path / "data")])
+    assert (result.exit_code, f"{code.name}: why" in f"{result.output}{result.exception}") == (exit_code, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "advice"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'orders'", "-o read --topic orders"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'totals'", "-o write --topic totals"),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "topic 'a-b-checkpoint'",
+            "-o create -o read -o write -o describe-configs --topic a-b-checkpoint",
+        ),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "the user lacks DESCRIBE_CONFIGS on topic 'a-b-checkpoint', by which cleanup.policy is read",
+            "-o describe-configs --topic a-b-checkpoint",
+        ),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'a-b'", "-o read --group a-b"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id 'a-b'", "-o write --transactional-id a-b"),
+    ],
+)
+def test_a_refused_query_names_what_it_does_with_the_resource(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, text: str, advice: str
+) -> None:
+    said: list[str] = []
+
+    class Refused:
+        cannot_continue, is_to_be_reset = True, False
+
+        def __init__(self, *arguments: object, **options: Any) -> None:
+            self._explain = options["explain"]
+
+        def run(self) -> bool:
+            said.append(self._explain(KafkaError(code, text), "orders, more"))
+            return False
+
+    monkeypatch.setattr("ottla.spark.runner.Runner", Refused)
+    monkeypatch.setattr("ottla.spark.defaults.session", lambda *arguments, **options: None)
+    monkeypatch.setattr("ottla.spark.defaults.stop_session", lambda: None)
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: None)
+    (tmp_path / "a.py").write_text("from ottla.spark import pipeline\n\n\n@pipeline\ndef b(spark): ...\n")
+    user = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.plain.username=gus")
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "a.py"), "--data", str(tmp_path / "data"), *user])
+    assert result.exit_code == 3, result.output
+    assert f"`ottla acl allow User:gus {advice} --yes`" in said[0]
 
 
 def test_brokers_are_asked_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

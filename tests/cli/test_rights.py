@@ -11,8 +11,10 @@ from tests.cli.test_daily import items, run
 
 from ottla.cli.output import with_way_out
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.marker import Marker
 from ottla.sync import Admin, NewTopic
 from ottla.testing import SecureBroker, secure_broker
+from ottla.types import TopicPartition
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,7 @@ def test_health_says_that_the_user_may_not_look_and_reports_no_trouble(served: S
 def test_the_status_shows_brokers_and_does_not_take_the_controller_for_lost(served: SecureBroker, alice: tuple[str, str]) -> None:
     done = run(served.bootstrap, "cluster", "status", "-B", served.bootstrap, *alice)
     assert "may not see the quorum" in done.stderr
+    assert "User:alice lacks DESCRIBE on the cluster; who may alter the cluster allows it by `ottla acl allow User:alice" in done.stderr
     assert "no controller is active" not in done.stderr
     assert "alive" in done.stdout
 
@@ -144,6 +147,98 @@ def test_the_acls_that_refusals_advise_are_enough(
         assert advice is not None, said
         assert run(served.bootstrap, *advice[1].split(), *admin).exit_code == 0, advice[1]
     pytest.fail(f"{command} is still refused: {said}")
+
+
+def test_what_a_reset_may_not_delete_is_named(served: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is a name that the command was given, and DESCRIBE on the group is a right that the user has."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    with Admin(**served.for_ottla()) as of_admin:
+        of_admin.create_topics([NewTopic("t", 1), NewTopic("sales-totals-checkpoint", 1)])
+        of_admin.set_offsets("sales-totals", {TopicPartition("t", 0): 0}, metadata=Marker("id", 0, "hash", 0).text())
+    served.user("dora")
+    dora, admin = options_of(served, "dora", tmp_path / "dora"), options_of(served, "admin", tmp_path / "admin")
+    for given in (("-o", "read", "--group", "sales-totals"), ("-o", "describe", "--topic", "sales-totals-checkpoint", "--topic", "t")):
+        assert run(served.bootstrap, "acl", "allow", "User:dora", *given, "--yes", *admin).exit_code == 0
+    lacking = ["DELETE on group sales-totals;", "DELETE on topic sales-totals-checkpoint;"]
+    for lacks in lacking:
+        done = run(served.bootstrap, "pipeline", "reset", "sales", "--yes", *dora)
+        assert isinstance(done.exception, KafkaError), done.output
+        said = with_way_out(done.exception)
+        assert f"User:dora lacks {lacks}" in said
+        advice = re.search("`ottla (acl allow [^`]*)`", said)
+        assert advice is not None, said
+        assert run(served.bootstrap, *advice[1].split(), *admin).exit_code == 0, advice[1]
+    assert run(served.bootstrap, "pipeline", "reset", "sales", "--yes", *dora).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "lacks"),
+    [
+        (("txn", "find-hanging"), "READ on topic alone;"),
+        (("cluster", "health"), "DESCRIBE_CONFIGS on topic alone;"),
+        (("topic", "describe", "--under-min-isr"), "DESCRIBE_CONFIGS on topic alone;"),
+    ],
+)
+def test_a_command_about_all_topics_names_the_one_that_was_refused(
+    served: SecureBroker, tmp_path: Path, command: tuple[str, ...], lacks: str
+) -> None:
+    user = "-".join(("erin", *filter(str.isalpha, command)))
+    served.user(user)
+    erin, admin = options_of(served, user, tmp_path / "erin"), options_of(served, "admin", tmp_path / "admin")
+    with Admin(**served.for_ottla()) as of_admin:
+        of_admin.create_topics([NewTopic("alone", 1)])
+    for given in ("--topic", "alone"), ("--cluster",):
+        assert run(served.bootstrap, "acl", "allow", f"User:{user}", "-o", "describe", *given, "--yes", *admin).exit_code == 0
+    done = run(served.bootstrap, *command, "-B", served.bootstrap, *erin)
+    assert isinstance(done.exception, KafkaError), done.output
+    assert f": User:{user} lacks {lacks}" in with_way_out(done.exception)
+
+
+def test_the_configuration_of_topics_is_refused_with_the_topics_name(served: SecureBroker) -> None:
+    served.user("fay")
+    with Admin(**served.for_ottla()) as of_admin:
+        of_admin.create_topics([NewTopic("quiet", 1)])
+    with Admin(**served.for_ottla("fay")) as admin, pytest.raises(KafkaError, match=r"topic 'quiet': .* takes DESCRIBE_CONFIGS") as refused:
+        admin.describe_config_of_topics(["quiet"], "retention.ms")
+    assert refused.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_login_that_fails_says_whose_it_was_and_who_helps(served: SecureBroker, alice: tuple[str, str], tmp_path: Path) -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="wrong";'
+    for command in (("topic", "list"), ("consume", "t", "--timeout", "5")):
+        done = run(served.bootstrap, *command, *alice, "-X", f"sasl.jaas.config={login}")
+        assert isinstance(done.exception, KafkaError), done.output
+        said = with_way_out(done.exception)
+        assert "; the login was that of User:alice, whose password is in the file of --command-config" in said
+        assert "`ottla user list`, and sets a password by `ottla user add alice`" in said
+        assert "no broker can be reached" not in done.stderr
+
+
+def test_a_quorum_that_zookeeper_mode_has_not_is_answered_with_the_command_that_shows_the_controller() -> None:
+    error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "DescribeQuorum: the broker does not have this API")
+    assert with_way_out(error).endswith("no quorum; `ottla cluster status` shows which broker is the controller")
+
+
+@pytest.mark.parametrize(
+    ("properties", "user"),
+    [
+        ((), "User:ANONYMOUS"),
+        (("security.protocol=SSL", "ssl.truststore.location=ca.pem"), "User:ANONYMOUS"),
+        (("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.plain.username=gus"), "User:gus"),
+    ],
+)
+def test_a_refusal_that_names_no_resource_advises_none(monkeypatch: pytest.MonkeyPatch, properties: tuple[str, ...], user: str) -> None:
+    """Who shows no user is ANONYMOUS to the brokers."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr("ottla.sync.Admin.__init__", refuse)
+    done = run("127.0.0.1:1", "pipeline", "list", *(word for text in properties for word in ("-X", text)))
+    assert isinstance(done.exception, KafkaError)
+    assert done.exception.__notes__ == [
+        f": {user} lacks DESCRIBE on a group; who may alter the cluster sees what is allowed by `ottla acl list`"
+    ]
 
 
 @pytest.mark.parametrize("acks", ["all", "1"])

@@ -13,11 +13,13 @@ from tests.client.simulated import create, end_of, error_of, produce_answer, sto
 from ottla.client import exchange, sender
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.admin import Admin
+from ottla.client.connection import ClientConnection
 from ottla.client.failures import DeliveryError
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.sent_record import SentRecord
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.api_keys import ApiKey
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest
 from ottla.messages.produce import ProduceRequest, ProduceResponse
@@ -412,7 +414,15 @@ def test_a_close_that_is_given_up_ends_the_producer_and_fails_what_was_not_ackno
     assert caplog.messages == [f"close ended before {count} records were acknowledged; they may have been stored"]
 
 
-def test_a_record_that_found_no_producer_id_says_that_no_controller_is_active() -> None:
+@pytest.mark.parametrize(
+    ("has_quorum", "why"), [(True, "no majority of the controllers seems to run"), (False, "none answers the broker, as when .* ZooKeeper")]
+)
+def test_a_record_that_found_no_producer_id_says_that_no_controller_is_active(
+    monkeypatch: pytest.MonkeyPatch, has_quorum: bool, why: str
+) -> None:
+    """Brokers in ZooKeeper mode have no quorum to describe."""
+    monkeypatch.setattr(ClientConnection, "has", lambda _, api_key: has_quorum if api_key == ApiKey.DESCRIBE_QUORUM else True)
+
     async def body(broker: SimBroker) -> None:
         await create(broker)
         cluster = broker.client("p")
@@ -422,9 +432,7 @@ def test_a_record_that_found_no_producer_id_says_that_no_controller_is_active() 
         )
         producer = Producer(cluster, ProducerSettings(linger_ms=0, delivery_timeout_ms=3000))
         future = await producer.send("t", b"x")
-        with pytest.raises(
-            KafkaError, match="no producer id, which the active controller gives: no majority of the controllers seems to run"
-        ):
+        with pytest.raises(KafkaError, match=f"no producer id, which the active controller gives: {why}"):
             await future
         await producer.close()
 

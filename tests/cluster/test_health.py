@@ -28,10 +28,11 @@ from ottla.cli.output import way_out
 from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.client.admin import PartitionDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.storage.directory.room import RESERVE_BYTES
+from ottla.sync import Admin
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 
@@ -234,6 +235,32 @@ def test_without_a_controller_what_brokers_show_may_be_old() -> None:
     assert first.endswith("no leader elected, and what brokers and partitions show may be old (why)")
     assert second == "broker 3 served when a controller last was active, and does not answer"
     assert "controller   none is active: what follows, and who is fenced, is as brokers last knew it" in list(summary(ill, []))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER])
+def test_a_controller_that_does_not_answer_is_a_problem_and_the_rest_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """The command failed with an error that advised the command itself."""
+
+    def ask(admin: Admin) -> None:
+        raise KafkaError(code, "ListPartitionReassignments was not answered in 5000 ms")
+
+    monkeypatch.setattr(Admin, "list_partition_reassignments", ask)
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        done = CliRunner().invoke(cli, ["cluster", "health", "-B", broker.bootstrap])
+    assert done.exit_code == 1
+    assert "PROBLEM  controller 1 does not answer: nothing can be created or changed, and no leader elected (ListPart" in done.stdout
+    assert "log dirs     1, 0 offline" in done.stdout
+    assert "`ottla cluster health`" not in done.output
+
+
+def test_a_silent_controller_sends_to_what_it_waits_for() -> None:
+    silent = replace(WELL, controller_silence="why")
+    [of_a_quorum], [of_zookeeper] = list(findings(silent)), list(findings(replace(silent, is_in_zookeeper=True)))
+    assert "`ottla quorum`" in of_a_quorum.remedy
+    assert "see that ZooKeeper runs" in of_zookeeper.remedy
+    assert any("in ZooKeeper mode, and does not answer" in line for line in summary(replace(silent, is_in_zookeeper=True), []))
 
 
 def test_waiting_for_health_has_a_limit() -> None:

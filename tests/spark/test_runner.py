@@ -1,5 +1,6 @@
 """The runner of pipelines: which queries it starts again, which it does not; without Spark."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ottla.spark import pipelines as pipelines_module
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
-from ottla.spark.runner import Runner, reason_of
+from ottla.spark.runner import REFUSALS, Runner, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
 from ottla.types import TopicPartition
@@ -207,6 +208,61 @@ def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_
     assert not bounded.cannot_continue
     assert len(writer.queries) == 3
     assert said[-1] == "app-f  has failed 3 times in a row, and is not started again: KafkaError: NETWORK_EXCEPTION: away"
+
+
+REFUSED = """[STREAM_FAILED] Traceback (most recent call last):
+ottla.errors.KafkaError: TOPIC_AUTHORIZATION_FAILED: topic 'orders'
+
+During handling of the above exception, another exception occurred:
+
+RuntimeError: the batch ends
+"""
+
+
+@pytest.mark.parametrize("when", ["it runs", "its checkpoint is looked for"])
+def test_what_a_user_may_not_do_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str):
+    said: list[str] = []
+    writer = Writer([REFUSED, None])
+    found = runner(tmp_path, {"f": lambda session: writer}, Clock(pauses_max=100), said)
+    monkeypatch.setattr(found, "_explain", lambda error, reads: f"{error.code.name}, {error.message}, of {reads}: the way out")
+    if when == "its checkpoint is looked for":
+
+        def refuse(started: object) -> None:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'orders'")
+
+        monkeypatch.setattr(found, "_start", refuse)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, False)
+    assert said[-1] == "app-f  stopped, and is not started again: TOPIC_AUTHORIZATION_FAILED, topic 'orders', of orders: the way out"
+
+
+@pytest.mark.parametrize("code", sorted(REFUSALS))
+def test_a_login_that_is_refused_is_not_tried_again_either(tmp_path: Path, code: ErrorCode):
+    said: list[str] = []
+    refused = Writer([f"[STREAM_FAILED] Traceback (most recent call last):\nottla.errors.KafkaError: {code.name}\n", None])
+    found = runner(tmp_path, {"f": lambda session: refused}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, said[-1]) == (True, f"app-f  stopped, and is not started again: {code.name}")
+
+
+def test_a_query_that_has_never_started_waits_longer_each_time_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The clock of a machine does not begin at zero: each failure was taken for the first one after a minute's work."""
+    said: list[str] = []
+    clock = Clock(pauses_max=20)
+    clock.now_s = 1_000_000.0
+    found = runner(tmp_path, {"f": lambda session: Writer([])}, clock, said, restarts_max=2)
+
+    def fail(started: object) -> None:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
+
+    monkeypatch.setattr(found, "_start", fail)
+    with suppress(KeyboardInterrupt):
+        assert not found.run()
+    assert [line.partition(": ")[0] for line in said[1:]] == [
+        "app-f  failed, and is started again in 1 s",
+        "app-f  failed, and is started again in 2 s",
+        "app-f  has failed 3 times in a row, and is not started again",
+    ]
 
 
 def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_path: Path):

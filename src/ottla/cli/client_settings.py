@@ -120,6 +120,15 @@ def user_of() -> str | None:
     return None if name is None else f"User:{name}"
 
 
+def principal_of() -> str | None:
+    """Returns as whom brokers know the command: its user, or ANONYMOUS where it shows none. None where only the broker can say."""
+    given = _given()
+    protocol = given.get("security_protocol", "PLAINTEXT").upper()
+    if protocol == "PLAINTEXT" or (protocol == "SSL" and not any(key.startswith("ssl_keystore") for key in given)):
+        return "User:ANONYMOUS"
+    return user_of()
+
+
 def _note_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
     context.meta[_COMMAND] = context
     if path is None:

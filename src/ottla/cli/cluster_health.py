@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.partition_states import min_isr_of
+from ottla.cli.partition_states import min_isr_of, moves_known
 from ottla.cli.quorum_states import NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
@@ -114,6 +114,7 @@ class Health:
     offline_log_dirs: list[tuple[int, str]]
     silent: list[int]
     is_in_zookeeper: bool = False
+    controller_silence: str | None = None  # of one that is active, as far as brokers know
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
     configured_voters: dict[int, str] = field(default_factory=dict)
     unreachable_voters: list[int] = field(default_factory=list)
@@ -153,7 +154,7 @@ def look(admin: Admin) -> Health:
         else:
             log_dirs += [(broker, log_dir) for log_dir in found]
     partitions = admin.describe_partitions()
-    moving = admin.list_partition_reassignments() if controller is not None else {}
+    moving, silence = moves_known(admin) if controller is not None else ({}, None)
     min_isrs = min_isr_of(admin, {key.topic for key in partitions})
     states = PartitionStates()
     for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
@@ -179,6 +180,7 @@ def look(admin: Admin) -> Health:
         full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
         silent=silent,
         is_in_zookeeper=is_in_zookeeper,
+        controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
         unreachable_voters=without_connection(configured),
     )
@@ -220,12 +222,18 @@ def findings(health: Health) -> Iterator[Finding]:
     absent = sorted(states.missing.keys() - set(health.brokers))
     down = sorted({*fenced, *absent})
     restart = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
-        zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
         yield Finding(
             f"no controller is active: nothing can be created or changed, no leader elected, and what brokers and partitions show "
             f"may be old ({health.controller_problem})",
             zookeeper if health.is_in_zookeeper else _start_voters(health),
+        )
+    elif health.controller_silence is not None:
+        yield Finding(
+            f"controller {health.controller} does not answer: nothing can be created or changed, and no leader elected "
+            f"({health.controller_silence})",
+            zookeeper if health.is_in_zookeeper else "see whether a majority of the controllers runs and keeps up: `ottla quorum`",
         )
     if states.offline:
         owners = sorted(states.could_lead)
@@ -351,7 +359,7 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     if health.controller is None:
         yield "controller   none is active: what follows, and who is fenced, is as brokers last knew it"
     else:
-        where = "in ZooKeeper mode"
+        where = "in ZooKeeper mode" + (", and does not answer" if health.controller_silence is not None else "")
         lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
         spare = f"; {_spare(health.voters)}" if len(health.voters) > 1 else ""
         quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{spare}"

@@ -6,5 +6,6 @@ from typing import Final
 
 WRONG_CALL: Final = 2
 CANNOT_CONTINUE: Final = 3
-"""Of ``ottla pipeline run`` and ``submit``: a query may not continue from its checkpoint, and would end in the same way again."""
+"""Of ``ottla pipeline run`` and ``submit``: a query may not continue from its checkpoint, or brokers refuse the user: it would
+end in the same way again."""
 INTERRUPTED: Final = 130

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, user_of, words_of
+from ottla.cli.client_settings import command_context, principal_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
@@ -27,6 +27,13 @@ _PARAMETERS: Final = {
     GROUP: ("group", "group_id", "group_ids"),
     TRANSACTION: ("transactional_ids",),
 }
+_IN_TEXT: Final = {
+    TOPIC: re.compile(r"\btopic '([^']+)'"),
+    GROUP: re.compile(r"\bgroup '([^']+)'"),
+    TRANSACTION: re.compile(r"\btransactional id '([^']+)'"),
+}
+_TAKES: Final = re.compile(r"\blacks ([A-Z_]+) on |\btakes ([A-Z_]+(?:(?:, | and )[A-Z_]+)*)$")
+"""What an error's text says of the operations, of a command that asks for more than one thing."""
 _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("acl list", CLUSTER): "describe",
     ("broker describe", CLUSTER): "describe",
@@ -51,6 +58,14 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("partition moves", CLUSTER): "describe",
     ("produce", CLUSTER): "idempotent-write",
     ("produce", TOPIC): "write",
+    **{(f"pipeline {word}", GROUP): "read" for word in ("run", "submit")},
+    **{(f"pipeline {word}", TRANSACTION): "write" for word in ("run", "submit")},
+    **{(f"pipeline {word}", CLUSTER): "idempotent-write" for word in ("run", "submit")},
+    ("pipeline reset", GROUP): "delete",
+    ("pipeline reset", TOPIC): "delete",
+    ("pipeline restore", TOPIC): "read",
+    ("pipeline restore", TRANSACTION): "write",
+    ("pipeline state", TOPIC): "read",
     ("producer list", TOPIC): "read",
     ("quorum", CLUSTER): "describe",
     ("quota list", CLUSTER): "describe-configs",
@@ -67,31 +82,48 @@ _OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describ
 
 
 def missing_right(error: KafkaError) -> str | None:
-    """Returns the end of the sentence about a refusal: what is missing, and how it is allowed. None for other errors."""
+    """Returns the end of the sentence about a refusal, also of the login: what is missing, and the way out. None for other errors."""
+    if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED and error.message.startswith("authentication failed"):
+        return _of_login()
     kind, context = _KINDS.get(ErrorCode(error.code)), command_context()
     if kind is None:
         return None
     command = "" if context is None else words_of(context)
     if not command:
         return "; who may alter the cluster sees what is allowed by `ottla acl list`, and allows more by `ottla acl allow`"
-    operation = _OPERATIONS.get((command, kind), _OTHERWISE[kind])
+    takes = _TAKES.search(error.message)
+    operations = [_OPERATIONS.get((command, kind), _OTHERWISE[kind])]
+    if takes is not None:
+        operations = [word.lower().replace("_", "-") for word in re.findall("[A-Z_]+", takes[1] or takes[2])]
     names = _names(context, kind, error.message)
-    user = user_of()
+    user = principal_of()
+    who, right = user or "the user of this command", " or ".join(operations).upper().replace("-", "_").replace(" OR ", " or ")
+    if kind != CLUSTER and not names:
+        return f": {who} lacks {right} on a {kind.replace('-', ' ')}; who may alter the cluster sees what is allowed by `ottla acl list`"
     resource = "the cluster" if kind == CLUSTER else f"{kind.replace('-', ' ')} {', '.join(names)}"
     options = " --cluster" if kind == CLUSTER else "".join(f" --{kind} {name}" for name in names)
-    lacks = f": {user or 'the user of this command'} lacks {operation.upper().replace('-', '_')} on {resource}"
-    allow = f"`ottla acl allow {user or 'User:NAME'} -o {operation}{options} --yes`"
+    allow = f"`ottla acl allow {user or 'User:NAME'} {' '.join(f'-o {operation}' for operation in operations)}{options} --yes`"
+    lacks = f": {who} lacks {right} on {resource}"
     return f"{lacks}; who may alter the cluster allows it by {allow}, unless an ACL denies it (`ottla acl list`)"
 
 
+def _of_login() -> str:
+    """Returns the end of the sentence about a login that failed: whose it was, and how the user gets another password."""
+    user, file = user_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
+    if user is None:
+        return f"; {file} names the user; who may alter the cluster sees its users by `ottla user list`"
+    whose = f"; the login was that of {user}, whose password is in {file}"
+    ways = f"sees the users by `ottla user list`, and sets a password by `ottla user add {user.removeprefix('User:')}`"
+    return f"{whose}; who may alter the cluster {ways}"
+
+
 def _names(context: click.Context | None, kind: str, message: str) -> list[str]:
-    """Returns which resources of that type the command is about: those in the error's text, or all; NAME where none is known."""
+    """Returns which resources of that type were refused: those in the error's text, else all that the command was given."""
     given: dict[str, Any] = {} if context is None else context.params
     found: list[str] = []
     for parameter in _PARAMETERS.get(kind, ()):
         value = given.get(parameter)
         found += [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
     found = [name for text in found for name in text.split(",") if not name.startswith("^")]  # of --topics a,b
-    if kind == TOPIC and not found:
-        found = re.findall(r"\btopic '([^']+)'", message)
-    return [name for name in found if f"'{name}'" in message or message.startswith(f"{name}-")] or found or ["NAME"]
+    mentioned = [name for name in found if f"'{name}'" in message or message.startswith(f"{name}-")]
+    return mentioned or (_IN_TEXT[kind].findall(message) if kind in _IN_TEXT else []) or found

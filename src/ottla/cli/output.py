@@ -106,6 +106,8 @@ def say_connectivity(problem: KafkaError | None) -> None:
     """Prints what a client says of its brokers, on standard error as it changes."""
     if problem is None:
         complain("reconnected")
+    elif problem.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+        complain(f"the login is refused: {problem.message}")
     else:
         complain(f"no broker can be reached, still trying: {problem.message}")
 
@@ -125,11 +127,11 @@ class _Warnings(logging.Handler):
     """Warnings of a client, as lines of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from ottla.client.producer_ids import NO_CONTROLLER
+        from ottla.client.producer_ids import NO_ID
 
         text = record.getMessage()
         absent = _ABSENT_TOPIC.match(text)
-        way = "; `ottla cluster health` says what to start" if NO_CONTROLLER in text else ""
+        way = "; `ottla cluster health` says what to start" if NO_ID in text else ""
         complain(f"{text}{way}" if absent is None else f"{text}; `ottla topic create {absent[1]}` creates it")
 
 
@@ -213,6 +215,8 @@ def way_out(error: BaseException) -> str:
             return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
         if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
             return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
+        if error.code == ErrorCode.UNSUPPORTED_VERSION and error.message.startswith("DescribeQuorum:"):
+            return ": in ZooKeeper mode there is no quorum; `ottla cluster status` shows which broker is the controller"
         right = next(iter(getattr(error, "__notes__", ())), None) or missing_right(error)
         if right is not None:
             return right

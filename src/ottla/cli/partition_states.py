@@ -14,7 +14,7 @@ from msgspec import Struct
 from ottla.cli.output import with_way_out
 from ottla.cli.quorum_voters import takes_connections
 from ottla.cli.starting import how_to_start
-from ottla.cli.unanswered import Unanswered
+from ottla.cli.unanswered import SILENT, Unanswered
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -77,14 +77,21 @@ def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str]
 
 
 def _moving(admin: Admin, unanswered: Unanswered) -> Mapping[TopicPartition, Reassignment]:
-    """Returns the moves, which the active controller knows; none where there is no controller."""
-    try:
-        return admin.list_partition_reassignments()
-    except KafkaError as error:
-        if error.code != ErrorCode.NOT_CONTROLLER:
-            raise
+    """Returns the moves; none, and says so, where no controller answers."""
+    moves, error = moves_known(admin)
+    if error is not None:
         unanswered.say(with_way_out(KafkaError(error.code, f"replicas that are being moved count as missing: {error.message}")))
-        return {}
+    return moves
+
+
+def moves_known(admin: Admin) -> tuple[Mapping[TopicPartition, Reassignment], KafkaError | None]:
+    """Returns the moves, which the active controller alone knows; none, and the error, where no controller answers."""
+    try:
+        return admin.list_partition_reassignments(), None
+    except KafkaError as error:
+        if error.code != ErrorCode.NOT_CONTROLLER and error.code not in SILENT:
+            raise
+        return {}, error
 
 
 def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:

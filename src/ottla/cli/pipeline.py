@@ -27,6 +27,7 @@ from ottla.cli.pipeline_runs import (
 )
 from ottla.cli.pipeline_status import StatusRow, applications, checkpoint_topics, status_rows
 from ottla.cli.pipeline_submit import submit
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
@@ -64,9 +65,9 @@ def run(
 
     Their queries are started again when they fail.
 
-    A query that may not go on (another copy runs, the checkpoint is not that of the topic) is not started again: exit code 3. Ctrl-C or
-    SIGTERM stops all of them between two steps; the next run goes on from there, also on another machine: a checkpoint that is not there
-    is written back from its topic.
+    A query that may not go on (another copy runs, the checkpoint is not that of the topic, the user lacks a right) is not started again:
+    exit code 3. Ctrl-C or SIGTERM stops all of them between two steps; the next run goes on from there, also on another machine: a
+    checkpoint that is not there is written back from its topic.
     """
     if small and master is not None:
         raise click.UsageError("--small is for one machine, with local[1]: leave --master out")
@@ -262,7 +263,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 click.echo(f"{group}: offsets deleted")
             for topic, problem in admin.delete_topics(list(topics.values())).items() if topics else ():
                 if problem is not None:
-                    raise problem
+                    raise KafkaError(problem.code, f"topic {topic!r}: {problem.message}") from problem
                 click.echo(f"topic {topic}: deleted")
             if there:
                 shutil.rmtree(directory)

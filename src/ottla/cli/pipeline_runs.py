@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -20,10 +21,12 @@ from click.core import ParameterSource
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.exit_codes import CANNOT_CONTINUE
-from ottla.errors import OttlaError
+from ottla.cli.output import complain, with_way_out
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 LOCK: Final = ".ottla-pipeline"
 CAUGHT_UP_RESTARTS: Final = 5
+KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
 SET_BY_COMMAND: Final = frozenset(
     {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
@@ -109,7 +112,8 @@ def run_pipelines(
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
     directory = directory_of(app, data)
-    check_brokers(bootstrap)
+    with refusals_end():
+        check_brokers(bootstrap)
     with held(directory):
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
@@ -119,7 +123,7 @@ def run_pipelines(
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            with errors_of(file, log_file), ctrl_c_in_pauses() as pause:
+            with refusals_end(), errors_of(file, log_file), ctrl_c_in_pauses() as pause:
                 runner = Runner(
                     spark,
                     app,
@@ -132,6 +136,7 @@ def run_pipelines(
                     client=spark_options(),
                     say=click.echo,
                     pause=pause,
+                    explain=refusal_text,
                 )
                 is_well = runner.run()
         finally:
@@ -143,6 +148,34 @@ def run_pipelines(
         sys.exit(CANNOT_CONTINUE)
     if not is_well:
         sys.exit(1)
+
+
+def refusal_text(error: KafkaError, reads: str) -> str:
+    """Returns a refusal of a query that reads these topics, with what the user needs there: the answer does not say what was asked."""
+    text = error.message
+    named = re.search(r"\btopic '([^']+)'", text)
+    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and named is not None and " lacks " not in text and " takes " not in text:
+        rights, why = "WRITE", "writes"
+        if named[1] in reads.split(", "):
+            rights, why = "READ", "reads"
+        elif named[1].endswith(KEPT_IN_TOPICS):
+            rights, why = "CREATE, READ, WRITE and DESCRIBE_CONFIGS", "keeps its state in"
+        error = KafkaError(error.code, f"topic {named[1]!r}, which the query {why}, takes {rights}")
+    return with_way_out(error)
+
+
+@contextlib.contextmanager
+def refusals_end() -> Iterator[None]:
+    """Ends with exit code 3 where brokers refuse the user, who would be refused again."""
+    from ottla.spark.runner import REFUSALS
+
+    try:
+        yield
+    except KafkaError as error:
+        if error.code not in REFUSALS:
+            raise
+        complain(with_way_out(error))
+        sys.exit(CANNOT_CONTINUE)
 
 
 def check_brokers(bootstrap: str) -> None:

@@ -4,7 +4,8 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, for records that are lost, and for a file whose state is not that of the checkpoint.
+that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, and for what the user
+may not do, or a login that is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
@@ -31,6 +32,18 @@ IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
 FINAL: Final = ("StopError", "BatchTooLargeError", "DataLossError")
+REFUSALS: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.ILLEGAL_SASL_STATE,
+    }
+)
+"""What brokers answer to a user until an administrator has changed what the user may do, or the user logs in otherwise."""
 CHANGED_STATE: Final = re.compile(
     r"\[(STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_SCHEMA_\w+|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\b"
 )
@@ -39,6 +52,7 @@ CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
 )
+_REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -74,6 +88,7 @@ class Runner:
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
         streams: Callable[[Any], Sequence[str]] = streams_of,
+        explain: Callable[[KafkaError, str], str] = lambda error, reads: str(error),
     ) -> None:
         self._session = session
         self._app = app
@@ -89,6 +104,7 @@ class Runner:
         self._now_s = now_s
         self._pause = pause
         self._streams = streams
+        self._explain = explain  # a refusal of a query that reads these topics, with the right that is missing
         self._queries: list[RunningQuery] = []
         self._is_stopped = False
         self.cannot_continue = False
@@ -181,14 +197,18 @@ class Runner:
         is_changed = CHANGED_STATE.match(reason) is not None
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
-        if kind in FINAL or is_changed:
+        refusal = _REFUSAL.match(reason)
+        if refusal is not None:
+            reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
+        if kind in FINAL or is_changed or refusal is not None:
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
             self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
-        found.failures = 1 if self._now_s() - found.started_s >= STEADY_S else found.failures + 1
+        has_run = found.query is not None and self._now_s() - found.started_s >= STEADY_S
+        found.failures = 1 if has_run else found.failures + 1
         if self._restarts_max is not None and found.failures > self._restarts_max:
             self._queries.remove(found)
             self._is_stopped = True
@@ -203,5 +223,5 @@ class Runner:
 def reason_of(text: str) -> tuple[str, str]:
     """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
-    final = [pair for pair in found if pair[0] in FINAL]
+    final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1])]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.missing_rights import missing_right
 from ottla.cli.nodes.place import NodeStatus, PlaceState
 from ottla.cli.quorum_states import NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
 from ottla.client.admin.brokers import ClusterDescription
@@ -133,7 +134,9 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
 
 def _problem(error: OttlaError) -> str:
     """Returns why brokers that serve have not shown the quorum."""
-    return NOT_SHOWN if may_not_look(error) else f"no controller is active: {error}"
+    if may_not_look(error):
+        return f"{NOT_SHOWN}{missing_right(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)) or ''}"
+    return f"no controller is active: {error}"
 
 
 def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:

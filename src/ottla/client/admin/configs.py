@@ -33,6 +33,7 @@ from ottla.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from ottla.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ottla.wire.schema import Request, Response
@@ -66,7 +67,7 @@ class ConfigAdmin(AdminBase):
             request = DescribeConfigsRequest([DescribeConfigsResource(ConfigKind.TOPIC.value, name, [key]) for name in part])
             for result in (await self._cluster.ask(None, request, DescribeConfigsResponse)).results:
                 if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    raise_for(result.error_code, result.error_message)
+                    raise_for(result.error_code, _refusal(result))
                 for config in result.configs:
                     values[result.resource_name] = config.value
         return values
@@ -159,3 +160,10 @@ class ConfigAdmin(AdminBase):
         if response.error_code or response.topics[0].partitions[0].error_code:
             return False
         return any(voter.replica_id == node_id for voter in response.topics[0].partitions[0].current_voters)
+
+
+def _refusal(result: DescribeConfigsResult) -> str:
+    """Returns why the topic's configuration was not shown, with its name: a broker's text has neither the name nor the right."""
+    if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"topic {result.resource_name!r}: to see its configuration takes DESCRIBE_CONFIGS"
+    return f"topic {result.resource_name!r}: {result.error_message}" if result.error_message else f"topic {result.resource_name!r}"

@@ -93,6 +93,8 @@ class HangingAdmin(TransactionAdmin, BrokerAdmin, TopicAdmin):
         found: list[HangingTransaction] = []
         for partition, states in (await self.describe_producers(partitions)).items():
             if isinstance(states, KafkaError):
+                if states.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise KafkaError(states.code, f"topic {partition.topic!r}: to see its producers takes READ") from states
                 raise states
             found += [_suspect(partition, state) for state in states if state.transaction_start_offset >= 0]
         return found
