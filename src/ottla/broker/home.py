@@ -146,6 +146,11 @@ class Home(Protocol):
         """The broker that clients are shown as the controller; -1 for whichever they ask."""
         ...
 
+    @property
+    def knows_no_controller(self) -> bool:
+        """Whether none is elected, or it cannot be known which one is, where no quorum could say so."""
+        ...
+
     def others(self) -> Mapping[int, BrokerImage]:
         """Returns the brokers that may have replicas of this one's partitions."""
         ...

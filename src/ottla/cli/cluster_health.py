@@ -143,7 +143,7 @@ def look(admin: Admin) -> Health:
     controller = None if quorum is None else quorum.leader_id
     if is_in_zookeeper:  # one of the brokers is the controller; there is no quorum to describe
         controller = cluster.controller_id if cluster.controller_id >= 0 else None
-        problem = None if controller is not None else "none is elected in ZooKeeper"
+        problem = None if controller is not None else "none is elected in ZooKeeper, or the brokers do not reach it"
     log_dirs: list[tuple[int, LogDir]] = []
     silent = []
     for broker in sorted(serving):

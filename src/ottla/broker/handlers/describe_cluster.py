@@ -1,5 +1,6 @@
 """DescribeCluster, versions 0-2: the brokers and the controller (KIP-700). v1 knows endpoint types; v2 lists fenced brokers, too, when
-asked (KIP-1073). On the controller's listener the nodes are the controllers (KIP-919).
+asked (KIP-1073). On the controller's listener the nodes are the controllers (KIP-919). In ZooKeeper mode the controller is -1 while none is
+known; Metadata names a broker then, which passes on what it is asked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
     return DescribeClusterResponse(
         endpoint_type=served,
         cluster_id=parts.cluster_id,
-        controller_id=parts.controller_id,
+        controller_id=-1 if parts.home.knows_no_controller else parts.controller_id,
         brokers=_controllers(parts, listener) if is_controller else _brokers(parts, listener, request.include_fenced_brokers),
         cluster_authorized_operations=operations,
     )

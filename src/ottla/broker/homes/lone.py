@@ -64,6 +64,10 @@ class LoneHome:
     def shown_controller_id(self) -> int:
         return -1
 
+    @property
+    def knows_no_controller(self) -> bool:
+        return False
+
     def others(self) -> Mapping[int, BrokerImage]:
         return {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.missing_rights import missing_right
@@ -68,7 +68,8 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
             registered = frozenset(node.node_id for node in described.nodes)
             brokers = registered - described.fenced
             if state.home != QUORUM:
-                return Standing(brokers, described.controller_id, None, is_in_zookeeper=True)
+                active = described.controller_id if described.controller_id >= 0 else None
+                return Standing(brokers, active, None if active is not None else NONE_IN_ZOOKEEPER, is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
         problem = f"the cluster does not answer: {error}" if brokers is None else _problem(error)
@@ -84,6 +85,7 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     )
 
 
+NONE_IN_ZOOKEEPER: Final = "no controller is active: none is elected in ZooKeeper, or the brokers do not reach it"
 SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag", "fetched_ms_ago")
 
 
@@ -141,9 +143,9 @@ def _problem(error: OttlaError) -> str:
 
 def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
     """Returns brokers that have no quorum to describe: any of them may be the controller, and one is."""
-    active = described.controller_id
+    active = described.controller_id if described.controller_id >= 0 else None
     rows: list[tuple[Any, ...]] = [
         (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None, None)
         for node in described.nodes
     ]
-    return SeenCluster(described.cluster_id, active, rows)
+    return SeenCluster(described.cluster_id, active, rows, None if active is not None else NONE_IN_ZOOKEEPER)

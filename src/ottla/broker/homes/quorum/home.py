@@ -114,6 +114,10 @@ class QuorumHome:
     def shown_controller_id(self) -> int:
         return -1
 
+    @property
+    def knows_no_controller(self) -> bool:
+        return False
+
     def others(self) -> Mapping[int, BrokerImage]:
         return self.metadata.image.brokers
 

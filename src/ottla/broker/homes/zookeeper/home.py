@@ -93,6 +93,10 @@ class ZookeeperHome:
     def shown_controller_id(self) -> int:
         return self.metadata.leader_id
 
+    @property
+    def knows_no_controller(self) -> bool:
+        return self.metadata.leader_id < 0 or not self.metadata.session.is_connected
+
     def others(self) -> Mapping[int, BrokerImage]:
         return self.metadata.image.brokers
 
