@@ -120,7 +120,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = seen = self._ends(begin, partitions)
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
-                report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} which the query has already read", fails=fails)
+                report_loss(
+                    f"{partition} ends at {offset}, before offset {begin[partition]} where the query begins or goes on", fails=fails
+                )
         return seen
 
     def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:
