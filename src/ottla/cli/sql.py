@@ -85,7 +85,9 @@ def sql(
             raise click.ClickException(str(error)) from None
         try:
             with _errors_of_spark():
-                make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options())
+                make_views(
+                    spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options()
+                )
                 frame = spark.sql(query)
                 if follow:
                     _wait(followed(frame, _say))
