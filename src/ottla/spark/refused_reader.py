@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What stands for a reader that could not be made."""
+    """A reader that raises its error, whatever it is asked."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
