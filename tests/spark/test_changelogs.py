@@ -54,7 +54,8 @@ def test_the_state_of_a_processor_is_in_compacted_topics_as_it_is_in_spark(spark
     for arguments, code, said in (
         (["state", "runs", "total", "c"], 0, '{"total":7}'),
         (["state", "runs", "total", "z"], 1, ""),
-        (["state", "runs", "nothing"], 1, "no topic has one"),
+        (["state", "runs", "nothing"], 1, "no topic has one; topics of states are runs-seen-changelog, runs-total-changelog"),
+        (["state", "sums", "total"], 1, "no topic has one: only a processor of changelogged(...) keeps its state in one"),
     ):
         shown = CliRunner().invoke(pipeline, [*arguments, "-B", topics.bootstrap])
         assert (shown.exit_code, said in shown.output) == (code, True), shown.output

@@ -296,7 +296,27 @@ def test_a_source_checks_its_bounds_before_the_query_starts(use, options):
     given = {name: value for name, value in (BASE | {"subscribe": "t"} | options).items() if value is not None}
     source = OttlaDataSource(given)
     with pytest.raises(KafkaError, match=next(iter(options))):
-        source.reader(StructType()) if use == BATCH else source.streamReader(StructType())
+        source.reader(StructType()) if use == BATCH else source.streamReader(StructType()).initialOffset()
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger=many"),
+        ({"assign": "{}"}, "subscribe"),
+    ],
+)
+def test_a_refused_reader_of_a_stream_says_why_whatever_spark_asks_first(options, word):
+    reader: Any = OttlaDataSource(BASE | {"subscribe": "t"} | options).streamReader(StructType())
+    asked: list = [
+        reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow, reader.initialOffset, lambda: reader.latestOffset({}, None),
+        reader.reportLatestOffset, lambda: reader.partitions({}, {}), lambda: reader.read(None),
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(KafkaError, match=word):
+            ask()
+    reader.stop()
 
 
 def test_the_document_has_the_table_as_the_code_has_it():

@@ -14,7 +14,8 @@ from ottla.spark.plans import Explained, explained
 
 FILE = """
 from pyspark.sql import functions as F
-from ottla.spark import pipeline, read_table, read_topic, route, to_topic
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from ottla.spark import changelogged, pipeline, read_table, read_topic, route, to_topic
 
 @pipeline
 def paid(spark):
@@ -34,6 +35,16 @@ def loud(spark):
 @pipeline
 def raw(spark):
     return spark.readStream.format("rate").load().dropDuplicates(["value"]).writeStream.format("noop")
+
+@pipeline
+def kept(spark):
+    class Processor(StatefulProcessor):
+        def init(self, handle): pass
+        def handleInputRows(self, key, rows, timerValues): return iter(())
+        def close(self): pass
+
+    counts = changelogged(read_topic(spark, "orders", "customer string").groupBy("customer"), Processor(), "customer string")
+    return to_topic(counts, "kept", key="customer").outputMode("update")
 """
 EXPECTED = [
     Explained(
@@ -43,6 +54,7 @@ EXPECTED = [
     Explained("shop-paid-2", "orders", "names", "t: 10 seconds", "aggregate by window, customer", "sums", "at_least_once", "directory"),
     Explained("shop-loud", "orders", "", "", "aggregate by upper(customer)", "counts", "exactly_once", "topic"),
     Explained("shop-raw", "rate", "", "", "deduplication", "", "", "directory"),
+    Explained("shop-kept", "orders", "", "", "transformWithState", "the topics of its rows", "exactly_once", "topic"),
 ]  # fmt: skip
 
 
@@ -55,7 +67,7 @@ def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monke
     shown = CliRunner().invoke(pipeline, ["explain", str(tmp_path / "shop.py"), "--plan", "-B", "127.0.0.1:1"])
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert [line.split()[0] for line in lines[1:5]] == [row.query for row in EXPECTED]
+    assert [line.split()[0] for line in lines[1 : 1 + len(EXPECTED)]] == [row.query for row in EXPECTED]
     assert "== Physical Plan ==" in lines
 
     def of(name: str) -> Callable[[Any], Any]:
@@ -64,7 +76,7 @@ def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monke
 
     namespace: dict[str, Any] = {}
     exec(FILE, namespace)
-    pipelines = {name: of(name) for name in ("paid", "loud", "raw")}
+    pipelines = {name: of(name) for name in ("paid", "loud", "raw", "kept")}
     assert [row for row, _ in explained(spark, "shop", pipelines, bootstrap="127.0.0.1:1", checkpoint="topic")] == EXPECTED
 
 

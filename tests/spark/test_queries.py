@@ -3,12 +3,16 @@
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.spark.conftest import Topics
 from tests.waiting import eventually
 
+from ottla.cli.sql import sql
 from ottla.errors import KafkaError
+from ottla.spark import defaults
 from ottla.spark.queries import follow, make_views, named_in, topics_like
 from ottla.spark.time_travel import AsOf, with_views
 from ottla.sync import Producer
@@ -98,6 +102,33 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
         eventually(lambda: {tuple(row) for row in said}, lambda found: ("ada", 7.0) in found)
     finally:
         query.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("query", "more", "said"),
+    [
+        ("select custmer from `{}`", [], "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+        ("select id from `{}`", ["--schema", "{}=id strng"], '[UNSUPPORTED_DATATYPE] Unsupported data type "STRNG"'),
+        ("select 1 / (offset - offset) from `{}`", [], "[DIVIDE_BY_ZERO]"),
+        ("select value from `{}` order by value", ["--follow"], "Sorting is not supported"),
+        ("select value / 0 from `{}`", ["--follow", "--since", "0"], "Exception: [DIVIDE_BY_ZERO] Division by zero"),
+    ],
+)
+def test_what_spark_refuses_or_fails_at_is_one_line(
+    spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], query: str, more: list[str], said: str
+):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"1")])
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    arguments = [text.format(topic) for text in (query, *more)]
+    found = CliRunner().invoke(sql, [*arguments, "-B", topics.bootstrap])
+    assert (found.exit_code, found.stdout) == (1, "")
+    [line] = found.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+    assert "QueryContextLogger" not in capfd.readouterr().err, "Spark's own line, of some kilobytes of JSON"
 
 
 def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown_without_it(topics: Topics):

@@ -255,8 +255,8 @@ def schema_of(**kinds):
 @pytest.mark.parametrize(
     ("columns", "settings", "word"),
     [
-        ({"key": "string"}, {"topic": "t"}, "no column value"),
-        ({"value": "bigint"}, {"topic": "t"}, "column value is bigint"),
+        ({"key": "string"}, {"topic": "t"}, r"no column value among key: .*alias\('value'\)"),
+        ({"value": "bigint"}, {"topic": "t"}, r"column value is bigint; .*\.withColumn\('value', F\.col\('value'\)\.cast\('string'\)\)"),
         ({"value": "string"}, {}, "no topic"),
         ({"value": "string", "partition": "bigint"}, {"topic": "t"}, "column partition is bigint"),
         ({"value": "string", "headers": "string"}, {"topic": "t"}, "column headers is string"),

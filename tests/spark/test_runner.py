@@ -12,7 +12,7 @@ from ottla.spark import pipelines as pipelines_module
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
-from ottla.spark.runner import REFUSALS, Runner, reason_of
+from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
 from ottla.types import TopicPartition
@@ -180,6 +180,13 @@ def test_a_query_that_could_begin_again_leaves_the_command_for_it_to_the_runners
     assert not found.run()
     assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
     assert said[-1].endswith("the group has no marker of any batch: it was deleted, or its offsets have expired.")
+
+
+def test_a_query_whose_topic_was_made_again_can_begin_again(tmp_path: Path):
+    error = f"ottla.spark.reading.DataLossError: a-0 ends at 0, before offset 2: {MADE_AGAIN}, or its log has lost its end"
+    found = runner(tmp_path, {"one": lambda session: Writer([error])}, Clock(), [])
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import as_json, from_json
 from ottla.spark.planning import TASKS_VARIABLE
 from ottla.spark.reading import DataLossError
+from ottla.spark.runner import MADE_AGAIN
 from ottla.spark.stream_reader import TopicStreamReader
 from ottla.sync import Admin, NewTopic
 from ottla.types import TopicPartition
@@ -163,7 +164,7 @@ def test_an_end_that_went_back_is_asked_for_again_before_it_is_data_loss(topics:
     patient = {"fetchOffset.retryIntervalMs": "0"}
     assert reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
     assert len(answers) == 4
-    with pytest.raises(DataLossError, match="ends at 3, before offset 5"):
+    with pytest.raises(DataLossError, match=f"ends at 3, before offset 5 .*: {MADE_AGAIN}, or its log"):
         reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable())
     assert answers == []
 

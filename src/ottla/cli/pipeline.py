@@ -189,11 +189,15 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
 
     with Admin(bootstrap, **client_settings()) as admin:
         end = f"-{store}-changelog"
-        names = [name for name in admin.list_topics() if name.endswith(end) and is_query_of(app, name.removesuffix(end))]
+        there = admin.list_topics()
+        names = [name for name in there if name.endswith(end) and is_query_of(app, name.removesuffix(end))]
         if f"{app}-{store}-changelog" in names:  # of a query that is called APP
             names = [f"{app}-{store}-changelog"]
         if len(names) != 1:
-            found = f"topics {', '.join(sorted(names))} have one: give the query's name, APP-FUNCTION" if names else "no topic has one"
+            kept = sorted(name for name in there if name.startswith(f"{app}-") and name.endswith("-changelog"))
+            has = f"; topics of states are {', '.join(kept)}" if kept else ": only a processor of changelogged(...) keeps its state in one"
+            found = f"topics {', '.join(sorted(names))} have one: give the query's name, APP-FUNCTION"
+            found = found if names else f"no topic has one{has}"
             raise click.ClickException(f"state {store!r} of application {app!r}: {found}")
         newest = newest_values(admin, names[0], bootstrap)
     rows = sorted((name, value) for name, value in newest.items() if key in (None, name))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +84,15 @@ def sql(
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         try:
-            make_views(spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options())
-            frame = _planned(spark, query)
-            if follow:
-                _wait(followed(frame, _say))
-            else:
-                print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
+            with _errors_of_spark():
+                make_views(
+                    spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options()
+                )
+                frame = spark.sql(query)
+                if follow:
+                    _wait(followed(frame, _say))
+                else:
+                    print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
         finally:
             stop_session()
 
@@ -111,14 +117,24 @@ def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
     return found
 
 
-def _planned(spark: Any, query: str) -> Any:
-    """Returns the frame of the query. ClickException with Spark's own words for one that is no query."""
+@contextlib.contextmanager
+def _errors_of_spark() -> Iterator[None]:
+    """Turns what Spark raises into one line with the reason. To be entered while Spark runs: it is asked for the text of its errors."""
     from pyspark.errors import PySparkException
 
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # Spark's, which have the whole error as one line of JSON
+        logging.getLogger(name).disabled = True
     try:
-        return spark.sql(query)
+        yield
     except PySparkException as error:
-        raise click.ClickException(str(error).strip().splitlines()[0]) from None
+        raise click.ClickException(_reason(str(error))) from None
+
+
+def _reason(text: str) -> str:
+    """Returns why Spark has failed: the reason that its text quotes, else its first line."""
+    from ottla.spark.runner import reason_of
+
+    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0]
 
 
 def _wait(query: Any) -> None:
@@ -127,7 +143,7 @@ def _wait(query: Any) -> None:
         try:
             while query.isActive:
                 pause(POLL_S)
-            raise click.ClickException(str(query.exception()).strip().splitlines()[0])
+            raise click.ClickException(_reason(str(query.exception())))
         finally:
             query.stop()
 

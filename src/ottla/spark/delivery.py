@@ -188,7 +188,7 @@ class Delivery:
         response = await self._cluster.ask(leader, request, ProduceResponse)
         [answer] = [answer for topic in response.responses for answer in topic.partition_responses]
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            raise KafkaError(answer.error_code, answer.error_message or f"produce to {target}")
+            raise KafkaError(answer.error_code, f"{target}: {answer.error_message or 'not written'}")
 
 
 async def partition_counts(cluster: Cluster, topics: list[str], *, is_new: bool) -> list[int]:

@@ -71,7 +71,7 @@ def explained(
 def plan_of(frame: Any) -> Plan:
     """Returns the plan of a streaming frame of a classic session."""
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
-    leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty()]
+    leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty() and not (kind == "LocalRelation" and node.data().isEmpty())]
     streams = [_name(node, kind) for node, kind in leaves if node.isStreaming()]
     tables = [_name(node, kind) for node, kind in leaves if not node.isStreaming()]
     state = [said for node, kind in nodes if (said := _state(node, kind)) is not None]

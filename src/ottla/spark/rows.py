@@ -53,9 +53,11 @@ def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
     found = {field.name: field.dataType.simpleString() for field in schema}
     for name, kinds in _TYPES.items():
         if found.get(name, kinds[0]) not in kinds:
-            raise invalid(f"column {name} is {found[name]}; it must be {' or '.join(kinds)}")
+            as_text = f": .withColumn({name!r}, F.col({name!r}).cast('string')), or to_topic(...)" if name in ("key", "value") else ""
+            raise invalid(f"column {name} is {found[name]}; it must be {' or '.join(kinds)}{as_text}")
     if "value" not in found:
-        raise invalid("there is no column value")
+        way_out = "name one so, as .select(F.to_json(F.struct('*')).alias('value')) does; of a stream to_topic(...) does it"
+        raise invalid(f"there is no column value among {', '.join(found)}: {way_out}")
     if topic_of(options) is None and "topic" not in found:
         raise invalid("no topic: give the option topic, or a column topic")
     ignored = [name for name in found if name not in _TYPES]

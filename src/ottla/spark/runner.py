@@ -52,6 +52,9 @@ CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
 )
+MADE_AGAIN: Final = "its topic was deleted and made again"
+"""In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
+once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
@@ -204,7 +207,7 @@ class Runner:
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
-            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed
+            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
         has_run = found.query is not None and self._now_s() - found.started_s >= STEADY_S

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.spark.batch_reader import TopicReader
+    from ottla.spark.refused_reader import RefusedReader
     from ottla.spark.stream_reader import TopicStreamReader
 
 
@@ -47,11 +48,16 @@ class OttlaDataSource(DataSource):
         pushes = boolean(options, "pushFilters", os.environ.get(FILTERS_VARIABLE) == "true")
         return (FilteredTopicReader if pushes else TopicReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:
+    def streamReader(self, schema: StructType) -> TopicStreamReader | RefusedReader:
+        from ottla.errors import KafkaError
         from ottla.spark.options import STREAM
+        from ottla.spark.refused_reader import RefusedReader
         from ottla.spark.stream_reader import TopicStreamReader
 
-        return TopicStreamReader(_reading_options(self.options, STREAM), schema)
+        try:
+            return TopicStreamReader(_reading_options(self.options, STREAM), schema)
+        except KafkaError as error:
+            return RefusedReader(error)  # PySpark would hide the error of a reader that is not made behind one of its own
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
         if overwrite:

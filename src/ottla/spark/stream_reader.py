@@ -120,7 +120,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = seen = self._ends(begin, partitions)
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
-                report_loss(f"{partition} ends at {offset}, before offset {begin[partition]} which the query has already read", fails=fails)
+                text = f"{partition} ends at {offset}, before offset {begin[partition]} where the query begins or goes on"
+                report_loss(f"{text}: its topic was deleted and made again, or its log has lost its end", fails=fails)
         return seen
 
     def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:

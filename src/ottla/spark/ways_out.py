@@ -1,4 +1,5 @@
-"""The way out of what Spark refuses before any code of ottla runs, as a note of Spark's own error (PEP 678); why a query has ended, too.
+"""The way out of what Spark refuses before any code of ottla runs, as a note of Spark's own error (PEP 678). The reason of a failure that
+Spark's text has amid the tracebacks of several programs is a note, too, so that it is the last line of what a person sees.
 
 Errors of a few of PySpark's methods are looked at, and nothing else: they stay what they are, and are raised as they were. Spark
 Connect's classes are left alone; its errors come from a server that may be anywhere.
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -22,6 +24,9 @@ from ottla.spark import interpreter
 METHODS: Final[tuple[tuple[Any, str], ...]] = (
     (DataFrameReader, "load"),
     (DataFrameWriter, "save"),
+    *((DataFrameWriter, name) for name in ("csv", "insertInto", "json", "orc", "parquet", "saveAsTable", "text")),
+    *((DataFrame, name) for name in ("collect", "count", "foreach", "foreachPartition", "isEmpty", "show", "tail")),
+    *((DataFrame, name) for name in ("toArrow", "toLocalIterator", "toPandas")),
     (DataStreamReader, "load"),
     (DataStreamWriter, "start"),
     (StreamingQuery, "awaitTermination"),
@@ -37,6 +42,8 @@ WAYS_OUT: Final = {
     'write, with delivery="at_least_once"',
     r'data source "ottla" cannot be written': 'use mode("append"): a topic can only be appended to',
 }
+# A failure of ottla's own code within a batch of Spark: its reader, its writer, or a task of theirs.
+_BATCH_FAILURE: Final = re.compile(r"Traceback \(most recent call last\)(?s:.*)^ottla\.[\w.]+: ", re.MULTILINE)
 
 
 def add_notes() -> None:
@@ -66,10 +73,12 @@ def noting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reason(error: Exception, said: str) -> str | None:
-    """Returns why a query has ended, which its error says amid the tracebacks of several programs; None for other errors."""
-    if not isinstance(error, StreamingQueryException):
+    """Returns why a query or a batch has failed, which its error says amid the tracebacks of several programs; None for other errors."""
+    is_of_batch = _BATCH_FAILURE.search(said) is not None
+    if not is_of_batch and not isinstance(error, StreamingQueryException):
         return None
     from ottla.spark.runner import reason_of
 
     kind, reason = reason_of(said)
-    return None if kind == StreamingQueryException.__name__ else f"{kind}: {reason}"
+    is_last = said.rstrip().endswith(f"{kind}: {reason}")
+    return None if is_last or kind == type(error).__name__ else f"{kind}: {reason}"
