@@ -461,6 +461,8 @@ def test_a_plan_to_delete_what_groups_have_committed_says_what_is_lost(broker: B
     planned = run(broker.bootstrap, "topic", "delete", "__consumer_offsets")
     assert (planned.exit_code, "every group forgets what it has read" in planned.stderr) == (1, True), planned.stderr
     assert "warning" not in run(broker.bootstrap, "topic", "delete", "t").stderr
+    with Admin(broker.bootstrap) as admin:
+        assert admin.delete_groups(["warned"]) == {"warned": None}
 
 
 def test_producers_of_partitions_are_listed(broker: BrokerThread) -> None:

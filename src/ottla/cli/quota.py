@@ -43,7 +43,7 @@ def quota() -> None:
 @bootstrap_option
 @format_option
 def list_quotas(bootstrap: str, output: str, **names: str | None) -> None:
-    """List quotas: all, or what a user, a client id, both, or an address has."""
+    """List quotas: all, or those that an entity has."""
     from ottla.sync import Admin, QuotaMatch
 
     wanted = {kind: QuotaMatch.DEFAULT if name is None else name for kind, name in _entity(**names)}
