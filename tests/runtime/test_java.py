@@ -112,7 +112,7 @@ def test_pyspark_answers_a_query_on_a_machine_without_java(tmp_path: Path) -> No
     programs.mkdir()
     for directory in os.get_exec_path():
         for program in sorted(Path(directory).glob("*")):
-            if program.name != "java" and not (programs / program.name).exists():
+            if program.name != "java" and not os.path.lexists(programs / program.name):
                 (programs / program.name).symlink_to(program)
     environ = {
         "PATH": str(programs),
