@@ -133,7 +133,7 @@ def test_a_user_whom_brokers_refuse_is_not_to_be_started_again(
         ),
         (
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "the user lacks DESCRIBE_CONFIGS on topic 'a-b-checkpoint', by which cleanup.policy is read",
+            "topic 'a-b-checkpoint': to see its configuration takes DESCRIBE_CONFIGS",
             "-o describe-configs --topic a-b-checkpoint",
         ),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'a-b'", "-o read --group a-b"),

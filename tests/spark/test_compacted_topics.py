@@ -24,6 +24,6 @@ def test_a_user_without_the_right_reads_which_one_is_lacking_and_for_which_topic
         assert config_of(lookup, "totals-checkpoint", "cleanup.policy") == "compact"
         rights = ((Operation.ALL, Permission.ALLOW), (Operation.DESCRIBE_CONFIGS, Permission.DENY))
         admin.create_acls([Acl(ResourceType.TOPIC, "totals-checkpoint", "User:ANONYMOUS", *right) for right in rights])
-        with pytest.raises(KafkaError, match="lacks DESCRIBE_CONFIGS on topic 'totals-checkpoint'") as caught:
+        with pytest.raises(KafkaError, match="topic 'totals-checkpoint': to see its configuration takes DESCRIBE_CONFIGS") as caught:
             ensure_compacted(lookup, "totals-checkpoint", {"cleanup.policy": "compact"})
         assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of, moves_known
-from ottla.cli.quorum_states import NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
+from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
 from ottla.client.admin import Broker
@@ -143,7 +143,7 @@ def look(admin: Admin) -> Health:
     controller = None if quorum is None else quorum.leader_id
     if is_in_zookeeper:  # one of the brokers is the controller; there is no quorum to describe
         controller = cluster.controller_id if cluster.controller_id >= 0 else None
-        problem = None if controller is not None else "none is elected in ZooKeeper, or the brokers do not reach it"
+        problem = None if controller is not None else NONE_IN_ZOOKEEPER
     log_dirs: list[tuple[int, LogDir]] = []
     silent = []
     for broker in sorted(serving):

@@ -32,7 +32,7 @@ _IN_TEXT: Final = {
     GROUP: re.compile(r"\bgroup '([^']+)'"),
     TRANSACTION: re.compile(r"\btransactional id '([^']+)'"),
 }
-_TAKES: Final = re.compile(r"\blacks ([A-Z_]+) on |\btakes ([A-Z_]+(?:(?:, | and )[A-Z_]+)*)$")
+_TAKES: Final = re.compile(r"\btakes ([A-Z_]+(?:(?:, | and )[A-Z_]+)*)$")
 """What an error's text says of the operations, of a command that asks for more than one thing."""
 _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("acl list", CLUSTER): "describe",
@@ -94,7 +94,7 @@ def missing_right(error: KafkaError) -> str | None:
     takes = _TAKES.search(error.message)
     operations = [_OPERATIONS.get((command, kind), _OTHERWISE[kind])]
     if takes is not None:
-        operations = [word.lower().replace("_", "-") for word in re.findall("[A-Z_]+", takes[1] or takes[2])]
+        operations = [word.lower().replace("_", "-") for word in re.findall("[A-Z_]+", takes[1])]
     names = _names(context, kind, error.message)
     user = principal_of()
     who, right = user or "the user of this command", " or ".join(operations).upper().replace("-", "_").replace(" OR ", " or ")

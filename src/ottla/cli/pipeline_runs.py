@@ -154,7 +154,7 @@ def refusal_text(error: KafkaError, reads: str) -> str:
     """Returns a refusal of a query that reads these topics, with what the user needs there: the answer does not say what was asked."""
     text = error.message
     named = re.search(r"\btopic '([^']+)'", text)
-    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and named is not None and " lacks " not in text and " takes " not in text:
+    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and named is not None and " takes " not in text:
         rights, why = "WRITE", "writes"
         if named[1] in reads.split(", "):
             rights, why = "READ", "reads"

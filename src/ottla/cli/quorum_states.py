@@ -16,6 +16,7 @@ SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
 FENCED_SILENT_MS_MAX: Final = 1_000
 """Of a node whose broker is fenced: the broker has most probably ended, and the controller with it."""
+NONE_IN_ZOOKEEPER: Final = "none is elected in ZooKeeper, or the brokers do not reach it"
 NOT_SHOWN: Final = "this user may not see the quorum, which takes DESCRIBE on the cluster"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.missing_rights import missing_right
 from ottla.cli.nodes.place import NodeStatus, PlaceState
-from ottla.cli.quorum_states import NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
+from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
@@ -69,7 +69,7 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
             brokers = registered - described.fenced
             if state.home != QUORUM:
                 active = described.controller_id if described.controller_id >= 0 else None
-                return Standing(brokers, active, None if active is not None else NONE_IN_ZOOKEEPER, is_in_zookeeper=True)
+                return Standing(brokers, active, _problem_of_zookeeper(active), is_in_zookeeper=True)
             quorum = admin.describe_quorum()
     except OttlaError as error:
         problem = f"the cluster does not answer: {error}" if brokers is None else _problem(error)
@@ -85,7 +85,6 @@ def standing_of(state: PlaceState, timeout_ms: int) -> Standing:
     )
 
 
-NONE_IN_ZOOKEEPER: Final = "no controller is active: none is elected in ZooKeeper, or the brokers do not reach it"
 SEEN_COLUMNS = ("node", "address", "rack", "broker", "controller", "metadata_lag", "fetched_ms_ago")
 
 
@@ -134,6 +133,10 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
 
 
+def _problem_of_zookeeper(active: int | None) -> str | None:
+    return None if active is not None else f"no controller is active: {NONE_IN_ZOOKEEPER}"
+
+
 def _problem(error: OttlaError) -> str:
     """Returns why brokers that serve have not shown the quorum."""
     if may_not_look(error):
@@ -148,4 +151,4 @@ def _seen_in_zookeeper(described: ClusterDescription) -> SeenCluster:
         (node.node_id, f"{node.host}:{node.port}", node.rack, "alive", "active" if node.node_id == active else "candidate", None, None)
         for node in described.nodes
     ]
-    return SeenCluster(described.cluster_id, active, rows, None if active is not None else NONE_IN_ZOOKEEPER)
+    return SeenCluster(described.cluster_id, active, rows, _problem_of_zookeeper(active))
