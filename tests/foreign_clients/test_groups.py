@@ -181,8 +181,8 @@ def auto_committing(broker: BrokerProcess, topic: str, group: str, which: str) -
 def test_members_of_the_consumer_protocol_go_on_over_kills_of_the_coordinator(broker: BrokerProcess, strategy: str) -> None:
     """Kill -9 while one joins, and again while one leaves: the others read on, no partition has two owners, and nothing is passed over.
 
-    Sessions last 45 s, the broker's default: librdkafka takes seconds to come back to a broker that was away, and a member whose session has
-    run out keeps its partitions, as it sees them, until it is told.
+    Sessions last 45 s, the broker's default: librdkafka takes seconds to come back to a broker that was away, and a member whose session
+    has run out keeps its partitions, as it sees them, until it is told.
     """
     topic, group, claims = create(broker, f"killed-{strategy}", PARTITION_COUNT, record_count=60), f"killed-{strategy}", Claims()
     members = [new_member(broker, topic, group, claims, strategy) for _ in range(2)]

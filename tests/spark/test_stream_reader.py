@@ -335,7 +335,9 @@ def test_a_reader_that_is_in_use_can_be_pickled(topics: Topics):
     topics.produce(topic, [ROW] * 3)
     used = reader(topics, topic, startingOffsets="earliest")
     start = used.initialOffset()
-    [task] = used.partitions(start, used.latestOffset(start, ReadAllAvailable()))
+    end = used.latestOffset(start, ReadAllAvailable())
+    [task] = used.partitions(start, end)
+    assert list(used.getCache(start, end))
     copy = pickle.loads(pickle.dumps(used))
     assert sum(batch.num_rows for batch in copy.read(pickle.loads(pickle.dumps(task)))) == 3
 

@@ -1,6 +1,7 @@
 """A streaming read of topics: which offsets each batch has.
 
-``initialOffset``, ``latestOffset`` and ``partitions`` run in one driver-side process for the life of the query, ``read`` in workers.
+``initialOffset``, ``latestOffset`` and ``partitions`` run in one driver-side process for the life of the query, ``read`` in workers,
+unless the batch is small (``prefetch``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.spark.columns import arrow_schema
@@ -18,6 +20,7 @@ from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
+from ottla.spark.prefetch import Prefetch
 from ottla.spark.reading import read_ranges, report_loss
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._lookup: Lookup | None = None
+        self._prefetch: Prefetch | None = None
         self._initial: Offsets | None = None
         self._limit = FairLimit()
         self._seen: Offsets | None = None  # the ends as last fetched, for progress reports
@@ -45,7 +49,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_ms = time.monotonic_ns() // 1_000_000  # when the last batch was let go, for maxTriggerDelay
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_lookup": None}
+        return self.__dict__ | {"_lookup": None, "_prefetch": None}
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What ``isinstance`` asks: PySpark asks for the rows of simple readers only (``partitions_func``), after each plan."""
+        return _SimpleStreamReaderWrapper if self._prefetch else type(self)
 
     @property
     def _cluster(self) -> Lookup:
@@ -162,7 +171,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
         first, last = batch_start(start, end), from_json(end)
-        return planned(ranges_between(first | self._fresh(first, last), last), self._options, self._cluster.weigh)
+        tasks = planned(ranges_between(first | self._fresh(first, last), last), self._options, self._cluster.weigh)
+        if self._prefetch is None:
+            self._prefetch = Prefetch(self._options, arrow_schema(self._schema))
+        self._prefetch.plan(tasks)
+        return tasks
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Returns the rows of the batch that was planned last."""
+        assert self._prefetch is not None, "PySpark asks where there are rows"
+        return iter(self._prefetch.take())
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return read_ranges(partition, self._options, arrow_schema(self._schema))

@@ -1,0 +1,60 @@
+"""Rows of a small batch that are read by the driver-side process of a streaming read, so that no task has to run Python.
+
+A task in Python costs some 60 ms, whatever it reads. PySpark has a way for rows to travel with the plan of a batch: that of its simple
+readers (``SimpleDataSourceStreamReader``). The JVM keeps such rows as a block; a task that does not find the block reads them as it would
+have without. So whatever goes wrong here is left to the task, which waits longer and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import KafkaError
+from ottla.spark.planning import BYTES_PER_TASK_MIN, ROWS_PER_TASK_MIN, OffsetRanges
+from ottla.spark.reading import DataLossError, read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATIENCE_MS: Final = 1_000
+
+
+class Prefetch:
+    """The rows of one batch, between its plan and the question for them. Less than what gets a second task is small."""
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._options = {**options, "kafkaConsumer.pollTimeoutMs": str(PATIENCE_MS)}
+        self._schema = schema
+        self._bytes_per_offset = 0.0
+        self._rows: list[pa.RecordBatch] | None = None
+
+    def __bool__(self) -> bool:
+        """Returns True while rows wait to be asked for."""
+        return self._rows is not None
+
+    def plan(self, tasks: list[OffsetRanges]) -> None:
+        """Reads the rows of the batch when it is small; there are none after it otherwise."""
+        self._rows = None
+        count = sum(piece.size for task in tasks for piece in task.ranges)
+        if len(tasks) == 1 and count <= ROWS_PER_TASK_MIN and count * self._bytes_per_offset <= BYTES_PER_TASK_MIN:
+            self._rows = self._read(tasks[0])
+
+    def take(self) -> list[pa.RecordBatch]:
+        rows, self._rows = self._rows, None
+        assert rows is not None, "the plan of the batch has its rows"
+        return rows
+
+    def _read(self, task: OffsetRanges) -> list[pa.RecordBatch] | None:
+        rows: list[pa.RecordBatch] = []
+        row_count = byte_count = 0
+        try:
+            for batch in read_ranges(task, self._options, self._schema):
+                rows.append(batch)
+                row_count, byte_count = row_count + batch.num_rows, byte_count + batch.nbytes
+                self._bytes_per_offset = byte_count / row_count
+                if byte_count > BYTES_PER_TASK_MIN:
+                    return None
+        except (KafkaError, DataLossError):
+            return None
+        return rows
