@@ -49,7 +49,12 @@ def test_the_only_voter_can_be_joined_by_others_where_it_has_a_listener_for_them
 
 
 def test_a_broker_may_ask_servers_for_the_voters() -> None:
-    given = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "a:1,[::1]:2", "controller.listener.names": "C"}
+    given = {
+        "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": "a:1,[::1]:2",
+        "controller.listener.names": "C",
+        "node.id": "4",
+    }
     found = read_roles(BrokerConfig(given))
     assert (found.home, found.is_controller, found.voters) == (HomeKind.QUORUM, False, {})
     assert found.bootstrap == (("a", 1), ("::1", 2))
@@ -61,15 +66,18 @@ def test_a_broker_may_ask_servers_for_the_voters() -> None:
         ({"process.roles": "controller"}, "needs controller.quorum.voters"),
         ({"controller.quorum.voters": "2@a:1"}, "whose node.id is 1"),
         ({"controller.quorum.voters": QUORUM, "node.id": "7"}, "does not have this node"),
-        ({"controller.quorum.voters": QUORUM, "process.roles": "broker"}, "has this node, whose node.id is 1, which is no controller"),
-        ({"controller.quorum.voters": QUORUM}, "controller.listener.names is not set"),
+        (
+            {"controller.quorum.voters": QUORUM, "process.roles": "broker", "node.id": "1"},
+            "has this node, whose node.id is 1, which is no controller",
+        ),
+        ({"controller.quorum.voters": QUORUM, "node.id": "1"}, "controller.listener.names is not set"),
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "lists an id twice"),
         ({"controller.quorum.voters": "1@a:1,01@b:1"}, "lists an id twice"),
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "several servers"),
         ({"controller.quorum.bootstrap.servers": "a:1", "process.roles": "broker"}, "controller.listener.names is not set"),
         (
-            {"controller.quorum.bootstrap.servers": "a", "process.roles": "broker", "controller.listener.names": "C"},
+            {"controller.quorum.bootstrap.servers": "a", "process.roles": "broker", "controller.listener.names": "C", "node.id": "4"},
             "controller.quorum.bootstrap.servers=a is not of the form host:port",
         ),
     ],
@@ -78,6 +86,21 @@ def test_roles_that_contradict_each_other_are_refused(given: dict[str, str], why
     with pytest.raises(KafkaError, match=why) as refused:
         read_roles(BrokerConfig(given))
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"controller.quorum.voters": QUORUM, "process.roles": "broker,controller"},
+        {"controller.quorum.voters": QUORUM},
+        {"controller.quorum.voters": QUORUM, "process.roles": "broker"},
+        {"controller.quorum.voters": "2@a:1", "process.roles": "broker"},
+        {"controller.quorum.bootstrap.servers": "a:1,b:2", "process.roles": "broker"},
+    ],
+)
+def test_a_node_of_several_needs_an_id_of_its_own(given: dict[str, str]) -> None:
+    with pytest.raises(KafkaError, match=r"node\.id is not set, and controller\.quorum\.[a-z.]+ names other nodes: set it"):
+        read_roles(BrokerConfig(given | {"controller.listener.names": "C"}))
 
 
 def test_the_controllers_listener_is_not_advertised_to_clients_of_the_broker() -> None:

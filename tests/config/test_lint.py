@@ -38,6 +38,17 @@ def test_two_ids_of_one_node_are_an_error_and_the_same_id_twice_is_none() -> Non
     assert list(lint({"node.id": "7", "broker.id": "7"})) == []
 
 
+@pytest.mark.parametrize(
+    ("listened", "is_another"), [("C://:9193", False), ("C://:9193,D://:9195", False), ("C://:0", False), ("C://:9293", True)]
+)
+def test_a_copied_file_with_the_id_of_another_controller_is_warned_of(listened: str, is_another: bool) -> None:
+    given = {"controller.quorum.voters": "1@a:9193,2@a:9293,3@a:9393", "controller.listener.names": "C,D", "node.id": "1"}
+    given |= {"listeners": f"PLAINTEXT://:9092,{listened}", "offsets.topic.replication.factor": "3"}
+    found = list(lint(given | {"transaction.state.log.replication.factor": "3"}))
+    assert [finding.severity for finding in found] == [Severity.WARNING] * is_another
+    assert all("1@a:9193 is this node, whose node.id is 1" in finding.text and "port 9293" in finding.text for finding in found)
+
+
 def test_a_file_of_kafkas_has_no_errors() -> None:
     assert {finding.severity for finding in lint(parse_properties(COMBINED_NODE))} == {Severity.NOTE}
 

@@ -79,12 +79,15 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         servers = config["controller.quorum.bootstrap.servers"]
         if servers and given is not None and "controller" not in given:
             _check_listener(config)
+            _check_node_id(config, "controller.quorum.bootstrap.servers")
             return NodeRoles(frozenset({Role.BROKER}), {}, HomeKind.QUORUM, tuple(map(_server, servers)), formats_itself=False)
         if len(servers) > 1:
             raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
         if not servers or not _has_controller_listener(config):
             return NodeRoles(frozenset(Role), {}, HomeKind.LONE)
         voters = {node_id: _server(servers[0])}
+    if len(voters) > 1 or Role.CONTROLLER not in (given or Role):
+        _check_node_id(config, "controller.quorum.voters")
     roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
     if Role.CONTROLLER in roles and node_id not in voters:
         raise _refused(f"controller.quorum.voters={_text(voters)}", f"does not have this node, whose node.id is {node_id}")
@@ -94,6 +97,12 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         return NodeRoles(roles, voters, HomeKind.LONE)
     _check_listener(config)
     return NodeRoles(roles, voters, HomeKind.QUORUM, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
+
+
+def _check_node_id(config: BrokerConfig, key: str) -> None:
+    """Refuses the default: two nodes would have one id, and two controllers of one id would both vote."""
+    if not config.has_node_id:
+        raise _refused("node.id", f"is not set, and {key} names other nodes: set it to a number that no other node of the cluster has")
 
 
 def _has_controller_listener(config: BrokerConfig) -> bool:

@@ -154,6 +154,21 @@ class BrokerConfig:
             advice = "raise the first on the controllers, or lower the second on the brokers"
             yield "broker.session.timeout.ms", f"{values}: a broker is fenced as soon as one heartbeat is late, again and again; {advice}"
 
+        yield from self._port_of_another_voter()
+
+    def _port_of_another_voter(self) -> Iterator[tuple[str, str]]:
+        """Yields a listener of controllers whose port is not that of this node's entry, as in another node's file with its id left in."""
+        names = {name.upper() for name in self["controller.listener.names"] or ()}
+        texts = [text.partition("://") for text in self["listeners"]]
+        ports = {address.rpartition(":")[2] for name, _, address in texts if name.upper() in names}
+        for voter in self["controller.quorum.voters"]:
+            voter_id, _, address = voter.partition("@")
+            if voter_id == str(self.node_id) and ports and not ports & {address.rpartition(":")[2], "0"}:
+                own = ", ".join(sorted(ports))
+                text = f"{voter} is this node, whose node.id is {voter_id}, and its listener of controllers has port {own}"
+                advice = "if this is another node, set its node.id: two controllers of one id would both vote"
+                yield "controller.quorum.voters", f"{text}: the others do not reach it, unless that port is forwarded; {advice}"
+
     @property
     def node_id(self) -> int:
         value: int = self["node.id"]
