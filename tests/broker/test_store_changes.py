@@ -7,14 +7,19 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 from tests.broker.certificates import Authority, Certificate
 from tests.broker.test_node import properties
 from tests.foreign_clients.wire import RawClient
+from tests.waiting import eventually
 
+from ottla.broker.upkeep import expired_stores
+from ottla.cli.main import cli
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_configs import AlterConfigsRequest
 from ottla.messages.alter_configs import AlterConfigsResource as Replacement
@@ -139,6 +144,7 @@ def test_a_changed_trust_store_changes_the_trusted_clients(changing: Changing, t
         ({KEYS: "{crossed}"}, "the private key is not that of the certificate"),
         ({KEYS: "{other}"}, "ssl.allow.dn.changes=true in the node's file would allow it"),
         ({KEYS: "{fewer}"}, "ssl.allow.san.changes=true in the node's file would allow it"),
+        ({KEYS: "{expired}"}, "the new certificate expired at 20"),
         ({KEYS: "{good}", "listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
         ({"listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
         ({TRUST: "{crossed_trust}"}, "what is trusted is not a list of certificates"),
@@ -162,6 +168,7 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, 
     places["crossed_trust"].write_text(changing.first.chain.replace("M", "!"))
     named = {name: str(path) for name, path in places.items()} | {"trust": str(changing.authority.trust), "other": str(other.store)}
     named |= {"good": str(changing.again().store), "fewer": str(changing.again(hosts=["127.0.0.1"]).store)}
+    named["expired"] = str(changing.again(not_after=datetime.now(UTC) - timedelta(minutes=1)).store)
     filled: dict[str, str | None] = {key: value.format(**named) for key, value in values.items()}
     with pytest.raises(KafkaError) as caught:
         changing.set(filled)
@@ -172,6 +179,23 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, 
     assert changing.presented() == before
     assert changing.broker._broker is not None
     assert not changing.broker._broker.image.broker_configs("1").keys() & filled.keys()
+
+
+def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No client that checks certificates could set its key again."""
+    monkeypatch.setattr(expired_stores, "LOOK_MS", 20)
+    changing = Changing(tmp_path)
+    changing.store.write_bytes(changing.again(not_after=datetime.now(UTC) - timedelta(minutes=1)).store.read_bytes())
+    with changing.running():
+        before = changing.presented()
+        eventually(lambda: capfd.readouterr().out, lambda logged: "tls_stores_not_loaded" in logged and "expired at 20" in logged)
+        changing.store.write_bytes(changing.again(name="other").store.read_bytes())
+        eventually(lambda: capfd.readouterr().out, lambda logged: "ssl.allow.dn.changes" in logged)
+        assert changing.presented() == before, "it may have no more than what is set"
+        changing.store.write_bytes(changing.again().store.read_bytes())
+        eventually(changing.presented, lambda shown: shown != before)
 
 
 def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Changing) -> None:
@@ -196,6 +220,13 @@ def test_a_password_that_was_set_is_shown_nowhere(changing: Changing, capfd: pyt
     assert "tls_stores_loaded" in captured.out
     assert "hush" not in captured.out + captured.err
     changing.set({key: None})
+
+
+def test_a_key_of_one_listener_is_among_the_differences(changing: Changing) -> None:
+    """It has no default of its own, and `config diff` ended in an IndexError."""
+    key = "listener.name.mutual.ssl.client.auth"
+    done = CliRunner().invoke(cli, ["config", "diff", "--broker", "1", "-B", changing.broker.bootstrap])
+    assert (done.exit_code, [line.split()[:2] for line in done.stdout.splitlines() if key in line]) == (0, [[key, "required"]])
 
 
 def test_a_broker_starts_with_what_was_set_or_does_not_start(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ottla.broker.requests.parking import Parking
 from ottla.broker.requests.stores import TlsStores
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.upkeep.cleaner import LogCleaner
+from ottla.broker.upkeep.expired_stores import ExpiredStores
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.config import BrokerConfig
@@ -107,6 +108,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
         full,
         housekeeping,
         gate,
+        ExpiredStores(world, gate, stores),
         *home.last,
     )
     await partitions.scan()

@@ -360,7 +360,9 @@ def _default_of(entry: ConfigEntry, keys: Mapping[str, ConfigKey]) -> str | None
     values: list[str | None] = [
         synonym.value for synonym in entry.synonyms if synonym.source is ConfigSource.DEFAULT and synonym.name in names
     ]
-    return values[0] if values or key is None else key.format(key.default)
+    if values:
+        return values[0]
+    return None if key is None else key.format(key.default)
 
 
 def _shown(entry: ConfigEntry) -> str | None:

@@ -31,6 +31,8 @@ from ottla.wire.schema import Request, Response
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 SOFTWARE_NAME: Final = "ottla"
+EXPIRED: Final = "certificate has expired"
+"""As OpenSSL says it."""
 RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
 """Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
@@ -89,6 +91,8 @@ class ClientConnection:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}") from error
             is_untrusted = isinstance(error, TlsUntrustedError)
             way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_untrusted else ""
+            if EXPIRED in str(error):
+                way_out = "; an ottla broker takes a new one within a minute, once it is in the file of ssl.keystore.location"
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}{way_out}") from error
         except (OSError, TimeoutError) as error:
             for connection in made:

@@ -1,14 +1,19 @@
-"""What a certificate that replaces another one may change while a node runs: neither whose it is, nor for fewer names (KIP-978)."""
+"""What a certificate that replaces another one may change while a node runs: neither whose it is, nor for fewer names (KIP-978).
+
+And it has to be valid still.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.security.distinguished_name import Der, subject_of
+from ottla.security.validity import ends_ms
 from ottla.tls import TlsKeys
 
 DN_CHANGES, SAN_CHANGES = "ssl.allow.dn.changes", "ssl.allow.san.changes"
@@ -32,6 +37,14 @@ def check_change(old: TlsKeys, new: TlsKeys, *, may_change_subject: bool, may_lo
         raise _refused(f"the new certificate is of {subjects[1]}, and the one before of {subjects[0]}: {DN_CHANGES}{_WAY_OUT}")
     if not may_lose_names and not names[0] <= names[1]:
         raise _refused(f"the new certificate lacks alternative names of the one before: {SAN_CHANGES}{_WAY_OUT}")
+
+
+def check_validity(new: TlsKeys, *, now_ms: int) -> None:
+    """Raises INVALID_CONFIG when the new certificate has expired: no client would connect, and none could set another one."""
+    end_ms = ends_ms(new.chain)
+    if end_ms is not None and end_ms <= now_ms:
+        at = datetime.fromtimestamp(end_ms / 1000, UTC)
+        raise _refused(f"the new certificate expired at {at:%Y-%m-%dT%H:%M:%SZ}: put a valid one into the store first")
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:

@@ -26,13 +26,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
-from ottla.security.certificate_changes import DN_CHANGES, SAN_CHANGES, check_change
+from ottla.security.certificate_changes import DN_CHANGES, SAN_CHANGES, check_change, check_validity
 from ottla.security.tls_settings import client_of
 from ottla.tls import TlsClient, TlsServer
 
 log = get_logger(__name__)
 
 READ_SECONDS_MAX: Final = 10
+WAY_OUT: Final = "put a usable store there, and set its key again; where the present certificate has expired, it is read again each minute"
 
 
 class TlsStores(Part):
@@ -88,6 +89,7 @@ class TlsStores(Part):
 
     def _check_change(self, listener: str, old: TlsServer, new: TlsServer) -> None:
         get = get_of(self._config, listener, self._protocol(listener))
+        check_validity(new.keys, now_ms=self._world.clock.now_ms())
         check_change(old.keys, new.keys, may_change_subject=get(DN_CHANGES), may_lose_names=get(SAN_CHANGES))
 
     async def _read(self, config: BrokerConfig, listener: str) -> tuple[TlsServer | None, TlsClient | None]:
@@ -117,9 +119,10 @@ class TlsStores(Part):
             return
         for listener in sorted(set(_touched(old, new))):
             if listener in self._gate.servers or listener in self._between:
-                await self._load(listener)
+                await self.load(listener)
 
-    async def _load(self, listener: str) -> None:
+    async def load(self, listener: str) -> None:
+        """Reads the stores of the listener again: new connections have them, unless they cannot be used, which is logged."""
         old = self._gate.servers.get(listener)
         try:
             new, client = await self._read(self._config, listener)
@@ -130,7 +133,7 @@ class TlsStores(Part):
                     self._check_change(listener, old, new)
         except (KafkaError, ValueError) as error:
             reason = error.message if isinstance(error, KafkaError) else str(error)
-            log.error("tls_stores_not_loaded", listener=listener, reason=reason, way_out="put a usable store there, and set its key again")
+            log.error("tls_stores_not_loaded", listener=listener, reason=reason, way_out=WAY_OUT)
             self._gate.keep_stores(listener)
             return
         if new is not None:
