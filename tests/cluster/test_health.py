@@ -27,8 +27,10 @@ from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
 from ottla.cli.quorum_voters import voters_in, without_connection
+from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
@@ -177,6 +179,22 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
+
+
+def test_why_a_broker_did_not_answer_decides_what_to_do_about_it() -> None:
+    """An expired certificate and an ended process had one text, which asked whether the broker was overloaded."""
+    expired = "SASL_AUTHENTICATION_FAILED: broker 3 cannot be reached: TLS with a:1: the peer's certificate is refused: expired"
+    [shut] = findings(replace(WELL, unanswered={3: expired}))
+    assert shut.problem == f"broker 3 serves, and lets no client in from here: {expired}"
+    assert "docs/security.md, Certificates that change" in shut.remedy
+    ended = "NETWORK_EXCEPTION: broker 3 cannot be reached: no broker at a:1: [Errno 111] Connect call failed ('a', 1)"
+    [dead] = findings(replace(WELL, silent=[3], unanswered={3: ended}))
+    assert dead.problem == f"broker 3 serves, and nothing listens at its address: {ended}"
+    assert dead.remedy.startswith("start broker 3 (`ottla broker start FILE`")
+    [slow] = findings(replace(WELL, silent=[3], unanswered={3: "REQUEST_TIMED_OUT: t"}))
+    assert (slow.problem, "SIGSTOP" in slow.remedy) == ("broker 3 serves, and does not answer: REQUEST_TIMED_OUT: t", True)
+    login = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no")
+    assert (is_login(BrokerOutOfReach(3, login)), is_login(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no"))) == (True, False)
 
 
 def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> None:

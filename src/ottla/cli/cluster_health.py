@@ -17,6 +17,7 @@ from ottla.cli.partition_states import min_isr_of, moves_known
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
+from ottla.cli.unanswered_health import is_login, unanswered_by
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -114,6 +115,7 @@ class Health:
     offline_log_dirs: list[tuple[int, str]]
     silent: list[int]
     is_in_zookeeper: bool = False
+    unanswered: dict[int, str] = field(default_factory=dict)  # why: of the silent ones, and of those that let the one who looks not in
     controller_silence: str | None = None  # of one that is active, as far as brokers know
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
     configured_voters: dict[int, str] = field(default_factory=dict)
@@ -145,12 +147,14 @@ def look(admin: Admin) -> Health:
         controller = cluster.controller_id if cluster.controller_id >= 0 else None
         problem = None if controller is not None else NONE_IN_ZOOKEEPER
     log_dirs: list[tuple[int, LogDir]] = []
-    silent = []
+    silent, unanswered = [], {}
     for broker in sorted(serving):
         try:
             [found] = admin.describe_log_dirs([broker], with_replicas=False).values()
-        except OttlaError:
-            silent.append(broker)
+        except OttlaError as error:
+            unanswered[broker] = str(error)
+            if not is_login(error):
+                silent.append(broker)
         else:
             log_dirs += [(broker, log_dir) for log_dir in found]
     partitions = admin.describe_partitions()
@@ -162,7 +166,7 @@ def look(admin: Admin) -> Health:
         adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
     states.held = list(_held(admin, partitions, serving))
-    answering = sorted(serving - {*silent})
+    answering = sorted(serving - unanswered.keys())
     voters = [] if quorum is None else list(_voters(quorum, cluster.fenced))
     asks_voters = not is_in_zookeeper and (controller is None or any(voter.is_silent for voter in voters))
     configured = configured_voters(admin, answering) if asks_voters else {}
@@ -179,6 +183,7 @@ def look(admin: Admin) -> Health:
         offline_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.error is not None],
         full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
         silent=silent,
+        unanswered=unanswered,
         is_in_zookeeper=is_in_zookeeper,
         controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
@@ -262,12 +267,9 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}{_or_move_away(broker, health, forget)}")
     for broker in absent:
         yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}{_or_move_away(broker, health)}")
-    for broker in health.silent:
+    for broker in sorted({*health.silent, *health.unanswered}):
         serves = "serves" if health.controller is not None else "served when a controller last was active"
-        yield Finding(
-            f"broker {broker} {serves}, and does not answer",
-            "see whether it is overloaded, stopped (SIGSTOP) or cut off from here: `ottla cluster status` says what others see",
-        )
+        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), is_silent=broker in health.silent))
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
