@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from tests.cli.test_foreign_words import said
 
 from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
+from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import print_rows
+from ottla.cli.output import print_rows, way_out
 from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -52,6 +54,17 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_gathered(
     ):
         done = CliRunner().invoke(cli, ["debug", "bundle", "--output", str(path), "-B", "127.0.0.1:1"])
         assert (done.exit_code, why in " ".join(done.stderr.split())) == (2, True), done.stderr
+
+
+def test_a_cluster_above_the_ports_of_nodes_gets_one_there() -> None:
+    """`ottla cluster add` failed: no ports were free "from 63096 to 32000"."""
+    assert choose_ports(1, LAST_PORT + 1) > LAST_PORT
+    with pytest.raises(KafkaError, match=r"of the ports from 65535 to 65535 no 2 are free one after the other"):
+        choose_ports(2, PORT_MAX)
+
+
+def test_a_port_in_use_has_a_way_out_for_a_node_of_a_cluster() -> None:
+    assert "stop it, or take another port (`--port`, or `listeners` of the file" in way_out(OSError(errno.EADDRINUSE, "in use"))
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
     assert (code, text) == (0, f"left as it is: {tmp_path}/a; formatted: {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     code, text = format_(tmp_path, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")
     assert "belongs to cluster MkU3OEVBNTcwNTJENDM2Qg, not to AAAAAAAAAAAAAAAAAAAAAA" in text, "also without --ignore-formatted"
+    assert f"or, if {tmp_path}/a holds nothing that you need, remove it and format again" in text
     assert format_(tmp_path, "-g") == (0, f"left as it is: {tmp_path}/a, {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     assert storage("info", "-X", f"log.dirs={tmp_path}/a,{tmp_path}/b")[0] == 0
 
@@ -171,7 +172,7 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
 def test_a_node_of_several_names_the_command_that_formats_what_is_missing(tmp_path: Path, roles: str, missing: str) -> None:
     voters = "1@127.0.0.1:1,2@127.0.0.1:2" if "controller" in roles else "2@127.0.0.1:2,3@127.0.0.1:3"
     listeners = "PLAINTEXT://127.0.0.1:0" + (",CONTROLLER://127.0.0.1:0" if "controller" in roles else "")
-    properties = {"process.roles": roles, "controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER"}
+    properties = {"process.roles": roles, "node.id": "1", "controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER"}
     assert format_(tmp_path, "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")[0] == 0
     (tmp_path / "b" / "t-0").mkdir()
     for name in missing:

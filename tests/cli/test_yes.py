@@ -97,6 +97,15 @@ def test_without_yes_nothing_is_changed(
     assert what_is_there() == (0, 4, 3)
 
 
+def test_the_plan_of_a_quota_that_there_is_not_is_refused(bootstrap: str) -> None:
+    done = ottla(bootstrap, "quota", "set", "producer_byte=1", "--user", "a")
+    assert (done.returncode, "'producer_byte' is no quota of user; producer_byte_rate" in done.stderr, "would" in done.stderr) == (
+        1,
+        True,
+        False,
+    )
+
+
 @pytest.mark.parametrize(
     ("target", "offset"),
     [

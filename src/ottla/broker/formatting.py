@@ -70,7 +70,9 @@ async def format_log_dirs(
     known = formatted[0].identity.cluster_id if formatted and formatted[0].identity else None
     asked = cluster_id or config["cluster.id"]
     if known is not None and asked and asked != known:
-        raise StorageError(f"{formatted[0].path} belongs to cluster {known}, not to {asked}")
+        path = formatted[0].path
+        way_out = f"format with the id of the cluster ({known}), or, if {path} holds nothing that you need, remove it and format again"
+        raise StorageError(f"{path} belongs to cluster {known}, not to {asked}: {way_out}")
     if formatted and not passes_over:
         raise StorageError(f"{formatted[0].path} is already formatted; --ignore-formatted leaves such directories as they are")
     problems = [state.problem for state in found if state.problem is not None]

@@ -225,7 +225,7 @@ def way_out(error: BaseException) -> str:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
         return _WAYS_OUT.get(error.code, "")
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "; another process listens there: `--port 0`, or port 0 in `listeners`, picks a free port"
+        return "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
     return ""
 
 

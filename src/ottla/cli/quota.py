@@ -83,6 +83,10 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
     if not changes:
         raise click.UsageError("nothing to change; try producer_byte_rate=1048576")
     if not yes:
+        with Admin(bootstrap, **client_settings()) as admin:
+            [refusal] = admin.alter_client_quotas({entity: changes}, validate_only=True).values()
+        if refusal is not None:
+            raise refusal
         report_changes(output, "quota set", changes, "planned")
         plan = ", ".join(f"remove {key}" if value is None else f"set {key}={value:.15g}" for key, value in changes.items())
         end_of_plan(f"would {plan} of {_shown(entity)}")

@@ -26,6 +26,8 @@ SECURED: Final = "SASL_SSL"
 FIRST_PORT: Final = 9092
 LAST_PORT: Final = 32_000
 """Above it are the ports that the kernel hands out to outgoing connections: one of them could be taken while a node restarts."""
+PORT_MAX: Final = 65_535
+"""The end of the search where a cluster was given ports above ``LAST_PORT``."""
 
 OWN_KEYS: Final = frozenset(
     {
@@ -131,13 +133,13 @@ def check(plans: Iterable[NodePlan]) -> None:
 
 def choose_ports(count: int, first: int) -> int:
     """Returns the first of so many free ports on end, at or above that one. KafkaError when there are none."""
-    port = first
-    while port + count - 1 <= LAST_PORT:
+    port, last = first, LAST_PORT if first <= LAST_PORT else PORT_MAX
+    while port + count - 1 <= last:
         taken = [number for number in range(port, port + count) if not is_free(HOST, number)]
         if not taken:
             return port
         port = taken[-1] + 1
-    raise KafkaError(ErrorCode.INVALID_CONFIG, f"there are no {count} free ports on end from {first} to {LAST_PORT}")
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"of the ports from {first} to {last} no {count} are free one after the other")
 
 
 def check_free(addresses: Iterable[tuple[str, int]], way_out: str) -> None:
