@@ -29,6 +29,16 @@ def test_a_log_directory_may_be_named_from_where_the_broker_starts(tmp_path: Pat
     assert (tmp_path / "data" / "t-0").is_dir()
 
 
+def test_a_changed_file_that_changes_nothing_is_said_at_the_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The value for all brokers, which the first start makes of min.insync.replicas, takes precedence of each later file."""
+    with BrokerThread(properties(tmp_path)):
+        assert "config_overridden" not in capfd.readouterr().out
+    with BrokerThread(properties(tmp_path) | {"min.insync.replicas": "2"}):
+        [line] = [line for line in capfd.readouterr().out.splitlines() if "config_overridden" in line]
+        assert "key=min.insync.replicas" in line
+        assert "`ottla config set --brokers min.insync.replicas=2`" in line
+
+
 def test_records_topics_and_commits_survive_an_orderly_restart(tmp_path: Path) -> None:
     with BrokerThread(properties(tmp_path)) as broker:
         with Admin(broker.bootstrap) as admin:

@@ -30,6 +30,21 @@ def test_this_brokers_dynamic_value_beats_the_clusters_and_that_the_files_and_th
     assert config["message.max.bytes"] == 2000
 
 
+def test_a_value_of_the_file_that_has_no_effect_is_known_with_the_way_out() -> None:
+    """Such as min.insync.replicas, which a cluster has from its first start: another file and a restart change nothing."""
+    hidden = "listener.name.internal.ssl.key.password"
+    config = BrokerConfig(
+        {"min.insync.replicas": "2", "message.max.bytes": "2000", "num.io.threads": "4", hidden: "secret", "node.id": "7"}
+    )
+    assert list(config.overridden()) == []
+    config.set_dynamic(own={"message.max.bytes": "4000", hidden: "other"}, default={"min.insync.replicas": "1", "num.io.threads": "4"})
+    assert list(config.overridden()) == [
+        ("min.insync.replicas", "2", "1", "`ottla config set --brokers min.insync.replicas=2`"),
+        ("message.max.bytes", "2000", "4000", "`ottla config set --broker 7 message.max.bytes=2000`"),
+        (hidden, "[hidden]", "[hidden]", f"`ottla config set --broker 7 {hidden}=VALUE`"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "milliseconds"),
     [

@@ -146,6 +146,20 @@ class BrokerConfig:
         self._dynamic_own, self._dynamic_default = _parsed(own), _parsed(default)
         return before != (self._dynamic_own, self._dynamic_default)
 
+    def overridden(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yields what the broker was started with and a dynamic value takes precedence of: key, both values, and how the first comes in force.
+
+        Secrets are hidden.
+        """
+        for name, given in self._given.items():
+            key = find_broker_key(name)
+            source, value = next(self._set(name))
+            if key is None or source is ConfigSource.STATIC_BROKER or value == given:
+                continue
+            written, in_force = ("[hidden]" if key.is_sensitive else key.format(found) or "" for found in (given, value))
+            where = f"--broker {self.node_id}" if source is ConfigSource.DYNAMIC_BROKER else "--brokers"
+            yield name, written, in_force, f"`ottla config set {where} {name}={'VALUE' if key.is_sensitive else written}`"
+
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yields contradictory values that a broker of several starts with all the same, as Kafka's does: the key, and what to do."""
         interval_ms, session_ms = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
