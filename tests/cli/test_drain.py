@@ -118,6 +118,17 @@ def test_a_broker_that_is_needed_in_sync_must_not_be_stopped() -> None:
 
 
 @pytest.mark.slow
+def test_a_broker_that_is_emptied_for_good_may_be_a_controller_still() -> None:
+    with thread_cluster(3) as three:
+        with Admin(three.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("t", assignments={0: [2]})]) == {"t": None}
+        done = ottla(three.bootstrap, "broker", "drain", "2", "--replicas", "--yes")
+    assert (done.returncode, "node 2 is a controller, too, and stays one of controller.quorum.voters" in done.stderr) == (0, True), (
+        done.stderr
+    )
+
+
+@pytest.mark.slow
 def test_a_broker_is_not_to_be_stopped_while_another_one_is_down() -> None:
     with thread_cluster(3) as three:
         with Admin(three.bootstrap) as admin:

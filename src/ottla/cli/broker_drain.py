@@ -60,7 +60,7 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
         raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
     with Admin(bootstrap, **client_settings()) as admin:
         partitions = _partitions(admin)
-        majority, is_in_zookeeper = (None, False) if undo is not None else _majority_problem(admin, broker_id)
+        majority, is_in_zookeeper, is_voter = (None, False, False) if undo is not None else _majority_problem(admin, broker_id)
         if undo is not None:
             steps, nothing = undone(_items(undo), partitions), "nothing is as that drain left it"
         else:
@@ -88,6 +88,11 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
     if moves_replicas:
         unregister = "" if is_in_zookeeper else f" and `ottla broker unregister {broker_id}`"
         complain(f"`ottla partition moves` shows what is on its way; then stop broker {broker_id}{unregister}")
+        if is_voter:
+            voter = "a controller, too, and stays one of controller.quorum.voters"
+            complain(
+                f"node {broker_id} is {voter}: stopped for good it leaves one fewer to spare (docs/operating.md, Replace a lost controller)"
+            )
     elif undo is None:
         complain(f"broker {broker_id} leads nothing, and can be stopped")
 
@@ -117,10 +122,10 @@ def _min_isrs(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str,
         return {}
 
 
-def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool]:
-    """Returns what becomes of the controllers when the node is stopped, in words, and whether the cluster is in ZooKeeper mode.
+def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool, bool]:
+    """Returns what becomes of the controllers when the node is stopped, in words, and two facts.
 
-    The first is None where a majority is left, or not concerned.
+    These are whether the cluster is in ZooKeeper mode, and whether the node is a controller of its quorum. The first is None where a majority is left, or not concerned.
     """
     try:
         quorum, fenced = admin.describe_quorum(), admin.describe_cluster(include_fenced=True).fenced
@@ -128,17 +133,17 @@ def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool]:
         is_in_zookeeper = error.code == ErrorCode.UNSUPPORTED_VERSION
         if not is_in_zookeeper:
             complain(f"whether a majority of the controllers is left was not checked: {error}")
-        return None, is_in_zookeeper
+        return None, is_in_zookeeper, False
     voters = [voter.node_id for voter in quorum.voters]
     left = sum(voter.node_id != broker_id and not is_silent(quorum, voter, fenced) for voter in quorum.voters)
     needed = len(voters) // 2 + 1
     if broker_id not in voters or left >= needed:
-        return None, False
+        return None, False, broker_id in voters
     problem = (
         f"do not stop node {broker_id} yet: it is a controller; stopping it leaves {left} of {len(voters)}, of which {needed} must run; "
         "nothing could be changed, and no leader elected"
     )
-    return problem, False
+    return problem, False, True
 
 
 def _items(path: Path) -> Sequence[dict[str, Any]]:
