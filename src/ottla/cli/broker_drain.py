@@ -125,7 +125,8 @@ def _min_isrs(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str,
 def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool, bool]:
     """Returns what becomes of the controllers when the node is stopped, in words, and two facts.
 
-    These are whether the cluster is in ZooKeeper mode, and whether the node is a controller of its quorum. The first is None where a majority is left, or not concerned.
+    These are whether the cluster is in ZooKeeper mode, and whether the node is a controller of its quorum. The first is None where a
+    majority is left, or not concerned.
     """
     try:
         quorum, fenced = admin.describe_quorum(), admin.describe_cluster(include_fenced=True).fenced

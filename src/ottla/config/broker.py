@@ -147,9 +147,9 @@ class BrokerConfig:
         return before != (self._dynamic_own, self._dynamic_default)
 
     def overridden(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yields what the broker was started with and a dynamic value takes precedence of: key, both values, and how the first comes in force.
+        """Yields what the broker was started with and a dynamic value takes precedence of.
 
-        Secrets are hidden.
+        That is the key, both values, secrets hidden, and how the first comes in force.
         """
         for name, given in self._given.items():
             key = find_broker_key(name)
