@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.config.test_sources import COMBINED_NODE
 
-from ottla.config import parse_properties
+from ottla.config import BrokerConfig, parse_properties
 from ottla.config.lint import Finding, Severity, lint
 
 
@@ -47,6 +47,9 @@ def test_a_copied_file_with_the_id_of_another_controller_is_warned_of(listened: 
     found = list(lint(given | {"transaction.state.log.replication.factor": "3"}))
     assert [finding.severity for finding in found] == [Severity.WARNING] * is_another
     assert all("1@a:9193 is this node, whose node.id is 1" in finding.text and "port 9293" in finding.text for finding in found)
+    assert not [text for _, text in BrokerConfig({**given, "broker.id": "-1", "node.id": "2"}).contradictions() if "1@a" in text]
+    del given["node.id"]
+    assert list(BrokerConfig(given).contradictions()) == [], "a missing id is an error of its own"
 
 
 def test_a_file_of_kafkas_has_no_errors() -> None:

@@ -177,7 +177,8 @@ class BrokerConfig:
         ports = {address.rpartition(":")[2] for name, _, address in texts if name.upper() in names}
         for voter in self["controller.quorum.voters"]:
             voter_id, _, address = voter.partition("@")
-            if voter_id == str(self.node_id) and ports and not ports & {address.rpartition(":")[2], "0"}:
+            is_own = self.has_node_id and voter_id == str(self.node_id)
+            if is_own and ports and not ports & {address.rpartition(":")[2], "0"}:
                 own = ", ".join(sorted(ports))
                 text = f"{voter} is this node, whose node.id is {voter_id}, and its listener of controllers has port {own}"
                 advice = "if this is another node, set its node.id: two controllers of one id would both vote"
