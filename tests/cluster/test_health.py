@@ -197,6 +197,21 @@ def test_why_a_broker_did_not_answer_decides_what_to_do_about_it() -> None:
     assert (is_login(BrokerOutOfReach(3, login)), is_login(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no"))) == (True, False)
 
 
+def test_a_full_disk_is_what_its_consequences_send_to() -> None:
+    """They sent to the network between brokers that all run."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(1, [1, 2, 3], [1, 2]), min_isr=2, adding=[], serving={1, 2, 3})
+    at_risk, lagging, full = findings(replace(WELL, partitions=states, full_log_dirs=[(3, "/d")]))
+    assert at_risk.remedy == "make room on broker 3: a log directory there is full, as below"
+    assert (lagging.problem, lagging.remedy.split(":")[0]) == (
+        "broker 3 is not in sync for 1 partition",
+        "its log directory is full, as below",
+    )
+    assert full.problem.startswith("log directory /d of broker 3 is full")
+    [_, elsewhere] = findings(replace(WELL, partitions=states))
+    assert "look at its log, its disk and its network" in elsewhere.remedy
+
+
 def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> None:
     """Without a controller nobody takes the silent broker out of the replicas in sync: nothing more needs to fail."""
     states = PartitionStates()

@@ -226,7 +226,10 @@ def findings(health: Health) -> Iterator[Finding]:
     states, fenced = health.partitions, health.fenced
     absent = sorted(states.missing.keys() - set(health.brokers))
     down = sorted({*fenced, *absent})
-    restart = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    full = sorted({broker for broker, _ in health.full_log_dirs} & states.missing.keys())
+    reach = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    room = f"make room on {_brokers(full)}: a log directory there is full, as below"
+    restart = room if full and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
         yield Finding(
@@ -253,7 +256,7 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
     if states.waiting:
         goes_on = "it is out of sync after replica.lag.time.max.ms" if health.controller is not None else "only a controller takes it out"
-        yield Finding(f"{_count(states.waiting)} a replica in sync that does not answer: acks=all waits for it, and {goes_on}", restart)
+        yield Finding(f"{_count(states.waiting)} a replica in sync that does not answer: acks=all waits for it, and {goes_on}", reach)
     if states.held:
         yield Finding(
             f"{_count(states.held)} a transaction that is open for longer than any may be: readers of committed records wait for its end",
@@ -274,8 +277,10 @@ def findings(health: Health) -> Iterator[Finding]:
     for broker, count in lagging.items():
         yield Finding(
             f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
-            "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its log, "
-            "its disk and its network",
+            "its log directory is full, as below: it catches up by itself once there is room"
+            if broker in full
+            else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
+            "log, its disk and its network",
         )
     for voter in health.voters:
         if voter.is_silent:
