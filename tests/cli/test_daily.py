@@ -369,7 +369,7 @@ def test_errors_of_the_network_name_the_way_out() -> None:
         one.listen()
         with pytest.raises(OSError, match="in use") as refused:
             two.bind(one.getsockname())
-    assert "`--port 0`" in way_out(refused.value)
+    assert "stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)" in way_out(refused.value)
     cut = "the connection broke: closed by the broker"
     assert "--command-config" in way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{cut} before its first answer"))
     assert way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, cut)) == "", "a listener that let the client in wants neither TLS nor a user"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
 from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import print_rows, way_out
+from ottla.cli.output import print_rows
 from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -61,10 +60,6 @@ def test_a_cluster_above_the_ports_of_nodes_gets_one_there() -> None:
     assert choose_ports(1, LAST_PORT + 1) > LAST_PORT
     with pytest.raises(KafkaError, match=r"of the ports from 65535 to 65535 no 2 are free one after the other"):
         choose_ports(2, PORT_MAX)
-
-
-def test_a_port_in_use_has_a_way_out_for_a_node_of_a_cluster() -> None:
-    assert "stop it, or take another port (`--port`, or `listeners` of the file" in way_out(OSError(errno.EADDRINUSE, "in use"))
 
 
 @pytest.mark.parametrize(
