@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.defaults import MIRRORED, kill_session, session
+from ottla.spark.defaults import BRIEF, MIRRORED, kill_session, session
 from ottla.spark.demo.pipeline import QUERIES, start_query
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _settings(directory: Path) -> dict[str, str]:
         "spark.local.dir": str(directory / "spark-local"),
         "spark.sql.streaming.stopTimeout": "20s",
         **MIRRORED,
+        **BRIEF,
     }
 
 
