@@ -10,10 +10,10 @@ import pytest
 
 from ottla.broker.handlers import SERVICES
 from ottla.broker.peers.controller_channel import NO_CONTROLLER, ControllerChannel
-from ottla.broker.requests.forwarding import LEADERLESS_MS_MAX, SHOWN_MS_MAX, UNANSWERED, Forwarding
+from ottla.broker.requests.forwarding import LEADERLESS_MS_MAX, SHOWN_MS_MAX, UNANSWERED, UNDECIDED, Forwarding
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode
-from ottla.messages import alter_client_quotas, alter_user_scram_credentials, create_topics, incremental_alter_configs
+from ottla.messages import alter_client_quotas, alter_user_scram_credentials, create_topics, describe_quorum, incremental_alter_configs
 from ottla.messages.envelope import EnvelopeResponse
 from ottla.messages.headers import RequestHeader, encode_request_header
 from ottla.messages.registry import API_BY_NAME, API_OF_REQUEST, Api
@@ -121,8 +121,15 @@ def test_what_a_controller_may_have_decided_is_not_said_to_be_undecided() -> Non
     """The first controller was asked, and failed before it answered."""
     request = create_topics.CreateTopicsRequest([create_topics.CreatableTopic("a")])
     answer, after_s = asked(API_BY_NAME["CreateTopics"], request, 7, [True, True, False])
-    assert [(topic.error_code, topic.error_message) for topic in answer.topics] == [(ErrorCode.REQUEST_TIMED_OUT, UNANSWERED)]
+    assert [(topic.error_code, topic.error_message) for topic in answer.topics] == [(ErrorCode.REQUEST_TIMED_OUT, UNDECIDED)]
     assert after_s * 1000 <= LEADERLESS_MS_MAX + 400
+
+
+def test_a_question_without_an_answer_is_not_said_to_be_a_change() -> None:
+    api = API_BY_NAME["DescribeQuorum"]
+    request = describe_quorum.DescribeQuorumRequest([])
+    answer, _ = asked(api, request, 2, [True])
+    assert (answer.error_code, answer.error_message) == (ErrorCode.REQUEST_TIMED_OUT, UNANSWERED)
 
 
 def test_a_controller_that_is_known_and_silent_has_all_the_time() -> None:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 PRINCIPAL_VERSION: Final = 0
-UNANSWERED: Final = "no controller has answered in time: the change may be made yet"
+UNANSWERED: Final = "no controller has answered in time"
+UNDECIDED: Final = f"{UNANSWERED}: the change may be made yet"
 SHOWN_MS_MAX: Final = 1000
 """How long an answer waits for this broker's image: one that opens thousands of partitions shows them later."""
 LEADERLESS_MS_MAX: Final = 8_000
@@ -55,14 +56,17 @@ class Forwarding:
         """Sends the controller's answer when its turn comes."""
         request = EnvelopeRequest(frame, principal_bytes(context.principal), host_bytes(context.connection.client_host))
         enforces = context.api.key in _ENFORCED
-        eager.run(self._decided_and_shown(request, enforces=enforces), lambda answer, error: _answered(context, frame, answer, error))
+        silence = UNANSWERED if context.api.name.startswith("Describe") else UNDECIDED
+        eager.run(
+            self._decided_and_shown(request, silence, enforces=enforces), lambda answer, error: _answered(context, frame, answer, error)
+        )
 
-    async def _decided_and_shown(self, request: EnvelopeRequest, *, enforces: bool) -> EnvelopeResponse | None:
+    async def _decided_and_shown(self, request: EnvelopeRequest, silence: str, *, enforces: bool) -> EnvelopeResponse | None:
         answer = await self._channel.ask_until(
             request, EnvelopeResponse, _is_final, timeout_ms=self._wait_ms_max, leaderless_ms_max=LEADERLESS_MS_MAX
         )
         if answer is None:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNANSWERED)
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, silence)
         try:
             async with asyncio.timeout((self._wait_ms_max if enforces else SHOWN_MS_MAX) / 1000):
                 await self._shown(answer.metadata_end_offset)
