@@ -90,6 +90,11 @@ def test_a_producer_that_was_fenced_is_said_what_happened_and_what_to_do(message
     assert "make a new one" in error.message
 
 
+def test_a_transactional_id_is_refused_by_produce_which_writes_no_transactions() -> None:
+    text = said("produce", "t", "-X", "transactional.id=a")
+    assert "produce writes no transactions: leave transactional.id out" in text
+
+
 def test_internal_topics_are_listed_after_those_of_users() -> None:
     topics = [TopicPartition(name, 0) for name in ("__consumer_offsets", "a", "b", "__transaction_state")]
     assert [key.topic for key in sorted(topics, key=users_first)] == ["a", "b", "__consumer_offsets", "__transaction_state"]

@@ -82,6 +82,10 @@ def produce(
         raise click.UsageError("name a TOPIC, or have %t in the format")
     fixed_headers = [_header(text) for text in headers]
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
+    if "transactional_id" in settings:
+        raise click.UsageError(
+            "produce writes no transactions: leave transactional.id out; `producer.transaction()` of ottla.sync has them"
+        )
     source = click.get_current_context().get_parameter_source
     is_default = {name: source(name) is ParameterSource.DEFAULT for name in ("acks", "compression")}
     if not is_default["compression"] or "compression_type" not in settings:  # a property of -X or of the file is before a default
