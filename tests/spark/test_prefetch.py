@@ -1,5 +1,6 @@
 """Rows of small batches that travel with the plan of the batch: which batches are, and that Spark takes them so."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.spark.conftest import Topics
 from ottla.spark import prefetch
 from ottla.spark.offsets import from_json
 from ottla.spark.planning import BYTES_PER_TASK_MIN, ROWS_PER_TASK_MIN, OffsetRanges
-from ottla.spark.reading import DataLossError, read_ranges
+from ottla.spark.reading import DataLossError, RangeFetcher, read_ranges
 from ottla.spark.source import OttlaDataSource
 from ottla.spark.stream_reader import TopicStreamReader
 from ottla.sync import Admin
@@ -42,9 +43,9 @@ def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[OffsetRanges]:
     asked: list[OffsetRanges] = []
     read = read_ranges
 
-    def noted(task: OffsetRanges, options: dict[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def noted(task: OffsetRanges, options: dict[str, str], schema: pa.Schema, *, within_ms: int) -> Iterator[pa.RecordBatch]:
         asked.append(task)
-        return read(task, options, schema)
+        return read(task, options, schema, within_ms=within_ms)
 
     monkeypatch.setattr(prefetch, "read_ranges", noted)
     return asked
@@ -94,6 +95,27 @@ def test_what_cannot_be_read_is_left_to_the_task_which_says_why(topics: Topics):
         list(stream.read(plan.task))
     with pytest.warns(UserWarning, match="its log begins at 3"):
         assert Plan(reader(topics, topic, failOnDataLoss="false"), topic, 5).rows == [b"v"] * 2
+
+
+def test_a_broker_that_is_silent_holds_up_the_plan_for_no_longer_than_the_patience(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    stream = reader(topics, topic)
+    assert Plan(stream, topic, 3).rows == [b"v"] * 3
+
+    async def silent(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(RangeFetcher, "_fetch", silent)
+    monkeypatch.setattr(prefetch, "PATIENCE_MS", 10)
+    assert Plan(stream, topic, 3).rows is None
+
+
+def test_a_pyspark_without_such_readers_has_all_rows_read_by_tasks(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"v")] * 3)
+    monkeypatch.setattr(prefetch, "SIMPLE", None)
+    assert Plan(reader(topics, topic), topic, 3).rows is None
 
 
 class Noting(OttlaDataSource):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import datasource_internal
+
 from ottla.errors import KafkaError
 from ottla.spark.planning import BYTES_PER_TASK_MIN, ROWS_PER_TASK_MIN, OffsetRanges
 from ottla.spark.reading import DataLossError, read_ranges
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PATIENCE_MS: Final = 1_000
+SIMPLE: Final[type | None] = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
+"""The class of readers whose rows PySpark asks for (``partitions_func``, in 4.2 and 4.3). Without it tasks read all rows."""
 
 
 class Prefetch:
     """The rows of one batch, between its plan and the question for them. Less than what gets a second task is small."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
-        self._options = {**options, "kafkaConsumer.pollTimeoutMs": str(PATIENCE_MS)}
+        self._options = options
         self._schema = schema
         self._bytes_per_offset = 0.0
         self._rows: list[pa.RecordBatch] | None = None
@@ -36,6 +40,8 @@ class Prefetch:
     def plan(self, tasks: list[OffsetRanges]) -> None:
         """Reads the rows of the batch when it is small; there are none after it otherwise."""
         self._rows = None
+        if SIMPLE is None:
+            return
         count = sum(piece.size for task in tasks for piece in task.ranges)
         if len(tasks) == 1 and count <= ROWS_PER_TASK_MIN and count * self._bytes_per_offset <= BYTES_PER_TASK_MIN:
             self._rows = self._read(tasks[0])
@@ -49,12 +55,12 @@ class Prefetch:
         rows: list[pa.RecordBatch] = []
         row_count = byte_count = 0
         try:
-            for batch in read_ranges(task, self._options, self._schema):
+            for batch in read_ranges(task, self._options, self._schema, within_ms=PATIENCE_MS):
                 rows.append(batch)
                 row_count, byte_count = row_count + batch.num_rows, byte_count + batch.nbytes
                 self._bytes_per_offset = byte_count / row_count
                 if byte_count > BYTES_PER_TASK_MIN:
                     return None
-        except (KafkaError, DataLossError):
+        except (KafkaError, DataLossError, TimeoutError):
             return None
         return rows

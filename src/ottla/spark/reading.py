@@ -72,10 +72,12 @@ class _Part:
     end: int
 
 
-def read_ranges(task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the records of the task's ranges, in record batches of about 10,000 rows or a megabyte."""
+def read_ranges(
+    task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema, *, within_ms: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the records of the task's ranges, in record batches of about 10,000 rows or a megabyte. TimeoutError if that takes longer."""
     columns = Columns(schema)
-    for part in RangeFetcher(task, options).parts():
+    for part in RangeFetcher(task, options, within_ms).parts():
         for at, header in part.batches:
             columns.add(part.partition.topic, part.partition.partition, part.data, at, header, start=part.start, end=part.end)
             if columns.is_full:
@@ -85,7 +87,8 @@ def read_ranges(task: OffsetRanges, options: Mapping[str, str], schema: pa.Schem
 
 
 class RangeFetcher:
-    def __init__(self, task: OffsetRanges, options: Mapping[str, str]) -> None:
+    def __init__(self, task: OffsetRanges, options: Mapping[str, str], within_ms: int | None = None) -> None:
+        self._deadline_ms = None if within_ms is None else _now_ms() + within_ms
         self._link = link_for(options)
         self._cluster = self._link.cluster
         self._fails_on_loss = boolean(options, "failOnDataLoss", True)
@@ -105,7 +108,7 @@ class RangeFetcher:
         pending = self._link.start(self._fetch()) if self._open else None
         try:
             while pending is not None:
-                answers = pending.result()
+                answers = pending.result(None if self._deadline_ms is None else max(0, self._deadline_ms - _now_ms()) / 1000)
                 pending = None
                 self._retry_ms = 0
                 parts = [part for answer in answers for part in self._accept(answer)]

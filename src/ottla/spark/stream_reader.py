@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.spark.columns import arrow_schema
@@ -20,7 +19,7 @@ from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
-from ottla.spark.prefetch import Prefetch
+from ottla.spark.prefetch import SIMPLE, Prefetch
 from ottla.spark.reading import read_ranges, report_loss
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What ``isinstance`` asks: PySpark asks for the rows of simple readers only (``partitions_func``), after each plan."""
-        return _SimpleStreamReaderWrapper if self._prefetch else type(self)
+        """What ``isinstance`` asks. After a plan PySpark asks it whether the reader is a simple one, which has rows, too."""
+        return SIMPLE if SIMPLE is not None and self._prefetch else type(self)
 
     @property
     def _cluster(self) -> Lookup:
