@@ -65,6 +65,15 @@ def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Pa
     assert "Traceback (most recent call last)" in log_file.read_text()
 
 
+def test_an_error_of_java_that_pyspark_has_no_class_for_is_one_line_too(tmp_path: Path) -> None:
+    """As where a checkpoint's directory cannot be written."""
+    refusal = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(click.ClickException) as found, errors_of(tmp_path / "orders.py", tmp_path / "spark.log"):
+        raise refusal("An error occurred while calling o1.start.\n: java.io.FileNotFoundException: /c (Read-only file system)\n\tat x\n")
+    said = "Spark refuses to start a query: java.io.FileNotFoundException: /c (Read-only file system)"
+    assert found.value.message == f"{tmp_path}/orders.py: {said}"
+
+
 def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
     with pytest.raises(click.ClickException, match="Spark's JVM has ended") as found, errors_of(file, log_file):

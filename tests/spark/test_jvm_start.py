@@ -63,4 +63,4 @@ def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
 def test_a_reason_is_what_was_said_last_and_javas_of_a_call():
     assert last_lines("Picked up JAVA_TOOL_OPTIONS: -X\n\n") == "it said nothing"
     assert last_lines("a\nb\nc\nd.\n\tat e\n") == "b; c; d"
-    assert reason_of("[SOME] text.\nmore") == "[SOME] text"
+    assert reason_of("[SOME] text.\nmore") == "[SOME] text."

@@ -51,7 +51,7 @@ def owned_by_driver(log_file: Path) -> Iterator[None]:
             raise SparkStartError(f"Spark's JVM does not start: {last_lines(said)}. {WAY_OUT}; {log_file} has what it said") from None
         with log_file.open("a") as text:
             traceback.print_exc(file=text)
-        raise SparkStartError(f"Spark does not start: {reason_of(str(error))}; {log_file} has all of it") from None
+        raise SparkStartError(f"Spark does not start: {reason_of(str(error)).rstrip('.')}; {log_file} has all of it") from None
 
 
 def last_lines(said: str) -> str:
@@ -63,7 +63,7 @@ def last_lines(said: str) -> str:
 def reason_of(text: str) -> str:
     """Returns the line of an error's text that has its reason: of one of py4j's that of Java's exception, else the first one."""
     lines = text.strip().splitlines() or [""]
-    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0]).rstrip(".")
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 @contextlib.contextmanager

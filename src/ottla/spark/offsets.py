@@ -114,10 +114,8 @@ class Bound:
         topics = {partition.topic for partition in read}
         unread = sorted(partition for partition in self._table or () if partition.topic in topics and partition not in read)
         if unread:
-            count = sum(partition.topic == unread[0].topic for partition in read)
-            raise invalid(
-                f"{self.option} names {unread[0]}, which is not read: {count} of the topic's partitions are, each of which it must name"
-            )
+            read_too = ", ".join(str(partition) for partition in sorted(read) if partition.topic == unread[0].topic)
+            raise invalid(f"{self.option} names {unread[0]}, which does not exist or is not read: it must name {read_too}")
 
     def of(self, partition: TopicPartition) -> int:
         """Returns the offset (or EARLIEST, LATEST), or the time, that is meant for the partition."""
