@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import shlex
 import socket
 from pathlib import Path
@@ -191,3 +192,12 @@ def test_brokers_are_asked_before_spark_starts(tmp_path: Path, monkeypatch: pyte
     assert f"no broker at {address}" in str(result.exception)
     assert "starting Spark" not in result.output
     assert not (tmp_path / "data").exists()
+
+
+def test_what_py4j_logs_of_a_jvm_that_has_ended_is_not_shown(tmp_path: Path) -> None:
+    """Its traceback came before the line that says so."""
+    root = logging.getLogger()
+    with errors_of(tmp_path / "orders.py"):
+        for place, is_shown in (("/packages/py4j/java_gateway.py", False), ("/orders.py", True)):
+            record = logging.LogRecord("root", logging.ERROR, place, 1, "Exception while sending command.", None, None)
+            assert bool(root.filter(record)) == is_shown

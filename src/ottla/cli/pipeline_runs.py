@@ -205,6 +205,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     from ottla.spark.jvm_start import reason_of
 
     logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
+    logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
     except (OttlaError, click.ClickException):
@@ -226,6 +227,11 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
         raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Returns False for what py4j logs with the root logger: the traceback of a call to a JVM that has ended, which is raised, too."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def directory_of(app: str, data: Path | None) -> Path:
