@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import shlex
 import socket
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Pa
     text = "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append."
     assert found.value.message == f"{file}: Spark refuses to start a query: {text}; the way out"
     assert "Traceback (most recent call last)" in log_file.read_text()
+
+
+def test_an_error_of_java_that_pyspark_has_no_class_for_is_one_line_too(tmp_path: Path) -> None:
+    """As where a checkpoint's directory cannot be written."""
+    refusal = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(click.ClickException) as found, errors_of(tmp_path / "orders.py", tmp_path / "spark.log"):
+        raise refusal("An error occurred while calling o1.start.\n: java.io.FileNotFoundException: /c (Read-only file system)\n\tat x\n")
+    said = "Spark refuses to start a query: java.io.FileNotFoundException: /c (Read-only file system)"
+    assert found.value.message == f"{tmp_path}/orders.py: {said}"
 
 
 def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
@@ -182,3 +192,12 @@ def test_brokers_are_asked_before_spark_starts(tmp_path: Path, monkeypatch: pyte
     assert f"no broker at {address}" in str(result.exception)
     assert "starting Spark" not in result.output
     assert not (tmp_path / "data").exists()
+
+
+def test_what_py4j_logs_of_a_jvm_that_has_ended_is_not_shown(tmp_path: Path) -> None:
+    """Its traceback came before the line that says so."""
+    root = logging.getLogger()
+    with errors_of(tmp_path / "orders.py"):
+        for place, is_shown in (("/packages/py4j/java_gateway.py", False), ("/orders.py", True)):
+            record = logging.LogRecord("root", logging.ERROR, place, 1, "Exception while sending command.", None, None)
+            assert bool(root.filter(record)) == is_shown

@@ -73,6 +73,14 @@ def test_a_batch_is_the_next_one_or_was_written_or_stops(committed, arrived, res
     assert (committed.marker is None) == ("startingOffsets=" not in str(stopped.value))
 
 
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_a_checkpoint_is_written_back_from_its_topic_only_where_it_is_in_one(is_mirrored: bool):
+    arrived = Batch("q", 7, "h", None, {A: 9, B: 9}, is_mirrored=is_mirrored)
+    with pytest.raises(StopError, match="older than what was written") as stopped:
+        is_written("app", arrived, after(8))
+    assert ("Delete the checkpoint's directory and start again" in str(stopped.value)) == is_mirrored
+
+
 def steps(machine, arrived, committed=None, *, fail_at=None, error=None):
     """What it asks for, and True or False at the end; ``error`` is thrown in at that step."""
     asked = []

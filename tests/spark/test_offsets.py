@@ -86,6 +86,15 @@ def test_a_bound_that_leaves_out_a_partition_is_refused_by_name():
         bound.of(A1)
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_a_bound_for_a_partition_that_is_not_read_is_refused_by_name(option: str):
+    bound = starting_bound({option: '{"a": {"0": 3, "1": 3}, "b": {"0": 3}}'}, is_stream=True)
+    bound.check_read([A0, A1])  # another source reads b
+    with pytest.raises(KafkaError, match=f"{option} names a-1, which does not exist or is not read: it must name a-0$"):
+        bound.check_read([A0, B0])
+    starting_bound({}, is_stream=True).check_read([A0])
+
+
 @pytest.mark.parametrize("text", ["everything", "[1]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"-1": 1}}'])
 def test_offsets_that_cannot_be_read_are_refused(text):
     with pytest.raises(KafkaError, match="startingOffsets"):

@@ -84,12 +84,21 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "stop", [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)], ids=["terminal", "systemd"]
+    "stop",
+    [
+        lambda pid: os.killpg(pid, signal.SIGINT),
+        lambda pid: os.kill(pid, signal.SIGTERM),
+        lambda pid: os.killpg(pid, signal.SIGTERM),
+    ],
+    ids=["terminal", "systemd", "timeout"],
 )
 def test_a_query_without_records_says_that_it_waits_and_is_stopped(
     own_broker: Callable[..., Topics], tmp_path: Path, stop: Callable[[int], None]
 ):
-    """A terminal sends Ctrl-C to the whole group, systemd with KillMode=mixed SIGTERM to the driver alone."""
+    """A terminal sends Ctrl-C to the whole group, systemd with KillMode=mixed SIGTERM to the driver alone.
+
+    ``timeout``, and systemd with its default KillMode, send SIGTERM to the JVM, too.
+    """
     topics = own_broker()
     for name in ("orders", "totals", "orders-bad"):
         topics.create(name=name)
@@ -104,6 +113,16 @@ def test_a_query_without_records_says_that_it_waits_and_is_stopped(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_jvm_that_does_not_start_is_one_line_with_the_reason(topics: Topics, tmp_path: Path):
+    where = ["--data", str(tmp_path / "data"), "-B", topics.bootstrap]
+    said = ottla("pipeline", "run", str(FILE), "--conf", "spark.driver.memory=99999g", *where, expected=1)
+    _, error = said.splitlines()
+    assert error.startswith("Error: Spark's JVM does not start: Error occurred during initialization of VM; Could not reserve enough space")
+    assert "spark.driver.memory" in error
 
 
 @pytest.mark.spark

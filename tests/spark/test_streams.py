@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import SparkRuntimeException, StreamingQueryException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
@@ -94,6 +94,21 @@ def test_a_value_that_does_not_fit_ends_the_query_with_its_place_and_the_way_out
     with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset 1: its value does not fit .* bad_rows=TOPIC"):
         run(writer, tmp_path)
     assert written(topics, target) == []
+
+
+def test_a_value_that_does_not_fit_fails_what_reads_none_of_its_columns_too(spark, topics: Topics, tmp_path: Path):
+    """A count, that is: Spark computes no column that is not wanted."""
+    names = topics.create()
+    counts: list[int] = []
+    topics.produce(names, [(b"a", b'{"id":"a"}'), (b"b", b'{"id":{}'), (b"c", None)])
+    does_not_fit = f"topic {names} partition 0 offset 1: its value does not fit"
+    table = read_table(spark, names, ORDERS, key="name", bootstrap=topics.bootstrap)
+    with pytest.raises(SparkRuntimeException, match=does_not_fit):
+        table.count()
+    stream = read_topic(spark, names, ORDERS, record="at", bootstrap=topics.bootstrap).select("at.key")
+    with pytest.raises(StreamingQueryException, match=does_not_fit):
+        run(stream.writeStream.foreachBatch(lambda rows, _: counts.append(rows.count())), tmp_path)
+    assert not counts
 
 
 def test_a_table_is_the_newest_value_of_each_key_and_follows_its_topic_beside_a_stream(spark, topics: Topics, tmp_path: Path):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.test_source import load
@@ -79,7 +78,7 @@ def test_a_failure_that_ends_with_its_reason_or_is_none_of_ottlas_has_no_note(te
 
 
 def last_line(run: Callable[[], object]) -> str:
-    with pytest.raises(PySparkException) as raised:
+    with pytest.raises(Exception) as raised:
         run()
     return "".join(traceback.format_exception(raised.value)).rstrip().rpartition("\n")[2]
 
@@ -104,3 +103,11 @@ def test_the_last_line_of_a_stream_whose_option_is_misspelt_is_its_reason(spark:
         query = (writer.trigger(availableNow=True) if trigger == "availableNow" else writer).start()
         assert last_line(query.awaitTermination) == TYPO
         assert "UnboundLocalError" not in str(query.exception()), "PySpark's own error, behind which the reason is hidden"
+
+
+@pytest.mark.spark
+def test_the_last_line_of_a_checkpoint_that_cannot_be_written_is_its_reason(spark: Any, topics: Topics, tmp_path: Path):
+    (tmp_path / "file").touch()
+    writer = load(spark.readStream, topics, topics.create()).writeStream.format("noop")
+    said = last_line(writer.option("checkpointLocation", str(tmp_path / "file" / "checkpoint")).start)
+    assert said == f"org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:{tmp_path}/file"

@@ -202,8 +202,10 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     text of its errors.
     """
     from ottla.spark.defaults import is_of_a_dead_jvm
+    from ottla.spark.jvm_start import reason_of
 
     logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
+    logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
     except (OttlaError, click.ClickException):
@@ -215,15 +217,21 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
         if not lines and log_file is not None and is_of_a_dead_jvm(error):
             raise click.ClickException(f"Spark's JVM has ended, as when it is killed for its memory; {log_file} may say why") from None
-        if not lines and not type(error).__module__.startswith("pyspark."):
+        is_javas = type(error).__name__ == "Py4JJavaError"  # which PySpark has no class for
+        if not lines and not is_javas and not type(error).__module__.startswith("pyspark."):
             raise
         if log_file is not None:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
-        text = str(error).strip().partition("\n")[0]
-        named = text if text.startswith("[") else f"{type(error).__name__}: {text}"  # Spark's text starts with the name of the class
+        text = reason_of(str(error))
+        named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
         raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Returns False for what py4j logs with the root logger: the traceback of a call to a JVM that has ended, which is raised, too."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def directory_of(app: str, data: Path | None) -> Path:

@@ -21,12 +21,13 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime.java import use_java
 from ottla.spark.executors import is_local
+from ottla.spark.jvm_start import JVM_OPTION, owned_by_driver
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
 from ottla.spark.start_cache import options
 
@@ -85,19 +86,21 @@ def session(
 ) -> SparkSession:
     """Returns the process's SparkSession, made with these defaults; ``config`` takes precedence. JavaMissingError without a Java.
 
-    With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file. Its JVM is given the
-    ``jvm_option``; unless there is one, that for the classes of an earlier start (``start_cache.py``).
+    With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file. The JVM ignores SIGTERM
+    then, and ends with this process; where it does not start, SparkStartError has the reason. The JVM is given the ``jvm_option``;
+    unless there is one, that for the classes of an earlier start (``start_cache.py``).
     """
     home = use_java()
     settings = settings_for(master) | dict(config or {})
-    settings[JVM_OPTIONS] = f"{settings[JVM_OPTIONS]} {options(home) if jvm_option is None else jvm_option}".strip()
+    added = [options(home) if jvm_option is None else jvm_option, JVM_OPTION if log_file is not None else ""]
+    settings[JVM_OPTIONS] = " ".join(filter(None, [settings[JVM_OPTIONS], *added]))
     os.environ.update(environment_for(master, settings, os.environ))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _stderr_to(log_file):
+    with contextlib.nullcontext() if log_file is None else owned_by_driver(log_file):
         return builder.getOrCreate()
 
 
@@ -114,24 +117,6 @@ def environment_for(master: str, settings: Mapping[str, str], chosen: Mapping[st
     filters = {FILTERS_VARIABLE: settings[PUSHDOWN].lower()}
     here = {"SPARK_LOCAL_IP": "127.0.0.1", TASKS_VARIABLE: str(cores_of(master))} if is_local(master) else {}
     return pythons | filters | here
-
-
-@contextlib.contextmanager
-def _stderr_to(log_file: Path | None) -> Iterator[None]:
-    """Gives processes that are started meanwhile the file as their stderr."""
-    if log_file is None:
-        yield
-        return
-    sys.stderr.flush()
-    own = os.dup(2)
-    with log_file.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(own, 2)
-        os.close(own)
 
 
 def stop_session(timeout_s: float = JVM_TIMEOUT_S) -> None:

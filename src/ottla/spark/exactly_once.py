@@ -53,6 +53,7 @@ class Batch:
     offsets_hash: str
     begin: Offsets | None  # of a query's first batch: where it says that it started, if it does
     end: Offsets  # what the group commits; it has one partition at least, for the marker
+    is_mirrored: bool = False  # the checkpoint is in a topic, too
 
 
 class Step(Enum):
@@ -173,7 +174,8 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
     if committed.marker is not None:
         last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"
         offsets = json.dumps(as_json(committed.offsets))
-        follow = "With checkpoint=topic, delete the checkpoint's directory and start again: it is written back as it was then. "
+        if batch.is_mirrored:
+            follow = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
         follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
     return f"{text}{follow}{BEGIN_AGAIN}, use a new checkpoint after: ottla group delete {app} --yes"

@@ -149,7 +149,11 @@ class Lookup:
         return self.link.run(bytes_per_offset(self.link.cluster, starts))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
-        """Returns the bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG."""
+        """Returns the bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG.
+
+        So it is of a bound that leaves a partition out, or names one that is not read.
+        """
+        bound.check_read(partitions)
         meant = {partition: bound.of(partition) for partition in partitions}
         if not bound.is_by_time:
             looked_up = self.at_times({partition: value for partition, value in meant.items() if value < 0})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -104,12 +104,25 @@ class Bound:
         """True when the partition has an offset or a time of its own, and not the earliest or the latest one."""
         return self.is_by_time or self.of(partition) >= 0
 
+    @property
+    def _table(self) -> Offsets | None:
+        return self.offsets if self.offsets is not None else self.times_ms
+
+    def check_read(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises INVALID_CONFIG for a partition of its own that is not read, of a topic that is. One table may be for several sources."""
+        read = set(partitions)
+        topics = {partition.topic for partition in read}
+        unread = sorted(partition for partition in self._table or () if partition.topic in topics and partition not in read)
+        if unread:
+            read_too = ", ".join(str(partition) for partition in sorted(read) if partition.topic == unread[0].topic)
+            raise invalid(f"{self.option} names {unread[0]}, which does not exist or is not read: it must name {read_too}")
+
     def of(self, partition: TopicPartition) -> int:
         """Returns the offset (or EARLIEST, LATEST), or the time, that is meant for the partition."""
         for constant in (self.everywhere, self.time_ms):
             if constant is not None:
                 return constant
-        table = self.offsets if self.offsets is not None else self.times_ms
+        table = self._table
         assert table is not None, "one field is set"
         if partition not in table:
             raise invalid(f"{self.option} has no offset for {partition}; it must name every partition that is read")

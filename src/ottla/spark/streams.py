@@ -9,7 +9,7 @@ from ottla.spark.columns import COLUMN_TYPES
 from ottla.spark.dead_letters import BadRows, named
 from ottla.spark.options import STREAM, Options, checked, invalid, texts
 from ottla.spark.pipelines import brokers_of
-from ottla.spark.values import values_of
+from ottla.spark.values import CONTENT, refusing, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,14 +65,13 @@ def read_topic(
     parsed: Any = values.parsed(F.col("value"))
     made = rows.select(*([F.struct(*wanted).alias("record")] if wanted else []), "value", parsed.alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
-    content: Any = F.col("parsed")
     if bad_rows is None:
-        content = F.when(is_bad, F.raise_error(_place_of_bad())).otherwise(content)
+        made = refusing(made, is_bad, _place_of_bad())
     else:
         topics = frozenset(name.strip() for name in topic.split(","))
         name = named(BadRows(topics, values, bad_rows, settings))
-        made = made.observe(name, F.count_if(is_bad).alias("count")).where(~is_bad)
-    columns = [content[field].alias(field) for field in values.names]
+        made = made.observe(name, F.count_if(is_bad).alias("count")).where(~is_bad).withColumnRenamed("parsed", CONTENT)
+    columns = [F.col(CONTENT)[field].alias(field) for field in values.names]
     return made.select(*columns, *([] if record is None else [F.col("record").alias(record)]))
 
 

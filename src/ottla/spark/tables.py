@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ottla.spark.options import BATCH, Options, checked, invalid
 from ottla.spark.streams import source_options
-from ottla.spark.values import values_of
+from ottla.spark.values import CONTENT, refusing, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,7 @@ def read_table(
     parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
     text = F.concat(place, F.lit(": its value does not fit the schema"))
-    content: Any = F.when(is_bad, F.raise_error(text)).otherwise(F.col("parsed"))
-    columns = [content[field].alias(field) for field in values.names]
-    made: DataFrame = parsed.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
+    checked_rows = refusing(parsed, is_bad, text)
+    columns: list[Any] = [F.col(CONTENT)[field].alias(field) for field in values.names]
+    made: DataFrame = checked_rows.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
     return made

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.options import invalid
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from ottla.spark.registry_values import RegistryValues, SchemasOf
 
+CONTENT: Final = "__ottla_content"
 _CORRUPT: Final = "__ottla_corrupt"
 
 
@@ -57,6 +58,18 @@ class Json:
         except ValueError as error:
             return f"no JSON: {error}"
         return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
+
+
+def refusing(rows: DataFrame, is_bad: Column, text: Column) -> DataFrame:
+    """Returns the rows, whose struct ``parsed`` is in ``CONTENT``, too; a bad one fails the query with the text.
+
+    A check in an expression of columns is left out with those: ``count`` would count bad rows. Here each row is made by the check
+    (``explode`` of an array of one): Spark cannot leave it out, nor parse the value twice, as it does for a filter.
+    """
+    from pyspark.sql import functions as F
+
+    made: DataFrame = rows.select("*", F.explode(F.when(is_bad, F.raise_error(text)).otherwise(F.array("parsed"))).alias(CONTENT))
+    return made
 
 
 def values_of(schema: str | StructType | SchemasOf, topic: str) -> Json | RegistryValues:

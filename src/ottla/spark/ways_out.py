@@ -74,6 +74,8 @@ def noting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reason(error: Exception, said: str) -> str | None:
     """Returns why a query or a batch has failed, which its error says amid the tracebacks of several programs; None for other errors."""
+    if type(error).__name__ == "Py4JJavaError":  # which PySpark has no class for, as of a checkpoint that cannot be written
+        return next((line.removeprefix(": ") for line in said.splitlines() if line.startswith(": ")), None)
     is_of_batch = _BATCH_FAILURE.search(said) is not None
     if not is_of_batch and not isinstance(error, StreamingQueryException):
         return None

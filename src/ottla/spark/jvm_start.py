@@ -1,0 +1,103 @@
+"""How a command starts Spark's JVM: with its stderr in a file, without the SIGTERM of others, and with the reason where it does not start.
+
+PySpark's JVM ignores SIGINT, so that a Ctrl-C of a terminal reaches the driver alone. ``timeout`` and systemd's default send SIGTERM to the
+JVM, too, which would end under the driver while that stops its queries. A JVM that was started with SIGTERM ignored leaves it so; it ends
+with its standard input, and so with its driver. PySpark's daemon of workers sets SIGTERM itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.runtime.java import JavaMissingError
+
+EXITED: Final = "JAVA_GATEWAY_EXITED"
+JVM_OPTION: Final = "-XX:+DisplayVMOutputToStderr"
+"""Without it a JVM that has no room for its heap says so on stdout, where the file does not have it."""
+REASON_LINES_MAX: Final = 3
+WAY_OUT: Final = (
+    "Its settings are spark.driver.memory and spark.driver.extraJavaOptions, its Java is that of JAVA_HOME, its files are in TMPDIR and "
+    "spark.local.dir"
+)
+_NOISE: Final = re.compile(r"WARNING: |Using Spark's default log4j|Setting default log level|To adjust logging level|\s+at |Picked up ")
+
+
+class SparkStartError(JavaMissingError):
+    """Spark does not start here: its JVM has ended before it could be asked for anything, or has refused its settings."""
+
+
+@contextlib.contextmanager
+def owned_by_driver(log_file: Path) -> Iterator[None]:
+    """Lets the JVM that is started within add what it says to the file, and ignore SIGTERM. SparkStartError where Spark does not start."""
+    size = log_file.stat().st_size if log_file.exists() else 0
+    try:
+        with _stderr_to(log_file), _ignoring_sigterm():
+            yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+            raise
+        if EXITED in str(error):
+            with log_file.open("rb") as log:
+                log.seek(size)
+                said = log.read().decode(errors="replace")
+            raise SparkStartError(f"Spark's JVM does not start: {last_lines(said)}. {WAY_OUT}; {log_file} has what it said") from None
+        with log_file.open("a") as text:
+            traceback.print_exc(file=text)
+        raise SparkStartError(f"Spark does not start: {reason_of(str(error)).rstrip('.')}; {log_file} has all of it") from None
+
+
+def last_lines(said: str) -> str:
+    """Returns why a JVM has ended, of what it said: its last lines that say something."""
+    lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip() and not _NOISE.match(line)]
+    return "; ".join(lines[-REASON_LINES_MAX:]) or "it said nothing"
+
+
+def reason_of(text: str) -> str:
+    """Returns the line of an error's text that has its reason: of one of py4j's that of Java's exception, else the first one."""
+    lines = text.strip().splitlines() or [""]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+
+
+@contextlib.contextmanager
+def _stderr_to(log_file: Path) -> Iterator[None]:
+    """Gives processes that are started meanwhile the file as their stderr."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    with log_file.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(own, 2)
+        os.close(own)
+
+
+@contextlib.contextmanager
+def _ignoring_sigterm() -> Iterator[None]:
+    """Lets the JVM that PySpark starts meanwhile ignore SIGTERM; this process does not."""
+    from pyspark import java_gateway
+
+    module: Any = java_gateway
+    popen = module.Popen
+
+    def started(command: list[str], *, preexec_fn: Callable[[], object], **rest: Any) -> Any:
+        def prepare() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            preexec_fn()
+
+        return popen(command, preexec_fn=prepare, **rest)
+
+    module.Popen = started
+    try:
+        yield
+    finally:
+        module.Popen = popen

@@ -1,0 +1,66 @@
+"""How a command starts Spark's JVM."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import java_gateway
+from pyspark.errors import PySparkRuntimeError
+
+from ottla.runtime.java import JavaMissingError
+from ottla.spark.jvm_start import SparkStartError, last_lines, owned_by_driver, reason_of
+
+SIGTERM_MASK = 1 << (signal.SIGTERM - 1)
+
+
+def start(log: Path, said: str, error: Exception) -> None:
+    with owned_by_driver(log):
+        os.write(2, said.encode())
+        raise error
+
+
+def test_a_jvm_that_does_not_start_is_an_error_with_what_it_said_this_time(tmp_path: Path):
+    log = tmp_path / "spark.log"
+    log.write_text("of an earlier run\n")
+    said = "WARNING: Using incubator modules\nError occurred during initialization of VM\nCould not reserve enough space\n"
+    with pytest.raises(SparkStartError) as stopped:
+        start(log, said, PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
+    assert isinstance(stopped.value, JavaMissingError), "commands have one way to say that"
+    text = str(stopped.value)
+    assert text.startswith(
+        "Spark's JVM does not start: Error occurred during initialization of VM; Could not reserve enough space. Its settings are "
+    )
+    assert text.endswith(f"; {log} has what it said")
+
+
+def test_settings_that_spark_refuses_are_an_error_of_one_line_and_the_log_has_all_of_it(tmp_path: Path):
+    log = tmp_path / "spark.log"
+    refusal = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    error = refusal("An error occurred while calling None.x.JavaSparkContext.\n: java.net.BindException: bind failed\n\tat x\n")
+    with pytest.raises(SparkStartError, match=r"^Spark does not start: java.net.BindException: bind failed; .* has all of it$"):
+        start(log, "", error)
+    assert "Py4JJavaError" in log.read_text()
+    with pytest.raises(KeyError):
+        start(log, "", KeyError("what has nothing to do with Spark"))
+
+
+def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
+    show = [sys.executable, "-c", "print([line for line in open('/proc/self/status') if line.startswith('SigIgn')][0])"]
+    module: Any = java_gateway
+    before = module.Popen
+    with owned_by_driver(tmp_path / "spark.log"):
+        with module.Popen(show, stdout=subprocess.PIPE, preexec_fn=lambda: None) as process:
+            said, _ = process.communicate()
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+    assert int(said.split()[1], 16) & SIGTERM_MASK
+    assert module.Popen is before
+
+
+def test_a_reason_is_what_was_said_last_and_javas_of_a_call():
+    assert last_lines("Picked up JAVA_TOOL_OPTIONS: -X\n\n") == "it said nothing"
+    assert last_lines("a\nb\nc\nd.\n\tat e\n") == "b; c; d"
+    assert reason_of("[SOME] text.\nmore") == "[SOME] text."
