@@ -330,6 +330,13 @@ def test_only_the_assigned_partitions_are_read(topics: Topics):
         TopicStreamReader(options | {"assign": f'{{"{topic}": [7]}}'}, VALUE).initialOffset()
 
 
+def test_a_start_of_a_partition_that_does_not_exist_is_refused(topics: Topics):
+    topic = topics.create(2)
+    starts = f'{{"{topic}": {{"0": 0, "1": 0, "2": 0}}}}'
+    with pytest.raises(KafkaError, match=f"startingOffsets names {topic}-2, which does not exist or is not read"):
+        reader(topics, topic, startingOffsets=starts).initialOffset()
+
+
 def test_a_reader_that_is_in_use_can_be_pickled(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [ROW] * 3)
