@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.cli.test_operators import ottla
@@ -12,6 +13,9 @@ from tests.cli.test_plans import items
 from tests.waiting import eventually
 
 from ottla.cli.bundle import gather
+from ottla.cli.cluster_health import look
+from ottla.client.out_of_reach import BrokerOutOfReach
+from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Admin, Consumer, NewTopic, Producer
 from ottla.testing import ThreadNodes, thread_cluster
 
@@ -39,6 +43,23 @@ def silent(nodes: ThreadNodes) -> Iterator[str]:
     """The address of broker 1, while broker 2 lets no client in."""
     with nodes.faults.lost("ApiVersions", node_id=DEAD, times=None):
         yield nodes.bootstrap_of(1)
+
+
+@pytest.mark.parametrize(("code", "silent"), [(ErrorCode.SASL_AUTHENTICATION_FAILED, []), (ErrorCode.NETWORK_EXCEPTION, [DEAD])])
+def test_a_broker_that_refuses_the_login_is_not_one_that_the_others_wait_for(
+    nodes: ThreadNodes, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, silent: list[int]
+) -> None:
+    describe = Admin.describe_log_dirs
+
+    def describe_log_dirs(admin: Admin, brokers: list[int], **rest: Any) -> Any:
+        if brokers == [DEAD]:
+            raise BrokerOutOfReach(DEAD, KafkaError(code, "no"))
+        return describe(admin, brokers, **rest)
+
+    monkeypatch.setattr(Admin, "describe_log_dirs", describe_log_dirs)
+    with Admin(nodes.bootstrap_of(1)) as admin:
+        health = look(admin)
+    assert (health.silent, list(health.unanswered)) == (silent, [DEAD])
 
 
 @pytest.fixture(scope="module")
