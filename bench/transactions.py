@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import confluent_kafka
 
@@ -25,23 +25,32 @@ PARTITIONS: Final = 3
 WARM_SECONDS: Final = 4.0
 WAIT_SECONDS: Final = 30.0
 VALUE: Final = b"x" * 1024
+LARGE: Final = 1_000
 Figures = dict[str, float]
 BACK: Final = "last record at a read_committed consumer"
 
 
+class Place(Protocol):
+    """Brokers, of either kind."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def cpu_seconds(self) -> float: ...
+
+
 @contextmanager
-def alone(name: str) -> Iterator[str]:
+def alone(name: str) -> Iterator[Place]:
     with Ottla() if name == "ottla" else Kafka() as peer:
-        yield peer.bootstrap
+        yield peer
 
 
 @contextmanager
-def three(name: str) -> Iterator[str]:
+def three(name: str) -> Iterator[Place]:
     with ottla_cluster() if name == "ottla" else kafka_cluster() as cluster:
-        yield cluster.bootstrap
+        yield cluster
 
 
-PLACES: Final[dict[int, Callable[[str], AbstractContextManager[str]]]] = {1: alone, 3: three}
+PLACES: Final[dict[int, Callable[[str], AbstractContextManager[Place]]]] = {1: alone, 3: three}
 
 
 def create(bootstrap: str, topic: str, replicas: int) -> None:
@@ -76,7 +85,8 @@ def transact(producer: confluent_kafka.Producer, topic: str, records: int) -> fl
     return time.perf_counter() - began
 
 
-def measure(bootstrap: str, seconds: float, replicas: int) -> Figures:
+def measure(place: Place, seconds: float, replicas: int) -> Figures:
+    bootstrap = place.bootstrap
     create(bootstrap, "measured", replicas)
     producer = producer_of(bootstrap, "measuring")
     found: Figures = {}
@@ -84,19 +94,48 @@ def measure(bootstrap: str, seconds: float, replicas: int) -> Figures:
         warm = time.monotonic() + WARM_SECONDS
         while time.monotonic() < warm:
             transact(producer, "measured", records)
-        began, commits, rounds = time.perf_counter(), list[float](), list[float]()
+        began, commits, rounds, cpu = time.perf_counter(), list[float](), list[float](), place.cpu_seconds()
         while time.perf_counter() - began < seconds:
             at = time.perf_counter()
             commits.append(transact(producer, "measured", records))
             rounds.append(time.perf_counter() - at)
         found[f"transactions/s of {records} records"] = len(commits) / (time.perf_counter() - began)
         if records == 1:
+            found["CPU ms of the brokers, one record"] = (place.cpu_seconds() - cpu) / len(commits) * 1000
             commits.sort()
             found["commit p50, ms"] = commits[len(commits) // 2] * 1000
             found["commit p99, ms"] = commits[len(commits) * 99 // 100] * 1000
             found["begin to begin, one record, p50, ms"] = statistics.median(rounds) * 1000
     found |= way_back(bootstrap, producer, replicas)
+    found |= rates(bootstrap, seconds, producer)
     return found
+
+
+def rates(bootstrap: str, seconds: float, producer: confluent_kafka.Producer) -> Figures:
+    """Records a second in transactions of 1,000, and with acks=all and idempotence alone, in pieces that are as large, in turn."""
+    plain = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
+
+    def piece() -> None:
+        for number in range(LARGE):
+            plain.produce("measured", VALUE, partition=number % PARTITIONS)
+        assert plain.flush(WAIT_SECONDS) == 0
+
+    spent = {True: 0.0, False: 0.0}
+    counts = dict.fromkeys(spent, 0)
+    until = time.monotonic() + WARM_SECONDS + 2 * seconds
+    warm = until - 2 * seconds
+    while time.monotonic() < until:
+        for is_transacted in spent:
+            began = time.perf_counter()
+            if is_transacted:
+                transact(producer, "measured", LARGE)
+            else:
+                piece()
+            if time.monotonic() > warm:
+                spent[is_transacted] += time.perf_counter() - began
+                counts[is_transacted] += LARGE
+    transacted, alone = (counts[is_transacted] / spent[is_transacted] for is_transacted in (True, False))
+    return {f"records/s, {LARGE:,} a transaction": transacted, "the same, of the rate without transactions": transacted / alone}
 
 
 def way_back(bootstrap: str, producer: confluent_kafka.Producer, replicas: int) -> Figures:
@@ -138,8 +177,8 @@ def main() -> int:
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for _ in range(options.rounds):
             for name in options.peers.split(","):
-                with PLACES[nodes](name) as bootstrap:
-                    for figure, value in measure(bootstrap, options.seconds, nodes).items():
+                with PLACES[nodes](name) as place:
+                    for figure, value in measure(place, options.seconds, nodes).items():
                         found[figure][name].append(value)
         sys.stdout.write(f"{nodes} node(s), replication factor {nodes}\n")
         for figure, values in found.items():
