@@ -75,6 +75,16 @@ def test_an_error_of_java_that_pyspark_has_no_class_for_is_one_line_too(tmp_path
     assert found.value.message == f"{tmp_path}/orders.py: {said}"
 
 
+def test_a_reason_that_spark_has_in_the_error_below_is_shown(tmp_path: Path) -> None:
+    """As of a setting that is no number: its error ended with the name of a class of Spark's."""
+    error: Any = AnalysisException("Error while instantiating 'SessionStateBuilder':\n\nJVM stacktrace:\n")
+    error._cause = AnalysisException("[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' is invalid.\nmore")
+    with pytest.raises(click.ClickException) as found, errors_of(tmp_path / "orders.py", tmp_path / "spark.log"):
+        raise error
+    said = "Spark refuses to start a query: [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' is invalid."
+    assert found.value.message == f"{tmp_path}/orders.py: {said}"
+
+
 def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
     with pytest.raises(click.ClickException, match="Spark's JVM has ended") as found, errors_of(file, log_file):

@@ -223,7 +223,9 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if log_file is not None:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
-        text = reason_of(str(error))
+        text, cause = reason_of(str(error)), getattr(error, "_cause", None)
+        if text.endswith(":") and cause is not None:
+            text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
         named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
         raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
