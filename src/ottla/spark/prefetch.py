@@ -25,7 +25,7 @@ SIMPLE: Final[type | None] = getattr(datasource_internal, "_SimpleStreamReaderWr
 
 
 class Prefetch:
-    """The rows of one batch, between its plan and the question for them. Less than what gets a second task is small."""
+    """The rows of one batch, between its plan and the question for them. A batch is small that has less than what a second task is for."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._options = options
@@ -47,6 +47,7 @@ class Prefetch:
             self._rows = self._read(tasks[0])
 
     def take(self) -> list[pa.RecordBatch]:
+        """Returns the rows of the batch that was planned last, once."""
         rows, self._rows = self._rows, None
         assert rows is not None, "the plan of the batch has its rows"
         return rows
