@@ -58,7 +58,9 @@ def read_table(
     there = newest.select("key", "newest.*").where("value is not null")
     parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
-    text = F.concat(place, F.lit(": its value does not fit the schema"))
+    text = F.concat(
+        place, F.lit(": its value does not fit the schema; a later record of its key, one that fits or a tombstone, replaces it")
+    )
     checked_rows = refusing(parsed, is_bad, text)
     columns: list[Any] = [F.col(CONTENT)[field].alias(field) for field in values.names]
     made: DataFrame = checked_rows.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
