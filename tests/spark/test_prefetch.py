@@ -82,6 +82,17 @@ def test_a_batch_with_many_bytes_is_left_to_a_task_and_the_next_one_like_it_is_n
     assert len(Plan(stream, topic, count - 1).rows or []) == count - 1
 
 
+def test_records_that_have_become_smaller_travel_with_their_plan_again(topics: Topics):
+    topic, count = topics.create(), 1000
+    topics.produce(topic, [(None, b"v")] * count)
+    stream = reader(topics, topic)
+    assert Plan(stream, topic, count).rows is not None
+    assert stream._prefetch is not None
+    stream._prefetch._bytes_per_offset = BYTES_PER_TASK_MIN / count * 2  # as of records before
+    tried = [Plan(stream, topic, count).rows is not None for _ in range(6)]
+    assert tried == [False] * 4 + [True] * 2
+
+
 def test_what_cannot_be_read_is_left_to_the_task_which_says_why(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [(None, b"v")] * 5)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PATIENCE_MS: Final = 1_000
+REMEMBERED: Final = 0.8
+"""Of the size of an offset, with each batch that is too large by it: records may have become smaller."""
 SIMPLE: Final[type | None] = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
 """The class of readers whose rows PySpark asks for (``partitions_func``, in 4.2 and 4.3). Without it tasks read all rows."""
 
@@ -40,11 +42,13 @@ class Prefetch:
     def plan(self, tasks: list[OffsetRanges]) -> None:
         """Reads the rows of the batch when it is small; there are none after it otherwise."""
         self._rows = None
-        if SIMPLE is None:
-            return
         count = sum(piece.size for task in tasks for piece in task.ranges)
-        if len(tasks) == 1 and count <= ROWS_PER_TASK_MIN and count * self._bytes_per_offset <= BYTES_PER_TASK_MIN:
+        if SIMPLE is None or len(tasks) != 1 or count > ROWS_PER_TASK_MIN:
+            return
+        if count * self._bytes_per_offset <= BYTES_PER_TASK_MIN:
             self._rows = self._read(tasks[0])
+        else:
+            self._bytes_per_offset *= REMEMBERED
 
     def take(self) -> list[pa.RecordBatch]:
         """Returns the rows of the batch that was planned last, once."""
