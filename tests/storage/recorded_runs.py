@@ -148,25 +148,55 @@ def rolling() -> Run:
     return log.recorded("roll")
 
 
+def transact(log: Log, number: int) -> None:
+    """Writes as one of two producers, whose batches take turns, and whose transactions end now by a commit, now by an abort."""
+    producer_id = number % 2
+    if number % 6 >= 4:
+        is_commit = number % 4 == 0
+        view = build_end_marker(is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=number)
+    else:
+        state = log.log.producers.states.get(producer_id)
+        sequence = state.batches[-1][1] + 1 if state is not None and state.batches else 0
+        view = bytearray(batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True))
+    log.log.stage(memoryview(view), leader_epoch=0, now_ms=number, from_client=False)
+    run(log.log.flush())
+    log.note()
+
+
 def transacting() -> Run:
     """Commits, aborts and segments that close: which transactions were aborted is found again."""
-    log, sequences = Log(), [0, 0]
+    log = Log()
     for number in range(24):
-        producer_id = number % 2
-        if number % 6 >= 4:
-            is_commit = number % 4 == 0
-            view = build_end_marker(
-                is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp_ms=number
-            )
-        else:
-            view = bytearray(batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequences[producer_id], is_transactional=True))
-            sequences[producer_id] += 1
-        log.log.stage(memoryview(view), leader_epoch=0, now_ms=number, from_client=False)
-        run(log.log.flush())
-        log.note()
+        transact(log, number)
         if number % 5 == 4:
             log.sync()
     return log.recorded("transact")
+
+
+def transacting_over_stops() -> Run:
+    """The same over clean stops."""
+    log = Log()
+    for number in range(24):
+        transact(log, number)
+        if number % 4 == 3:
+            stop(log)
+    return log.recorded("transact and stop")
+
+
+def transacting_over_cuts(*, is_durable: bool = True) -> Run:
+    """The same on a follower whose log is cut back, into segments that were closed and at their ends."""
+    log = Log()
+    for round_, offset in enumerate((17, 15, 9, 5, 2, 0)):
+        for number in range(log.log.log_end_offset, 20):
+            transact(log, number + round_)
+        log.sync()
+        cut(log, offset, is_durable=is_durable)
+        log.note()
+    return log.recorded("transact and cut")
+
+
+def transacting_over_cuts_together() -> Run:
+    return transacting_over_cuts(is_durable=False)
 
 
 def stopping() -> Run:
@@ -174,12 +204,16 @@ def stopping() -> Run:
     for life in range(3):
         for number in range(5):
             log.write(idempotent(life * 5 + number, timestamp_ms=number))
-        run(log.log.close())
-        log.kept_to = log.log.log_end_offset
-        log.note()
-        run(log.disk.write_file_atomic(MARK, b"{}"))
-        log.log = open_log(log.disk, CONFIG)
+        stop(log)
     return log.recorded("stop")
+
+
+def stop(log: Log) -> None:
+    run(log.log.close())
+    log.kept_to = log.log.log_end_offset
+    log.note()
+    run(log.disk.write_file_atomic(MARK, b"{}"))
+    log.log = open_log(log.disk, CONFIG)
 
 
 def truncating(*, is_durable: bool = True) -> Run:
@@ -189,16 +223,20 @@ def truncating(*, is_durable: bool = True) -> Run:
         while log.log.log_end_offset < 20:
             log.write(batch(b"%d before %d" % (log.log.log_end_offset, offset)), leader_epoch=20 - offset)
         log.sync()
-        log.kept_to = min(log.kept_to, offset)
-        assert log.log.begin_truncation(offset)
-        run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
-        run(log.log.truncate_to(offset, is_durable=is_durable))
-        if not is_durable:
-            run(log.disk.sync_file_system(DIRECTORY))
-        log.log.durability.truncation_ended()
+        cut(log, offset, is_durable=is_durable)
         log.note()
         log.write(batch(b"after %d" % offset), leader_epoch=21 - offset, sync=True)
     return log.recorded("truncate")
+
+
+def cut(log: Log, offset: int, *, is_durable: bool) -> None:
+    log.kept_to = min(log.kept_to, offset)
+    assert log.log.begin_truncation(offset)
+    run(write_checkpoint(log.disk, POINT, {KEY: log.log.recovery_point}))
+    run(log.log.truncate_to(offset, is_durable=is_durable))
+    if not is_durable:
+        run(log.disk.sync_file_system(DIRECTORY))
+    log.log.durability.truncation_ended()
 
 
 def truncating_together() -> Run:
@@ -285,5 +323,8 @@ def metadata() -> Run:
 
 RUNS: dict[str, Callable[[], Run]] = {
     name.__name__: name
-    for name in (appending, rolling, transacting, stopping, truncating, truncating_together, retaining, compacting, metadata)
+    for name in (
+        appending, rolling, transacting, transacting_over_stops, transacting_over_cuts, transacting_over_cuts_together, stopping,
+        truncating, truncating_together, retaining, compacting, metadata,
+    )
 }  # fmt: skip

@@ -220,23 +220,26 @@ async def read_aborted(
     """Returns what closed segments have of aborted transactions, and the entries of the last one: of trusted segments from their files, of
     the ``walked`` last ones as they were ``replayed``.
 
-    Closed segments that were walked, or whose file is damaged, have a new file.
+    Closed segments that were walked, or whose file is damaged or may have lost its name, have a new file.
     """
     blocks: list[Block] = []
+    # Names of files are durable before the next segment takes a byte: of the one before an empty one it may have an older file, or none.
+    trusted = len(segments) - walked - (walked == 1 and segments[-1].size == 0)
     for index, segment in enumerate(segments):
         is_closed = index + 1 < len(segments)
         if index < len(segments) - walked:
             try:
                 if not is_closed:
                     return blocks, TransactionIndex.from_bytes(await segment.read_transaction_index())
-                if segment.has_aborted:
-                    blocks += await scan_blocks(disk, segment.transaction_index_path, segment.base_offset)
-                continue
+                if index < trusted:
+                    if segment.has_aborted:
+                        blocks += await scan_blocks(disk, segment.transaction_index_path, segment.base_offset)
+                    continue
             except DecodeError:
-                producers, offset, _ = await _newest_snapshot(
-                    disk, directory, await offsets_of(disk, directory, SNAPSHOT_SUFFIX), segment.base_offset
-                )
-                _, found = await _replay(disk, segments[: index + 1], producers, offset, 0)
+                pass
+            offsets = await offsets_of(disk, directory, SNAPSHOT_SUFFIX)
+            producers, offset, _ = await _newest_snapshot(disk, directory, offsets, segment.base_offset)
+            _, found = await _replay(disk, segments[: index + 1], producers, offset, 0)
         else:
             found = list(replayed)
         found = [ended for ended in found if ended.last_offset >= segment.base_offset]
@@ -244,11 +247,20 @@ async def read_aborted(
             found = [ended for ended in found if ended.last_offset < segments[index + 1].base_offset]
         if not is_closed:
             return blocks, TransactionIndex(found)
-        if found or segment.has_aborted:
-            await segment.write_transaction_index(data := to_bytes(found))
-            await segment.sync_transaction_index()
-            blocks += blocks_of(segment.base_offset, data)
+        data = to_bytes(found)
+        await _replace_transaction_index(disk, directory, segment, data)
+        blocks += blocks_of(segment.base_offset, data)
     raise AssertionError("a log has a last segment")
+
+
+async def _replace_transaction_index(disk: Disk, directory: str, segment: Segment, data: bytes) -> None:
+    """Leaves the old file or the new one after a power cut, and the new one after that: an empty one would be believed."""
+    if data:
+        await disk.write_file_atomic(segment.transaction_index_path, data)
+        segment.has_aborted = True
+    elif segment.has_aborted:
+        await segment.write_transaction_index(b"")
+        await disk.sync_dir(directory)
 
 
 def _snapshot_path(directory: str, offset: int) -> str:
