@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
+from ottla.sync.sent_record import SentRecord
+from ottla.sync.waiting import Run
 
 WAIT_SECONDS_MAX = 30.0
 BATCH_BYTES = 2_000
@@ -157,3 +159,28 @@ def test_a_producer_that_was_closed_within_the_millisecond_takes_none(broker: Br
     producer.close()
     with pytest.raises(KafkaError, match="closed"):
         producer.send(topic, b"2")
+
+
+def test_a_value_whose_future_is_not_there_yet_waits_for_it() -> None:
+    """The loop may look between the two: what it takes then has both."""
+    run, record = Run("topic", 0, 10), SentRecord()
+    run.append(b"first", record)
+    run.values.append(b"second")
+    assert run.take(10) == ([b"first"], [record])
+    assert run.take(10) == ([], [])
+    run.futures.append(record)
+    assert run.take(10) == ([b"second"], [record])
+
+
+def test_a_record_that_has_failed_does_not_land() -> None:
+    """Its callbacks are called once, and so are those of one that lands."""
+    told: list[Future[RecordMetadata]] = []
+    failed, landed = SentRecord(), SentRecord()
+    for record in failed, landed:
+        record.add_done_callback(told.append)
+    failed.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late"))
+    place = RecordMetadata("topic", 0, 7, 0)
+    SentRecord.land([failed, landed], [RecordMetadata("topic", 0, 6, 0), place])
+    assert told == [failed, landed]
+    assert isinstance(failed.exception(), KafkaError)
+    assert landed.result() == place

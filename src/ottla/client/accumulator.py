@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,7 +43,10 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
 class Acknowledgement(Pending, Protocol):
     """The future of one record."""
 
-    def set_result(self, result: RecordMetadata, /) -> None: ...
+    @staticmethod
+    def land(records: Iterable[Any], places: Iterable[RecordMetadata]) -> None:
+        """Gives each of these futures its result, unless it has one: a call a batch costs less than calls a record."""
+        ...
 
 
 class ProducerBatch:
@@ -94,9 +97,8 @@ class ProducerBatch:
         topic, partition = self.partition.topic, self.partition.partition
         offsets = repeat(-1) if base_offset < 0 else count(base_offset)
         times_ms = self.timestamps if append_time_ms < 0 else repeat(append_time_ms)
-        for future, offset, timestamp_ms in zip(self.futures, offsets, times_ms):
-            if not future.done():
-                future.set_result(RecordMetadata(topic, partition, offset, timestamp_ms))
+        places = map(RecordMetadata, repeat(topic), repeat(partition), offsets, times_ms)
+        type(self.futures[0]).land(self.futures, places)
         self._finish()
 
     def fail(self, error: KafkaError) -> list[Acknowledgement]:

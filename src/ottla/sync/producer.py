@@ -178,7 +178,8 @@ class Producer(Blocking[aio.Producer]):
             if size > run.size_bytes_max:
                 run.size_bytes_max = size  # before the row is there: the loop may take it at once
             self._put_bytes += size + WAITING_OVERHEAD_BYTES
-            run.rows.append((value, future))
+            run.values.append(value)
+            run.futures.append(future)
             return future
 
     def _put(self, record: Outgoing, *, may_be_row: bool) -> SentRecord:
@@ -191,7 +192,7 @@ class Producer(Blocking[aio.Producer]):
             self._open_run = None
             if may_be_row and record.value is not None and record.size_bytes <= self._row_bytes_max:
                 self._open_run = run = Run(record.topic, record.timestamp_ms, record.size_bytes)
-                run.rows.append((record.value, future))
+                run.append(record.value, future)
                 self._waiting.append(run)
             else:
                 self._waiting.append(Single(record, future))
@@ -221,7 +222,7 @@ class Producer(Blocking[aio.Producer]):
                         await self._add_rest(run)
                         run = Run(topic, record.timestamp_ms, 0)
                     run.size_bytes_max = max(run.size_bytes_max, record.size_bytes)
-                    run.rows.append((record.value, future))
+                    run.append(record.value, future)
                 else:
                     await self._add_rest(run)
                     if not inner._is_admitted(topic, None):
@@ -233,7 +234,7 @@ class Producer(Blocking[aio.Producer]):
 
     async def _add_rest(self, run: Run | None) -> None:
         """Moves all records of the run to their batches."""
-        while run is not None and run.rows:
+        while run is not None and run.futures:
             if not self._inner._is_admitted(run.topic, None):
                 await self._inner._admit(run.topic, None)
             self._add_run(run)
@@ -281,22 +282,20 @@ class Producer(Blocking[aio.Producer]):
         waiting = self._waiting
         while waiting:
             first = waiting[0]
-            if not isinstance(first, Run) or first.rows:
+            if not isinstance(first, Run) or first.futures:
                 return first
             if len(waiting) == 1:
                 break
-            if not first.rows:  # no caller has appended to it since: another one follows it
+            if not first.futures:  # no caller has appended to it since: another one follows it
                 waiting.popleft()
         return None
 
     def _add_run(self, run: Run) -> int:
         """Moves as many of the run's records as there is room for to their batches. Returns the bytes that they took while they waited."""
         inner = self._inner
-        rows = run.rows[: inner._rows_that_fit(run.size_bytes_max)]
-        del run.rows[: len(rows)]
-        values, futures = zip(*rows, strict=True)
-        inner._add_rows(run.topic, list(values), futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
-        return sum(map(len, values)) + WAITING_OVERHEAD_BYTES * len(rows)
+        values, futures = run.take(inner._rows_that_fit(run.size_bytes_max))
+        inner._add_rows(run.topic, values, futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
+        return _waiting_bytes(values)
 
     def _add_single(self, first: Single) -> None:
         """Moves the record to its batch, unless the partitioner fails."""
@@ -310,8 +309,8 @@ class Producer(Blocking[aio.Producer]):
     def _refuse(self, first: Run | Single, error: KafkaError) -> None:
         """Fails the next record."""
         if isinstance(first, Run):
-            value, future = first.rows.pop(0)
-            self._moved_bytes += len(value) + WAITING_OVERHEAD_BYTES
+            values, (future,) = first.take(1)
+            self._moved_bytes += _waiting_bytes(values)
         else:
             future = first.future
             self._remove(first)
@@ -328,3 +327,8 @@ class Producer(Blocking[aio.Producer]):
             self._refuse(first, error)
         self._is_held_up = None
         self._move()
+
+
+def _waiting_bytes(values: list[bytes]) -> int:
+    """Returns the memory that the rows took while they waited."""
+    return sum(map(len, values)) + WAITING_OVERHEAD_BYTES * len(values)

@@ -1,14 +1,14 @@
 """The future of a record that is sent: a ``concurrent.futures.Future`` that costs little while no caller waits for it.
 
 Of the many futures that a producer makes, most are never waited for one by one. The base class makes a lock and two lists for each;
-here they are made by the first thread that looks at them. The order in ``set_result`` and ``set_exception`` is what makes this safe: the
-outcome is there before they look whether a thread waits, and a thread that waits makes the lock before it looks for the outcome.
+here they are made by the first thread that looks at them. The order in ``land`` and ``set_exception`` is what makes this safe: the outcome
+is there before they look whether a thread waits, and a thread that waits says so before it looks for the outcome.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
 from typing import Any
@@ -26,6 +26,7 @@ class SentRecord(Future[RecordMetadata]):
     _result: RecordMetadata | None = None
     _exception: BaseException | None = None
     _is_seen = False
+    _is_watched = False  # a thread has looked at what is made late
 
     def __init__(self) -> None:
         """Makes a future without the base class's call: ``object.__new__`` makes one, too; other attributes are made late."""
@@ -34,25 +35,28 @@ class SentRecord(Future[RecordMetadata]):
         if name not in _MADE_LATE:
             hint = OTHER_METHODS_OF_FUTURES.get(name)
             raise AttributeError(f"the future of a record has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
+        self._is_watched = True  # before the thread looks for the outcome
         return self.__dict__.setdefault(name, _MADE_LATE[name]())  # one operation: all threads get the same
 
     def done(self) -> bool:
         """True when it has landed, failed, or was cancelled."""
         return self._state is not PENDING
 
-    def set_result(self, result: RecordMetadata) -> None:
-        """Marks the record as landed."""
-        self._result = result
-        self._state = FINISHED
-        made = self.__dict__
-        if "_condition" in made or "_waiters" in made or "_done_callbacks" in made:
-            self._wake()
+    @staticmethod
+    def land(records: Iterable[SentRecord], places: Iterable[RecordMetadata]) -> None:
+        """Marks each record as landed at its place, unless it has failed before."""
+        for record, place in zip(records, places):
+            if record._state is PENDING:
+                record._result = place
+                record._state = FINISHED
+                if record._is_watched:
+                    record._wake()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Marks the record as failed."""
         self._exception = exception
         self._state = FINISHED
-        if not self.__dict__.keys().isdisjoint(_MADE_LATE):
+        if self._is_watched:
             self._wake()
 
     def _wake(self) -> None:

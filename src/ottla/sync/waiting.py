@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.client.outgoing import Outgoing
 from ottla.sync.sent_record import SentRecord
 
@@ -18,13 +20,29 @@ class Single:
 
 
 class Run:
-    """Records of one topic and time without a key, each with its future; in the order of their sending."""
+    """Records of one topic and time without a key, in the order of their sending.
 
-    __slots__ = ("rows", "size_bytes_max", "timestamp_ms", "topic")
+    A caller's thread appends the value, and then the future; the loop takes values of which the future is there.
+    """
+
+    __slots__ = ("futures", "size_bytes_max", "timestamp_ms", "topic", "values")
     partition = None
 
     def __init__(self, topic: str, timestamp_ms: int, size_bytes_max: int) -> None:
         self.topic = topic
         self.timestamp_ms = timestamp_ms
         self.size_bytes_max = size_bytes_max
-        self.rows: list[tuple[bytes, SentRecord]] = []
+        self.values: list[Any] = []  # bytes
+        self.futures: list[SentRecord] = []
+
+    def append(self, value: bytes, future: SentRecord) -> None:
+        self.values.append(value)
+        self.futures.append(future)
+
+    def take(self, count_max: int) -> tuple[list[Any], list[SentRecord]]:
+        """Removes so many records, or all; returns their values and futures."""
+        futures = self.futures[:count_max]
+        count = len(futures)
+        values = self.values[:count]
+        del self.futures[:count], self.values[:count]
+        return values, futures
