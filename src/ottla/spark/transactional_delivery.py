@@ -6,10 +6,11 @@ Whether a record was stored is asked of the transaction as a whole: its commit f
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final
 
-from ottla.client.accumulator import RecordMetadata, row_bytes_max
+from ottla.client.accumulator import Acknowledgement, RecordMetadata, row_bytes_max
 from ottla.client.outgoing import Outgoing
 from ottla.client.producer import Producer
 from ottla.spark.delivery import partition_counts
@@ -33,14 +34,15 @@ class _Unasked:
     def exception(self) -> BaseException | None:
         return None
 
-    def set_result(self, result: RecordMetadata, /) -> None:
-        raise AssertionError("it is done")
+    @staticmethod
+    def land(records: Iterable[Any], places: Iterable[RecordMetadata]) -> None:
+        """Does nothing: they are done."""
 
     def set_exception(self, exception: BaseException, /) -> None:
         raise AssertionError("it is done")
 
 
-_UNASKED: Final = _Unasked()
+_UNASKED: Final[Acknowledgement] = _Unasked()
 
 
 class TransactionalDelivery:
