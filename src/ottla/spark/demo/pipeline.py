@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-OFFSETS_PER_TRIGGER: Final = 30_000
+OFFSETS_PER_TRIGGER: Final = 60_000
 LATE_MIN: Final = 120
 """Minutes: flights that are later are few, and each of the longest delays is among them."""
 _FLIGHT: Final = "carrier string, origin string, flight int, dep_time int, dep_delay int, time_hour timestamp"
