@@ -309,6 +309,8 @@ class PartitionStore(Part):
                 may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
                 if directory is not None:
                     self._damaged.note(key, directory)
+        if key in self._found:
+            self._found.keep(key)
         self.unopened.add(key, directory, may_pass=may_pass)
         log.error("partition_offline", partition=str(key), directory=directory and directory.path, reason=reason)
         return None
