@@ -221,7 +221,7 @@ class PartitionStore(Part):
                 await self._offsets.write(directory, logs, unopened)
             except OSError as error:
                 problem = error
-                if is_disk_at_fault(error):
+                if await directory.is_lost(error):
                     self.fail_directory(directory)
         if problem is None:
             self._left = {partition: directory for partition, directory in self._left.items() if left.get(partition) is not directory}
