@@ -11,7 +11,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -22,13 +23,14 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
-from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
+from ottla.cli.cluster_health import Health, PartitionStates, findings, summary
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
+from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.cli.unanswered_health import is_login
-from ottla.client.admin import PartitionDescription
+from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
@@ -244,6 +246,37 @@ def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_
     assert "controller   1 is active in epoch 5; lag of the voters: 1: 0, 5: silent, 2: 0, 3: 0, 4: 0; " in shown[2]
     assert shown[2].endswith("of 5 controllers 3 must run, and 4 do: 1 more may fail")
     assert list(summary(replace(WELL, voters=[one]), []))[2].endswith("lag of the voters: 1: 0"), "a lone broker has nothing to spare"
+
+
+def test_a_controller_that_has_ended_is_one_at_once() -> None:
+    """The active one counts it as a follower for seconds: rolling restarts would go on, and stop the majority."""
+    one, two, three = Voter(1, 0, False, 0, 0), Voter(2, 0, False, 300, 0, True), Voter(3, 0, False, 200, 0)
+    ill = replace(WELL, voters=[one, two, three], configured_voters={2: "b:2"}, unreachable_voters=[2])
+    [found] = findings(ill)
+    assert found.problem == "controller 2 has ended: nothing listens at b:2, and it does not fetch the metadata log"
+    assert found.remedy.startswith("start node 2 (")
+    assert found.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
+    assert "2: ended, 3: 0" in list(summary(ill, []))[2]
+    lost = replace(ill, voters=[one, two, replace(three, has_ended=True)], configured_voters={2: "b:2", 3: "c:3"})
+    assert all(found.remedy.endswith("of 3 controllers 2 must run, and 1 does: too few to change anything") for found in findings(lost))
+
+
+def test_a_port_that_refuses_is_no_proof_where_the_controller_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address may mean another machine where it is asked from."""
+    monkeypatch.setattr("ottla.cli.quorum_health.FETCH_SECONDS_MAX", 0.05)
+    with socket.socket() as dead, socket.create_server(("127.0.0.1", 0)) as live:
+        dead.bind(("127.0.0.1", 0))
+        refused, taken = (f"127.0.0.1:{one.getsockname()[1]}" for one in (dead, live))
+        addresses = {2: refused, 3: refused, 4: taken, 5: "nohost.invalid:1"}
+        looks = iter(range(700, 800, 10))
+
+        def describe_quorum() -> QuorumDescription:
+            at = next(looks)
+            fetched = {1: at, 2: 650, 3: at, 4: 650, 5: 650}
+            return QuorumDescription(1, 1, 9, tuple(QuorumReplica(node, b"", 9, ms, ms) for node, ms in fetched.items()), ())
+
+        admin = SimpleNamespace(describe_quorum=describe_quorum)
+        assert ended_voters(cast(Admin, admin), 1, addresses) == [2]
 
 
 def test_without_a_controller_those_that_take_no_connection_are_named() -> None:

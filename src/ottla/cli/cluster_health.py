@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.partition_states import min_isr_of, moves_known
-from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
+from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
+from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
 from ottla.cli.unanswered_health import is_login, unanswered_by
@@ -23,24 +24,13 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.admin import LogDir, PartitionDescription, QuorumDescription
+    from ottla.client.admin import LogDir, PartitionDescription
     from ottla.sync import Admin
 
 NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
-
-
-@dataclass(frozen=True, slots=True)
-class Voter:
-    """A voter of the metadata quorum. ``lag`` is in records; -1 where it is not known, and times are None there."""
-
-    node_id: int
-    lag: int
-    is_silent: bool
-    fetched_ms_ago: int | None = None
-    lags_for_ms: int | None = None  # since when it has not had all records, by its last fetch
 
 
 @dataclass(slots=True)
@@ -167,9 +157,13 @@ def look(admin: Admin) -> Health:
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
     states.held = list(_held(admin, partitions, serving))
     answering = sorted(serving - unanswered.keys())
-    voters = [] if quorum is None else list(_voters(quorum, cluster.fenced))
-    asks_voters = not is_in_zookeeper and (controller is None or any(voter.is_silent for voter in voters))
-    configured = configured_voters(admin, answering) if asks_voters else {}
+    voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
+    unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
+    configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
+    fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
+    ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
+    voters = [replace(voter, has_ended=voter.node_id in ended) for voter in voters]
+    is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
@@ -187,7 +181,7 @@ def look(admin: Admin) -> Health:
         is_in_zookeeper=is_in_zookeeper,
         controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
-        unreachable_voters=without_connection(configured),
+        unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
     )
 
 
@@ -210,15 +204,6 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
                 states = () if isinstance(producers, KafkaError) else producers
                 if any(state.transaction_start_offset >= 0 and state.last_timestamp_ms <= latest_ms for state in states):
                     yield f"{key.topic}-{key.partition}"
-
-
-def _voters(quorum: QuorumDescription, fenced: Collection[int]) -> Iterator[Voter]:
-    """Yields the voters by id."""
-    end_offset = leader_of(quorum).end_offset
-    for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
-        lag = -1 if voter.end_offset < 0 else end_offset - voter.end_offset
-        lags_for_ms = voter.last_fetch_ms - voter.last_caught_up_ms if voter.last_caught_up_ms >= 0 else None
-        yield Voter(voter.node_id, lag, is_silent(quorum, voter, fenced), fetched_ms_ago(quorum, voter), lags_for_ms)
 
 
 def findings(health: Health) -> Iterator[Finding]:
@@ -283,7 +268,13 @@ def findings(health: Health) -> Iterator[Finding]:
             "log, its disk and its network",
         )
     for voter in health.voters:
-        if voter.is_silent:
+        if voter.has_ended:
+            where = health.configured_voters[voter.node_id]
+            yield Finding(
+                f"controller {voter.node_id} has ended: nothing listens at {where}, and it does not fetch the metadata log",
+                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}); {spare(health.voters)}",
+            )
+        elif voter.is_silent:
             is_new = voter.fetched_ms_ago is None or voter.lag < 0
             last = (
                 f"has not fetched since {health.controller} leads"
@@ -292,13 +283,13 @@ def findings(health: Health) -> Iterator[Finding]:
             )
             yield Finding(
                 f"controller {voter.node_id} does not follow the metadata log: it {last}",
-                f"{_return_of(voter.node_id, health)}; {_spare(health.voters)}",
+                f"{_return_of(voter.node_id, health)}; {spare(health.voters)}",
             )
         elif voter.lags_for_ms is not None and voter.lags_for_ms > LAG_MS_MAX:
             yield Finding(
                 f"controller {voter.node_id} lags: it lacks {voter.lag} records of the metadata log, and last had all "
                 f"{voter.lags_for_ms // 1000} s ago",
-                f"see whether its disk and its network keep up (`ottla quorum`); {_spare(health.voters)}",
+                f"see whether its disk and its network keep up (`ottla quorum`); {spare(health.voters)}",
             )
     for broker, path in health.full_log_dirs:
         yield Finding(
@@ -335,12 +326,6 @@ def _start_voters(health: Health) -> str:
     return f"start controller{'s'[: len(down) != 1]} {named}, which take{verb} no connection ({HOW_TO_START.format(numbers)}): {count}"
 
 
-def _spare(voters: Collection[Voter]) -> str:
-    """Returns how many more controllers may fail."""
-    live, needed = sum(not voter.is_silent for voter in voters), len(voters) // 2 + 1
-    return f"of {len(voters)} controllers {needed} must run, and {live} do: {max(0, live - needed) or 'no'} more may fail"
-
-
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
@@ -367,9 +352,9 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         yield "controller   none is active: what follows, and who is fenced, is as brokers last knew it"
     else:
         where = "in ZooKeeper mode" + (", and does not answer" if health.controller_silence is not None else "")
-        lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
-        spare = f"; {_spare(health.voters)}" if len(health.voters) > 1 else ""
-        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{spare}"
+        lags = ", ".join(f"{voter.node_id}: {voter.state or voter.lag}" for voter in health.voters)
+        left = f"; {spare(health.voters)}" if len(health.voters) > 1 else ""
+        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{left}"
         yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
     yield (
         f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "
