@@ -31,7 +31,9 @@ from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
+from ottla.client.admin.brokers import ClusterDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
@@ -277,6 +279,31 @@ def test_a_port_that_refuses_is_no_proof_where_the_controller_fetches(monkeypatc
 
         admin = SimpleNamespace(describe_quorum=describe_quorum)
         assert ended_voters(cast(Admin, admin), 1, addresses) == [2]
+
+
+def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is there to fence them, and they would be alive for ever."""
+
+    class Asked:
+        def __init__(self, servers: str, **options: object) -> None: ...
+
+        def __enter__(self) -> Asked:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def describe_cluster(self, *, include_fenced: bool) -> ClusterDescription:
+            nodes = [Node(1, "127.0.0.1", live.getsockname()[1], None), Node(2, "127.0.0.1", dead.getsockname()[1], None)]
+            return ClusterDescription("id", -1, nodes)
+
+        def describe_quorum(self) -> QuorumDescription:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is active")
+
+    monkeypatch.setattr("ottla.sync.Admin", Asked)
+    with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        shown = seen_from_outside("a:1", 1000)
+    assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
 
 
 def test_without_a_controller_those_that_take_no_connection_are_named() -> None:

@@ -160,6 +160,7 @@ _WAYS_OUT: Final = {
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
     ErrorCode.BROKER_NOT_AVAILABLE: "; `ottla broker list` shows the brokers",
     ErrorCode.REQUEST_TIMED_OUT: "; `ottla cluster health` says what is wrong",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "; this is a listener of controllers: -B takes the address of a broker's listener for clients",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers, or give -r no more than there are: `ottla broker list` shows them",
@@ -217,6 +218,8 @@ def way_out(error: BaseException) -> str:
             return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
         if error.code == ErrorCode.UNSUPPORTED_VERSION and error.message.startswith("DescribeQuorum:"):
             return ": in ZooKeeper mode there is no quorum; `ottla cluster status` shows which broker is the controller"
+        if error.code == ErrorCode.UNSUPPORTED_VERSION and error.message.startswith("Metadata:"):
+            return _WAYS_OUT[ErrorCode.MISMATCHED_ENDPOINT_TYPE]
         right = next(iter(getattr(error, "__notes__", ())), None) or missing_right(error)
         if right is not None:
             return right
