@@ -263,6 +263,18 @@ def test_a_controller_that_has_ended_is_one_at_once() -> None:
     assert all(found.remedy.endswith("of 3 controllers 2 must run, and 1 does: too few to change anything") for found in findings(lost))
 
 
+def test_fewer_brokers_than_a_topic_needs_are_a_problem(tmp_path: Path) -> None:
+    """At the first start one of three brokers registers first: a script that waits for health goes on to create topics."""
+    assert problems(replace(WELL, brokers=[1, 2, 3], default_replicas=3)) == []
+    [found] = findings(replace(WELL, brokers=[2], default_replicas=3))
+    assert found.problem == "1 broker is registered, and a topic has 3 replicas by default: none can be created without -r"
+    assert "`ottla broker start FILE`" in found.remedy
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "default.replication.factor": "2"}) as broker:
+        shown = CliRunner().invoke(cli, ["cluster", "health", "-B", broker.bootstrap])
+    assert shown.exit_code == 1
+    assert "1 broker is registered, and a topic has 2 replicas by default" in shown.stdout
+
+
 def test_a_port_that_refuses_is_no_proof_where_the_controller_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its address may mean another machine where it is asked from."""
     monkeypatch.setattr("ottla.cli.quorum_health.FETCH_SECONDS_MAX", 0.05)

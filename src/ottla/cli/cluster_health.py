@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.partition_states import min_isr_of, moves_known
+from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
@@ -110,6 +110,7 @@ class Health:
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
     configured_voters: dict[int, str] = field(default_factory=dict)
     unreachable_voters: list[int] = field(default_factory=list)
+    default_replicas: int = 1  # of a topic that is created without a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ def look(admin: Admin) -> Health:
     fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
     ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
     voters = [replace(voter, has_ended=voter.node_id in ended) for voter in voters]
+    controllers = answering if is_in_zookeeper else [voter.node_id for voter in voters if voter.node_id in answering]
     is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
         cluster_id=cluster.cluster_id,
@@ -181,6 +183,7 @@ def look(admin: Admin) -> Health:
         is_in_zookeeper=is_in_zookeeper,
         controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
+        default_replicas=default_replicas(admin, controllers),
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
     )
 
@@ -266,6 +269,12 @@ def findings(health: Health) -> Iterator[Finding]:
             if broker in full
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
             "log, its disk and its network",
+        )
+    if (count := len(health.brokers)) < health.default_replicas:
+        yield Finding(
+            f"{count} broker{'s are' if count > 1 else ' is'} registered, and a topic has {health.default_replicas} replicas by default: "
+            f"none can be created without -r",
+            f"start the brokers that are missing ({HOW_TO_START.format('NODE')}), or lower default.replication.factor in the nodes' files",
         )
     for voter in health.voters:
         if voter.has_ended:
