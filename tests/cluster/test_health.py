@@ -191,6 +191,11 @@ def test_why_a_broker_did_not_answer_decides_what_to_do_about_it() -> None:
     [shut] = findings(replace(WELL, unanswered={3: expired}))
     assert shut.problem == f"broker 3 serves, and lets no client in from here: {expired}"
     assert "docs/security.md, Certificates that change" in shut.remedy
+    first = next(findings(replace(WELL, controller=3, unanswered={3: expired}, fenced=[2])))
+    assert first.problem == shut.problem, "what it causes comes after it"
+    assert "it is the active controller, to which other nodes do not return" in first.remedy
+    [_, fenced] = findings(replace(WELL, controller=3, unanswered={3: expired}, fenced=[2]))
+    assert "; where it runs, first mend what is wrong with broker 3, as above" in fenced.remedy
     ended = "NETWORK_EXCEPTION: broker 3 cannot be reached: no broker at a:1: [Errno 111] Connect call failed ('a', 1)"
     [dead] = findings(replace(WELL, silent=[3], unanswered={3: ended}))
     assert dead.problem == f"broker 3 serves, and nothing listens at its address: {ended}"

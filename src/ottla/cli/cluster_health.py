@@ -18,7 +18,7 @@ from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
-from ottla.cli.unanswered_health import is_login, unanswered_by
+from ottla.cli.unanswered_health import is_login, shut_by, unanswered_by
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -215,7 +215,9 @@ def findings(health: Health) -> Iterator[Finding]:
     absent = sorted(states.missing.keys() - set(health.brokers))
     down = sorted({*fenced, *absent})
     full = sorted({broker for broker, _ in health.full_log_dirs} & states.missing.keys())
-    reach = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    shut = sorted(health.unanswered.keys() - {*health.silent})
+    first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
+    reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
     restart = room if full and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
@@ -231,6 +233,9 @@ def findings(health: Health) -> Iterator[Finding]:
             f"({health.controller_silence})",
             zookeeper if health.is_in_zookeeper else "see whether a majority of the controllers runs and keeps up: `ottla quorum`",
         )
+    serves = "serves" if health.controller is not None else "served when a controller last was active"
+    for broker in shut:
+        yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
         unknown = "start the brokers that have replicas: `ottla topic describe --unavailable`"
@@ -255,12 +260,13 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
         forget = f" and forget it (`ottla broker unregister {broker}`)"
-        yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}{_or_move_away(broker, health, forget)}")
+        yield Finding(
+            f"broker {broker} is registered and does not serve", f"{_start([broker])}{first}{_or_move_away(broker, health, forget)}"
+        )
     for broker in absent:
         yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}{_or_move_away(broker, health)}")
-    for broker in sorted({*health.silent, *health.unanswered}):
-        serves = "serves" if health.controller is not None else "served when a controller last was active"
-        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), is_silent=broker in health.silent))
+    for broker in health.silent:
+        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, "")))
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
