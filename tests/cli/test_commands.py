@@ -126,6 +126,25 @@ def test_configuration_is_shown_changed_and_compared(bootstrap: str) -> None:
     assert ottla(bootstrap, "config", "set", *topic).returncode == 2
 
 
+def test_the_level_of_a_logger_is_shown_changed_and_as_before(bootstrap: str) -> None:
+    loggers, name = ("--broker-loggers", "1"), "ottla.broker.upkeep.cleaner"
+
+    def level() -> str:
+        [row] = items(ottla(bootstrap, "config", "get", *loggers, name, "--format", "json"))
+        return str(row["value"])
+
+    before = level()
+    assert ottla(bootstrap, "config", "set", *loggers, f"{name}=DEBUG").returncode == 0
+    assert level() == "DEBUG"
+    assert ottla(bootstrap, "config", "set", *loggers, "--delete", name).returncode == 0
+    assert level() == before
+    for words in (("get", *loggers, "ottla.nope"), ("set", *loggers, "ottla.nope=DEBUG")):
+        refused = ottla(bootstrap, "config", *words)
+        assert "logger ottla.nope does not exist; `ottla config get --broker-loggers ID` lists them" in refused.stderr
+    assert "expected the id of a broker" in ottla(bootstrap, "config", "set", "--broker-loggers", "x", f"{name}=DEBUG").stderr
+    assert ottla(bootstrap, "config", "diff", *loggers).returncode == 2
+
+
 def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -> None:
     rows = items(ottla("127.0.0.1:1", "config", "explain", "compression.type", "--format", "json"))
     assert [(row["resource"], row["changed"]) for row in rows] == [("broker", "cluster-wide"), ("topic", "at once")]

@@ -212,6 +212,8 @@ def way_out(error: BaseException) -> str:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
+        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("logger "):
+            return "; `ottla config get --broker-loggers ID` lists them"
         if error.code == ErrorCode.INVALID_UPDATE_VERSION and "request a downgrade" in error.message:
             return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
         if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
