@@ -61,7 +61,7 @@ def ended_voters(admin: Admin, leader_id: int, addresses: Mapping[int, str]) -> 
         time.sleep(pause)
         try:
             voters = admin.describe_quorum().voters
-        except OttlaError:  # no controller is active any more
+        except OttlaError:  # the quorum has lost its leader meanwhile
             break
         fetched = {voter.node_id for voter in voters if voter.last_fetch_ms > before.setdefault(voter.node_id, voter.last_fetch_ms)}
         found = [node for node in found if node not in fetched]
