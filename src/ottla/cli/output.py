@@ -6,7 +6,6 @@ With ``--format json`` standard output holds one JSON document and nothing else;
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import re
 import sys
@@ -20,6 +19,7 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
 from ottla.cli.missing_rights import missing_right
+from ottla.cli.os_errors import way_out_of_system
 from ottla.cli.starting import how_to_start
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
@@ -228,10 +228,8 @@ def way_out(error: BaseException) -> str:
         absent = _ABSENT_TOPIC.match(error.message)
         if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
-        return _WAYS_OUT.get(error.code, "")
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
-    return ""
+        return _WAYS_OUT.get(error.code) or way_out_of_system(error)
+    return way_out_of_system(error)
 
 
 def yes_option(function: F) -> F:
