@@ -13,10 +13,13 @@ from ottla.cli.output import with_way_out
 from ottla.errors import ErrorCode, KafkaError
 
 
+@pytest.mark.parametrize("name", [".lock", "meta.properties.tmp"])
 @pytest.mark.parametrize("is_storage", [False, True])
-def test_a_right_that_is_missing_names_the_owner_and_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_storage: bool) -> None:
+def test_a_right_that_is_missing_names_the_owner_and_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_storage: bool, name: str
+) -> None:
     """Root has formatted the directory, and the unit runs the broker as another user."""
-    path = str(tmp_path / "data" / ".lock")
+    path = str(tmp_path / "data" / name)
     error: Exception = PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     if is_storage:
         error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tmp_path}/data, which holds the metadata log, cannot be opened: {error}")

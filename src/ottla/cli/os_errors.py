@@ -9,6 +9,7 @@ import socket
 from typing import Final
 
 _DENIED: Final = re.compile(r"\[Errno 13\] Permission denied: '([^']+)'")
+_OF_LOG_DIRECTORY: Final = re.compile(r"/(\.lock|meta\.properties(\.tmp)?)$")
 _LISTENING: Final = "cannot listen on"
 _IN_USE: Final = "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
 _NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
@@ -36,7 +37,7 @@ def _of_owner(path: str) -> str:
 
     No command changes the owner of a directory above it, which may be the system's.
     """
-    wanted = found = path.removesuffix("/.lock")
+    wanted = found = _OF_LOG_DIRECTORY.sub("", path)
     while not os.path.exists(found) and os.path.dirname(found) != found:
         found = os.path.dirname(found)
     try:
