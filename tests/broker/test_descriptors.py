@@ -106,8 +106,10 @@ def test_the_soft_limit_of_open_files_is_raised_at_the_start(tmp_path: Path) -> 
 
 
 def test_a_broker_with_more_partitions_than_descriptors_opens_what_it_can(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker, Admin(broker.bootstrap) as admin:
+    with BrokerProcess(tmp_path) as broker, Admin(broker.bootstrap) as admin, RawClient(broker.port) as client:
         assert admin.create_topics([NewTopic(f"t{number}", 50) for number in range(6)])["t5"] is None
+        for number in range(6):
+            client.ask(produce_request(f"t{number}", batch_of(b"before"), partition=1), 9)
     broker.command = FEW_FILES
     with broker, RawClient(broker.port) as client:
         codes = [
@@ -118,10 +120,12 @@ def test_a_broker_with_more_partitions_than_descriptors_opens_what_it_can(tmp_pa
         assert set(codes) <= {0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE}
         assert 0 in codes
     assert "too many open files" in broker.log()
+    assert not list(broker.data.glob("*-stray")), "a replica that lacks a descriptor is still its topic's"
     broker.command = ()
     with broker, RawClient(broker.port) as client:
         answer = client.ask(produce_request("t5", batch_of(b"x"), partition=49), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
+        assert [end_offsets(client, f"t{number}", 50)[1] for number in range(6)] == [1] * 6
 
 
 def test_creations_that_would_not_fit_are_refused_before_they_are_committed() -> None:

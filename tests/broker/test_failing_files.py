@@ -59,6 +59,24 @@ def test_a_file_that_its_disk_refuses_takes_its_log_directory_offline_and_no_oth
     play(act, log_dirs="/data,/spare", log_flush_offset_checkpoint_interval_ms="5000")
 
 
+def test_a_log_directory_that_is_no_longer_there_is_offline() -> None:
+    """Its open files take records on, which the next start would not find."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4)
+        directories = [directory_of(broker, "t", index) for index in range(4)]
+        disk = broker.machine.disk
+        await disk.remove_tree("/spare")
+        await asyncio.sleep(90)
+        assert broker.broker is not None
+        assert broker.broker.failure is None
+        assert [directory.path for directory in broker.broker.partitions.directories if directory.is_failed] == ["/spare"]
+        found = [await attempt(broker, index) for index in range(4)]
+        assert found == [ErrorCode.KAFKA_STORAGE_ERROR if directory == "spare" else ErrorCode.NONE for directory in directories]
+
+    play(act, log_dirs="/data,/spare")
+
+
 @pytest.mark.parametrize("suffix", [".log.deleted", ".index.deleted", ".timeindex.deleted"])
 def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_and_no_other(suffix: str) -> None:
     async def act(broker: SimBroker) -> None:

@@ -74,6 +74,7 @@ def test_a_broker_asks_until_it_is_registered_and_waits_until_it_may_serve() -> 
         joined = lifecycle(controller)
         await joined.join()
         assert (joined.broker_epoch, joined.is_fenced) == (5, False)
+        assert "another process is registered with this node.id: `ottla broker list` shows its address" in joined.refusal
         assert [type(request) for request in controller.asked] == [BrokerRegistrationRequest] * 3 + [BrokerHeartbeatRequest] * 3
 
     in_world(body)

@@ -72,6 +72,8 @@ def test_a_broker_may_ask_servers_for_the_voters() -> None:
         ),
         ({"controller.quorum.voters": QUORUM, "node.id": "1"}, "controller.listener.names is not set"),
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
+        ({"controller.quorum.voters": "1@a:1;2@b:1;3@c:1"}, "id@host:port, with commas between voters"),
+        ({"controller.quorum.voters": "1@a:1 2@b:1"}, "id@host:port, with commas between voters"),
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "lists an id twice"),
         ({"controller.quorum.voters": "1@a:1,01@b:1"}, "lists an id twice"),
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "several servers"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,13 @@ from tests.waiting import eventually
 
 from ottla.runtime.zookeeper_server import ZooKeeperServer, four_letters
 from ottla.sync import Admin, NewTopic
+
+
+def children(parent: int, word: str) -> list[int]:
+    """Returns the processes of that parent whose command line has the word."""
+    listed = subprocess.run(["ps", "-wweo", "ppid=,pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [found for line in listed if len(found := line.split(maxsplit=2)) == 3]
+    return [int(row[1]) for row in rows if row[0] == str(parent) and word in row[2]]
 
 
 @pytest.mark.slow
@@ -32,6 +42,12 @@ def test_a_cluster_with_a_zookeeper_of_its_own_is_killed_in_parts_and_resumed(tm
         cluster.call("add")
         cluster.remember()
         assert "zookeeper.connect=127.0.0.1:" in (cluster.place / "node-3" / "server.properties").read_text()
+        [shell] = children(cluster.supervisor.pid, "/bin/sh")
+        os.kill(next(pid for pid in children(shell, "java")), signal.SIGKILL)
+        eventually(lambda: cluster.status()["home"], lambda home: home == f"zookeeper 127.0.0.1:{port + 2} (ended)")
+        said = cluster.errors.read_text()
+        assert f"the ZooKeeper at 127.0.0.1:{port + 2} has ended (killed by signal 9)" in said
+        assert f"then `ottla cluster start --data {cluster.place}` starts it again" in said
         cluster.call("stop")
         assert cluster.wait() == 0
     assert not four_letters("127.0.0.1", port + 2, "srvr")

@@ -126,6 +126,25 @@ def test_configuration_is_shown_changed_and_compared(bootstrap: str) -> None:
     assert ottla(bootstrap, "config", "set", *topic).returncode == 2
 
 
+def test_the_level_of_a_logger_is_shown_changed_and_as_before(bootstrap: str) -> None:
+    loggers, name = ("--broker-loggers", "1"), "ottla.broker.upkeep.cleaner"
+
+    def level() -> str:
+        [row] = items(ottla(bootstrap, "config", "get", *loggers, name, "--format", "json"))
+        return str(row["value"])
+
+    before = level()
+    assert ottla(bootstrap, "config", "set", *loggers, f"{name}=DEBUG").returncode == 0
+    assert level() == "DEBUG"
+    assert ottla(bootstrap, "config", "set", *loggers, "--delete", name).returncode == 0
+    assert level() == before
+    for words in (("get", *loggers, "ottla.nope"), ("set", *loggers, "ottla.nope=DEBUG")):
+        refused = ottla(bootstrap, "config", *words)
+        assert "logger ottla.nope does not exist; `ottla config get --broker-loggers ID` lists them" in refused.stderr
+    assert "expected the id of a broker" in ottla(bootstrap, "config", "set", "--broker-loggers", "x", f"{name}=DEBUG").stderr
+    assert ottla(bootstrap, "config", "diff", *loggers).returncode == 2
+
+
 def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -> None:
     rows = items(ottla("127.0.0.1:1", "config", "explain", "compression.type", "--format", "json"))
     assert [(row["resource"], row["changed"]) for row in rows] == [("broker", "cluster-wide"), ("topic", "at once")]
@@ -177,6 +196,8 @@ def test_a_group_is_listed_described_sought_and_deleted(bootstrap: str) -> None:
     [described] = items(ottla(bootstrap, "group", "describe", "readers", "--format", "json"))
     assert (described["state"], described["offsets"][0]["committed"], described["offsets"][0]["lag"]) == ("Empty", 3, 1)
     assert "nothing was changed" in ottla(bootstrap, "group", "seek", "readers", "--to", "start").stderr
+    nothing = ottla(bootstrap, "group", "seek", "readers", "--by", "1", "--topic", "grouped:7").stderr
+    assert "has committed nothing of grouped:7; `ottla group describe readers` shows what it has" in nothing
     assert ottla(bootstrap, "group", "seek", "readers", "--to", "1", "--yes").returncode == 0
     assert ottla(bootstrap, "consume", "grouped", "-g", "readers", "-n", "1").stdout == "2\n"
     assert ottla(bootstrap, "group", "delete", "readers", "--yes").returncode == 0
@@ -355,6 +376,9 @@ def test_a_member_that_is_stopped_by_sigterm_commits_and_leaves(bootstrap: str) 
         assert (refused.returncode, "stop its members first: `ottla group describe stopped-group`" in refused.stdout) == (1, True)
         planned = ottla(bootstrap, "group", "delete", "stopped-group")
         assert (planned.returncode, "NON_EMPTY_GROUP: stop its members first" in planned.stderr) == (1, True)
+        for words in (("--to", "start", "--topic", "stopped"), ("--to", "start", "--topic", "stopped", "--yes")):
+            sought = ottla(bootstrap, "group", "seek", "stopped-group", *words)
+            assert (sought.returncode, "NON_EMPTY_GROUP: group 'stopped-group' has members" in sought.stderr) == (1, True), sought.stderr
         member.send_signal(signal.SIGTERM)
         assert member.wait(SECONDS_MAX) == INTERRUPTED
     [found] = items(ottla(bootstrap, "group", "describe", "stopped-group", "--format", "json"))

@@ -35,6 +35,7 @@ def said(*arguments: str) -> str:
         (("group", "reset-offsets"), "; `ottla group seek` does it"),
         (("certs", "make"), "No such command 'make'; the commands are authority, issue"),
         (("group", "seek", "g1", "start"), "Got unexpected extra argument (start); `ottla group seek g1 --to start` is meant"),
+        (("topic", "alter", "orders", "partitions=3"), "; `ottla topic add-partitions orders -p 3` is meant"),
         (("topic", "alter", "orders", "a=1", "b=2"), "; `ottla topic alter orders -c a=1 -c b=2` is meant"),
         (("topic", "add-partitions", "orders", "5"), "5 follows an option: `ottla topic add-partitions orders -p 5` for so many in all"),
         (("topic", "add-partitions", "orders"), "give --num or --partitions"),

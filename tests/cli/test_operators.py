@@ -15,6 +15,7 @@ from tests.waiting import eventually
 
 from ottla.cli.main import cli
 from ottla.cli.output import with_way_out
+from ottla.client.admin import Broker
 from ottla.errors import OttlaError
 from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 from ottla.testing import thread_cluster
@@ -69,6 +70,16 @@ def test_the_quorum(bootstrap: str) -> None:
     nodes = shown(bootstrap, "quorum")
     assert sorted(str(row["role"]) for row in nodes) == ["leader", "voter", "voter"]
     assert [row["lag"] for row in nodes if row["role"] == "leader"] == [0]
+
+
+@pytest.mark.parametrize("words", [("quorum",), ("topic", "list"), ("cluster", "health", "-B"), ("cluster", "status", "-B")])
+def test_a_listener_of_controllers_is_named_as_one(bootstrap: str, words: tuple[str, ...]) -> None:
+    with Admin(bootstrap) as admin:
+        voters = admin.describe_configs(Broker(1))["controller.quorum.voters"].value or ""
+    address = voters.partition(",")[0].partition("@")[2]
+    refused = ottla(address, *words, *[address] * (words[-1] == "-B"))
+    assert refused.returncode == 1
+    assert "this is a listener of controllers: -B takes the address of a broker's listener for clients" in refused.stderr
 
 
 def test_a_reassignment_is_planned_made_and_seen(bootstrap: str) -> None:

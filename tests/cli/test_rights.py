@@ -66,6 +66,26 @@ def test_the_status_shows_brokers_and_does_not_take_the_controller_for_lost(serv
     assert "alive" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (("group", "list"), "--cluster"),
+        (("group", "describe", "--all"), "--cluster"),
+        (("txn", "list"), "--transactional-id '*'"),
+    ],
+)
+def test_a_list_says_that_it_has_only_what_the_user_may_describe(
+    served: SecureBroker, alice: tuple[str, str], tmp_path: Path, words: tuple[str, ...], right: str
+) -> None:
+    """Brokers leave out the rest without an error, and an empty list says that there is nothing."""
+    done = run(served.bootstrap, *words, *alice)
+    assert done.exit_code == 0
+    assert "only what User:alice may describe is listed" in done.stderr
+    assert f"`ottla acl allow User:alice -o describe {right} --yes`" in done.stderr
+    of_admin = options_of(served, "admin", tmp_path / "admin")
+    assert run(served.bootstrap, *words, *of_admin).stderr == ""
+
+
 def test_a_topic_is_described_without_its_configuration(served: SecureBroker, alice: tuple[str, str]) -> None:
     [found] = items(run(served.bootstrap, "topic", "describe", "t", "--json", *alice))
     assert (found["configs"], len(found["partitions"])) == (None, 1)
@@ -225,6 +245,10 @@ def test_a_quorum_that_zookeeper_mode_has_not_is_answered_with_the_command_that_
         ((), "User:ANONYMOUS"),
         (("security.protocol=SSL", "ssl.truststore.location=ca.pem"), "User:ANONYMOUS"),
         (("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.plain.username=gus"), "User:gus"),
+        (
+            ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER"),
+            "the user of this command (User:NAME: brokers log its principal, at authorization_denied)",
+        ),
     ],
 )
 def test_a_refusal_that_names_no_resource_advises_none(monkeypatch: pytest.MonkeyPatch, properties: tuple[str, ...], user: str) -> None:

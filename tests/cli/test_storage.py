@@ -158,6 +158,10 @@ def test_formatting_again_takes_up_what_is_missing_and_nothing_of_another_cluste
     code, text = format_(tmp_path, "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")
     assert (code, "belongs to cluster MkU3OEVBNTcwNTJENDM2Qg" in text) == (1, True)
     assert not (tmp_path / "b").exists(), "nothing is made where something is wrong"
+    (tmp_path / "b").touch()
+    code, text = format_(tmp_path, "--ignore-formatted")
+    assert (code, f"{tmp_path}/b is no directory: remove it, or name another path in log.dirs" in text) == (1, True)
+    (tmp_path / "b").unlink()
     code, text = format_(tmp_path, "--ignore-formatted")
     assert (code, text) == (0, f"left as it is: {tmp_path}/a; formatted: {tmp_path}/b, for cluster MkU3OEVBNTcwNTJENDM2Qg\n")
     code, text = format_(tmp_path, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA")

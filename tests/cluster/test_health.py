@@ -11,7 +11,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -22,14 +23,17 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
-from ottla.cli.cluster_health import Health, PartitionStates, Voter, findings, summary
+from ottla.cli.cluster_health import Health, PartitionStates, findings, summary
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
+from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
 from ottla.cli.unanswered_health import is_login
-from ottla.client.admin import PartitionDescription
+from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
+from ottla.client.admin.brokers import ClusterDescription
 from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
@@ -187,6 +191,11 @@ def test_why_a_broker_did_not_answer_decides_what_to_do_about_it() -> None:
     [shut] = findings(replace(WELL, unanswered={3: expired}))
     assert shut.problem == f"broker 3 serves, and lets no client in from here: {expired}"
     assert "docs/security.md, Certificates that change" in shut.remedy
+    first = next(findings(replace(WELL, controller=3, unanswered={3: expired}, fenced=[2])))
+    assert first.problem == shut.problem, "what it causes comes after it"
+    assert "it is the active controller, to which other nodes do not return" in first.remedy
+    [_, fenced] = findings(replace(WELL, controller=3, unanswered={3: expired}, fenced=[2]))
+    assert "; where it runs, first mend what is wrong with broker 3, as above" in fenced.remedy
     ended = "NETWORK_EXCEPTION: broker 3 cannot be reached: no broker at a:1: [Errno 111] Connect call failed ('a', 1)"
     [dead] = findings(replace(WELL, silent=[3], unanswered={3: ended}))
     assert dead.problem == f"broker 3 serves, and nothing listens at its address: {ended}"
@@ -244,6 +253,74 @@ def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_
     assert "controller   1 is active in epoch 5; lag of the voters: 1: 0, 5: silent, 2: 0, 3: 0, 4: 0; " in shown[2]
     assert shown[2].endswith("of 5 controllers 3 must run, and 4 do: 1 more may fail")
     assert list(summary(replace(WELL, voters=[one]), []))[2].endswith("lag of the voters: 1: 0"), "a lone broker has nothing to spare"
+
+
+def test_a_controller_that_has_ended_is_one_at_once() -> None:
+    """The active one counts it as a follower for seconds: rolling restarts would go on, and stop the majority."""
+    one, two, three = Voter(1, 0, False, 0, 0), Voter(2, 0, False, 300, 0, True), Voter(3, 0, False, 200, 0)
+    ill = replace(WELL, voters=[one, two, three], configured_voters={2: "b:2"}, unreachable_voters=[2])
+    [found] = findings(ill)
+    assert found.problem == "controller 2 has ended: nothing listens at b:2, and it does not fetch the metadata log"
+    assert found.remedy.startswith("start node 2 (")
+    assert found.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
+    assert "2: ended, 3: 0" in list(summary(ill, []))[2]
+    lost = replace(ill, voters=[one, two, replace(three, has_ended=True)], configured_voters={2: "b:2", 3: "c:3"})
+    assert all(found.remedy.endswith("of 3 controllers 2 must run, and 1 does: too few to change anything") for found in findings(lost))
+
+
+def test_fewer_brokers_than_a_topic_needs_are_a_problem(tmp_path: Path) -> None:
+    """At the first start one of three brokers registers first: a script that waits for health goes on to create topics."""
+    assert problems(replace(WELL, brokers=[1, 2, 3], default_replicas=3)) == []
+    [found] = findings(replace(WELL, brokers=[2], default_replicas=3))
+    assert found.problem == "1 broker is registered, and a topic has 3 replicas by default: none can be created without -r"
+    assert "`ottla broker start FILE`" in found.remedy
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "default.replication.factor": "2"}) as broker:
+        shown = CliRunner().invoke(cli, ["cluster", "health", "-B", broker.bootstrap])
+    assert shown.exit_code == 1
+    assert "1 broker is registered, and a topic has 2 replicas by default" in shown.stdout
+
+
+def test_a_port_that_refuses_is_no_proof_where_the_controller_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address may mean another machine where it is asked from."""
+    monkeypatch.setattr("ottla.cli.quorum_health.FETCH_SECONDS_MAX", 0.05)
+    with socket.socket() as dead, socket.create_server(("127.0.0.1", 0)) as live:
+        dead.bind(("127.0.0.1", 0))
+        refused, taken = (f"127.0.0.1:{one.getsockname()[1]}" for one in (dead, live))
+        addresses = {2: refused, 3: refused, 4: taken, 5: "nohost.invalid:1"}
+        looks = iter(range(700, 800, 10))
+
+        def describe_quorum() -> QuorumDescription:
+            at = next(looks)
+            fetched = {1: at, 2: 650, 3: at, 4: 650, 5: 650}
+            return QuorumDescription(1, 1, 9, tuple(QuorumReplica(node, b"", 9, ms, ms) for node, ms in fetched.items()), ())
+
+        admin = SimpleNamespace(describe_quorum=describe_quorum)
+        assert ended_voters(cast(Admin, admin), 1, addresses) == [2]
+
+
+def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is there to fence them, and they would be alive for ever."""
+
+    class Asked:
+        def __init__(self, servers: str, **options: object) -> None: ...
+
+        def __enter__(self) -> Asked:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def describe_cluster(self, *, include_fenced: bool) -> ClusterDescription:
+            nodes = [Node(1, "127.0.0.1", live.getsockname()[1], None), Node(2, "127.0.0.1", dead.getsockname()[1], None)]
+            return ClusterDescription("id", -1, nodes)
+
+        def describe_quorum(self) -> QuorumDescription:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is active")
+
+    monkeypatch.setattr("ottla.sync.Admin", Asked)
+    with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        shown = seen_from_outside("a:1", 1000)
+    assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
 
 
 def test_without_a_controller_those_that_take_no_connection_are_named() -> None:

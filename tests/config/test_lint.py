@@ -52,6 +52,16 @@ def test_a_copied_file_with_the_id_of_another_controller_is_warned_of(listened: 
     assert list(BrokerConfig(given).contradictions()) == [], "a missing id is an error of its own"
 
 
+def test_the_replicas_of_new_topics_are_a_matter_of_controllers() -> None:
+    """A broker's file with 3 left topics with one replica, silently."""
+    given = {"process.roles": "broker", "node.id": "4", "controller.quorum.voters": "1@a:9193", "controller.listener.names": "C"}
+    [found] = lint(given | {"default.replication.factor": "3"})
+    assert (found.name, found.severity) == ("default.replication.factor", Severity.WARNING)
+    assert "set it in the files of the controllers" in found.text
+    assert list(lint(given)) == []
+    assert not list(BrokerConfig(given | {"process.roles": "broker,controller", "default.replication.factor": "3"}).contradictions())
+
+
 def test_a_file_of_kafkas_has_no_errors() -> None:
     assert {finding.severity for finding in lint(parse_properties(COMBINED_NODE))} == {Severity.NOTE}
 

@@ -96,6 +96,8 @@ async def inspect_log_dirs(disk: Disk, config: BrokerConfig) -> list[DirectorySt
     for path in config.log_dirs:
         identity, problem = None, None
         try:
+            if await disk.exists(path) and not await disk.is_dir(path):
+                raise StorageError(f"{path} is no directory: remove it, or name another path in log.dirs")
             identity = await read_identity(disk, path)
         except StorageError as error:
             problem = error.message

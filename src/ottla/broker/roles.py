@@ -26,7 +26,7 @@ class Role(StrEnum):
     CONTROLLER = "controller"
 
 
-_VOTER = re.compile(r"(\d+)@(.+):(\d+)")
+_VOTER = re.compile(r"(\d+)@([^@;\s]+):(\d+)")
 
 
 class HomeKind(StrEnum):
@@ -140,7 +140,7 @@ def _read_voters(config: BrokerConfig) -> tuple[dict[int, tuple[str, int]], list
     for voter in config["controller.quorum.voters"]:
         matched = _VOTER.fullmatch(voter)
         if matched is None:
-            faults.append(_refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port"))
+            faults.append(_refused(f"controller.quorum.voters={voter}", "is not of the form id@host:port, with commas between voters"))
         elif int(matched[1]) in found:
             faults.append(_refused(f"controller.quorum.voters={voter}", "lists an id twice"))
         else:

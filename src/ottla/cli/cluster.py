@@ -134,6 +134,7 @@ def start(
             manner,
             on_served=on_served,
             plan_another=lambda: another(place, found),
+            zookeeper=server,
         )
 
     try:

@@ -10,37 +10,27 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.partition_states import min_isr_of, moves_known
-from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, fetched_ms_ago, is_silent, leader_of, may_not_look
+from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
+from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
+from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
-from ottla.cli.unanswered_health import is_login, unanswered_by
+from ottla.cli.unanswered_health import is_login, shut_by, unanswered_by
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.client.admin import LogDir, PartitionDescription, QuorumDescription
+    from ottla.client.admin import LogDir, PartitionDescription
     from ottla.sync import Admin
 
 NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
-
-
-@dataclass(frozen=True, slots=True)
-class Voter:
-    """A voter of the metadata quorum. ``lag`` is in records; -1 where it is not known, and times are None there."""
-
-    node_id: int
-    lag: int
-    is_silent: bool
-    fetched_ms_ago: int | None = None
-    lags_for_ms: int | None = None  # since when it has not had all records, by its last fetch
 
 
 @dataclass(slots=True)
@@ -120,6 +110,7 @@ class Health:
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
     configured_voters: dict[int, str] = field(default_factory=dict)
     unreachable_voters: list[int] = field(default_factory=list)
+    default_replicas: int = 1  # of a topic that is created without a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +158,14 @@ def look(admin: Admin) -> Health:
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
     states.held = list(_held(admin, partitions, serving))
     answering = sorted(serving - unanswered.keys())
-    voters = [] if quorum is None else list(_voters(quorum, cluster.fenced))
-    asks_voters = not is_in_zookeeper and (controller is None or any(voter.is_silent for voter in voters))
-    configured = configured_voters(admin, answering) if asks_voters else {}
+    voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
+    unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
+    configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
+    fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
+    ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
+    voters = [replace(voter, has_ended=voter.node_id in ended) for voter in voters]
+    controllers = answering if is_in_zookeeper else [voter.node_id for voter in voters if voter.node_id in answering]
+    is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
         cluster_id=cluster.cluster_id,
         brokers=sorted(node.node_id for node in cluster.nodes),
@@ -187,7 +183,8 @@ def look(admin: Admin) -> Health:
         is_in_zookeeper=is_in_zookeeper,
         controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
-        unreachable_voters=without_connection(configured),
+        default_replicas=default_replicas(admin, controllers),
+        unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
     )
 
 
@@ -212,22 +209,15 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
                     yield f"{key.topic}-{key.partition}"
 
 
-def _voters(quorum: QuorumDescription, fenced: Collection[int]) -> Iterator[Voter]:
-    """Yields the voters by id."""
-    end_offset = leader_of(quorum).end_offset
-    for voter in sorted(quorum.voters, key=lambda voter: voter.node_id):
-        lag = -1 if voter.end_offset < 0 else end_offset - voter.end_offset
-        lags_for_ms = voter.last_fetch_ms - voter.last_caught_up_ms if voter.last_caught_up_ms >= 0 else None
-        yield Voter(voter.node_id, lag, is_silent(quorum, voter, fenced), fetched_ms_ago(quorum, voter), lags_for_ms)
-
-
 def findings(health: Health) -> Iterator[Finding]:
     """Yields what is wrong, the worst first. Each remedy names a command."""
     states, fenced = health.partitions, health.fenced
     absent = sorted(states.missing.keys() - set(health.brokers))
     down = sorted({*fenced, *absent})
     full = sorted({broker for broker, _ in health.full_log_dirs} & states.missing.keys())
-    reach = _start(down) if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    shut = sorted(health.unanswered.keys() - {*health.silent})
+    first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
+    reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
     restart = room if full and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
@@ -243,6 +233,9 @@ def findings(health: Health) -> Iterator[Finding]:
             f"({health.controller_silence})",
             zookeeper if health.is_in_zookeeper else "see whether a majority of the controllers runs and keeps up: `ottla quorum`",
         )
+    serves = "serves" if health.controller is not None else "served when a controller last was active"
+    for broker in shut:
+        yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
         unknown = "start the brokers that have replicas: `ottla topic describe --unavailable`"
@@ -267,12 +260,13 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(f"{_count(at_risk)} no replica in sync to spare: one more failure stops acks=all there", restart)
     for broker in fenced:
         forget = f" and forget it (`ottla broker unregister {broker}`)"
-        yield Finding(f"broker {broker} is registered and does not serve", f"{_start([broker])}{_or_move_away(broker, health, forget)}")
+        yield Finding(
+            f"broker {broker} is registered and does not serve", f"{_start([broker])}{first}{_or_move_away(broker, health, forget)}"
+        )
     for broker in absent:
         yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}{_or_move_away(broker, health)}")
-    for broker in sorted({*health.silent, *health.unanswered}):
-        serves = "serves" if health.controller is not None else "served when a controller last was active"
-        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), is_silent=broker in health.silent))
+    for broker in health.silent:
+        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, "")))
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
@@ -282,8 +276,20 @@ def findings(health: Health) -> Iterator[Finding]:
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
             "log, its disk and its network",
         )
+    if (count := len(health.brokers)) < health.default_replicas:
+        yield Finding(
+            f"{count} broker{'s are' if count > 1 else ' is'} registered, and a topic has {health.default_replicas} replicas by default: "
+            f"none can be created without -r",
+            f"start the brokers that are missing ({HOW_TO_START.format('NODE')}), or lower default.replication.factor in the nodes' files",
+        )
     for voter in health.voters:
-        if voter.is_silent:
+        if voter.has_ended:
+            where = health.configured_voters[voter.node_id]
+            yield Finding(
+                f"controller {voter.node_id} has ended: nothing listens at {where}, and it does not fetch the metadata log",
+                f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}); {spare(health.voters)}",
+            )
+        elif voter.is_silent:
             is_new = voter.fetched_ms_ago is None or voter.lag < 0
             last = (
                 f"has not fetched since {health.controller} leads"
@@ -292,13 +298,13 @@ def findings(health: Health) -> Iterator[Finding]:
             )
             yield Finding(
                 f"controller {voter.node_id} does not follow the metadata log: it {last}",
-                f"{_return_of(voter.node_id, health)}; {_spare(health.voters)}",
+                f"{_return_of(voter.node_id, health)}; {spare(health.voters)}",
             )
         elif voter.lags_for_ms is not None and voter.lags_for_ms > LAG_MS_MAX:
             yield Finding(
                 f"controller {voter.node_id} lags: it lacks {voter.lag} records of the metadata log, and last had all "
                 f"{voter.lags_for_ms // 1000} s ago",
-                f"see whether its disk and its network keep up (`ottla quorum`); {_spare(health.voters)}",
+                f"see whether its disk and its network keep up (`ottla quorum`); {spare(health.voters)}",
             )
     for broker, path in health.full_log_dirs:
         yield Finding(
@@ -335,12 +341,6 @@ def _start_voters(health: Health) -> str:
     return f"start controller{'s'[: len(down) != 1]} {named}, which take{verb} no connection ({HOW_TO_START.format(numbers)}): {count}"
 
 
-def _spare(voters: Collection[Voter]) -> str:
-    """Returns how many more controllers may fail."""
-    live, needed = sum(not voter.is_silent for voter in voters), len(voters) // 2 + 1
-    return f"of {len(voters)} controllers {needed} must run, and {live} do: {max(0, live - needed) or 'no'} more may fail"
-
-
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
@@ -367,9 +367,9 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         yield "controller   none is active: what follows, and who is fenced, is as brokers last knew it"
     else:
         where = "in ZooKeeper mode" + (", and does not answer" if health.controller_silence is not None else "")
-        lags = ", ".join(f"{voter.node_id}: {'silent' if voter.is_silent else voter.lag}" for voter in health.voters)
-        spare = f"; {_spare(health.voters)}" if len(health.voters) > 1 else ""
-        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{spare}"
+        lags = ", ".join(f"{voter.node_id}: {voter.state or voter.lag}" for voter in health.voters)
+        left = f"; {spare(health.voters)}" if len(health.voters) > 1 else ""
+        quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{left}"
         yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
     yield (
         f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.resources import ConfigChange, ConfigChanges, ConfigResource, ConfigSource
     from ottla.config import BrokerConfig, ConfigKey
 
-SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "", "subscription", "group")
+SOURCES = ("", "topic", "broker", "all brokers", "file", "default", "logger", "subscription", "group")
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -34,10 +34,13 @@ def config() -> None:
 
 
 def resource_options(function: F) -> F:
-    """Adds ``--topic``, ``--broker``, ``--brokers``, ``--group`` and ``--client-metrics``."""
+    """Adds ``--topic``, ``--broker``, ``--brokers``, ``--broker-loggers``, ``--group`` and ``--client-metrics``."""
     for option in (
         click.option("--client-metrics", metavar="NAME", help="A subscription to clients' metrics."),
         click.option("--group", metavar="NAME", shell_complete=GROUPS, help="A consumer group."),
+        click.option(
+            "--broker-loggers", metavar="ID", shell_complete=BROKERS, help="The log levels of one broker, by logger, until it is restarted."
+        ),
         click.option("--brokers", is_flag=True, help="What is set for all brokers."),
         click.option("--broker", metavar="ID", shell_complete=BROKERS, help="One broker."),
         click.option("--topic", metavar="NAME", shell_complete=TOPICS, help="A topic."),
@@ -46,19 +49,23 @@ def resource_options(function: F) -> F:
     return function
 
 
-def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str | None, client_metrics: str | None) -> ConfigResource:
+def resource_of(
+    topic: str | None, broker: str | None, brokers: bool, broker_loggers: str | None, group: str | None, client_metrics: str | None
+) -> ConfigResource:
     """Returns the resource that the options name."""
-    from ottla.sync import Broker, ClientMetrics, Group, Topic
+    from ottla.sync import Broker, BrokerLoggers, ClientMetrics, Group, Topic
 
-    if broker is not None and not broker.isdecimal():
-        raise click.UsageError(f"--broker {broker}: expected the id of a broker")
+    for option, node_id in (("--broker", broker), ("--broker-loggers", broker_loggers)):
+        if node_id is not None and not node_id.isdecimal():
+            raise click.UsageError(f"{option} {node_id}: expected the id of a broker")
     found: list[ConfigResource] = [] if topic is None else [Topic(topic)]
     found += [] if broker is None else [Broker(int(broker))]
     found += [Broker()] if brokers else []
+    found += [] if broker_loggers is None else [BrokerLoggers(int(broker_loggers))]
     found += [] if group is None else [Group(group)]
     found += [] if client_metrics is None else [ClientMetrics(client_metrics)]
     if len(found) != 1:
-        raise click.UsageError("name one of --topic, --broker, --brokers, --group and --client-metrics")
+        raise click.UsageError("name one of --topic, --broker, --brokers, --broker-loggers, --group and --client-metrics")
     return found[0]
 
 
@@ -70,15 +77,18 @@ def resource_of(topic: str | None, broker: str | None, brokers: bool, group: str
 @format_option
 def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **resource: Any) -> None:
     """Print the values of KEYS, or all that are set, and their sources."""
-    from ottla.sync import ConfigSource
+    from ottla.sync import BrokerLoggers, ConfigSource
 
     _refuse_bare_resource("get", keys)
+    target = resource_of(**resource)
     entries = [
         entry
-        for entry in _described(bootstrap, resource_of(**resource))
+        for entry in _described(bootstrap, target)
         if (entry.name in keys if keys else everything or entry.source is not ConfigSource.DEFAULT)
     ]
     missing = set(keys) - {entry.name for entry in entries}
+    if missing and isinstance(target, BrokerLoggers):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"logger {min(missing)} does not exist")
     if missing:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"unknown key {min(missing)}; `ottla config explain {min(missing)}` suggests similar keys"
@@ -143,10 +153,12 @@ def set_values(
 def diff(bootstrap: str, output: str, **resource: Any) -> None:
     """Print the values that differ from the default, with the default."""
     from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS
-    from ottla.sync import ClientMetrics, ConfigSource, Group, Topic
+    from ottla.sync import BrokerLoggers, ClientMetrics, ConfigSource, Group, Topic
 
     rows = []
     target = resource_of(**resource)
+    if isinstance(target, BrokerLoggers):
+        raise click.UsageError("loggers have no defaults of their own; `ottla config get --broker-loggers ID` shows their levels")
     tables: dict[type[Any], Mapping[str, ConfigKey]] = {Topic: TOPIC_KEYS, Group: GROUP_KEYS, ClientMetrics: CLIENT_METRICS_KEYS}
     keys = tables.get(type(target), BROKER_KEYS)
     for entry in _described(bootstrap, target):

@@ -103,6 +103,8 @@ def _with_its_option(text: str, context: click.Context) -> str | None:
     if found is None or name is None:
         return None
     given = found[1].split()
+    if words_of(context) == "topic alter" and given[0].startswith("partitions="):
+        return f"`ottla topic add-partitions {name} -p {given[0].partition('=')[2]}`"
     return call.format(name, " -c ".join(given) if "-c" in call else given[0])
 
 

@@ -10,6 +10,8 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.group_offsets import COMMANDS
+from ottla.cli.listed_only import note_what_is_seen
+from ottla.cli.missing_rights import GROUP
 from ottla.cli.names import GROUPS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, yes_option
 from ottla.cli.unanswered import SILENT, Leaders, Unanswered, internal_partitions, known_offsets, leaderless, of_each_broker
@@ -56,6 +58,7 @@ def _listed(admin: Admin, unanswered: Unanswered) -> list[GroupListing]:
     """Returns the groups of the brokers that answer."""
     groups = of_each_broker(admin, unanswered, "the groups that broker {} coordinates", lambda node_id: admin.list_groups([node_id]))
     unanswered.note_leaderless(admin, leaderless(internal_partitions(admin)), "the groups")
+    note_what_is_seen(admin, GROUP)
     return groups
 
 

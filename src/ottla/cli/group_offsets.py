@@ -63,12 +63,19 @@ def seek(group_id: str, target: str | None, shift: int | None, topics: tuple[str
             there = _check_partitions(admin, topic, places[topic])
             keys += [key for index in places[topic] or there if (key := TopicPartition(topic, index)) not in keys]
         if not keys:
-            if admin.describe_group(group_id).members:
-                problem = f"group {group_id!r} has members: stop them first (`ottla group describe {group_id}` lists them)"
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{problem}; it has committed nothing, so name topics with --topic and --to")
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed nothing; name topics with --topic and --to")
+            _refuse_members(admin, group_id, "; it has committed nothing, so name topics with --topic and --to")
+            among = f" of {', '.join(topics)}; `ottla group describe {group_id}` shows what it has" if committed and topics else ""
+            text = f"group {group_id!r} has committed nothing{among or '; name topics with --topic and --to'}"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         plan = _shifted(admin, committed, keys, shift) if place is None else _placed(admin, sorted(keys), place)
         _apply(admin, group_id, committed, plan, yes=yes, output=output, command="group seek")
+
+
+def _refuse_members(admin: Admin, group_id: str, more: str = "") -> None:
+    """Raises NON_EMPTY_GROUP where the group has members, which commit for themselves."""
+    if admin.describe_group(group_id).members:
+        problem = f"group {group_id!r} has members: stop them first (`ottla group describe {group_id}` lists them)"
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{problem}{more}")
 
 
 def _check_partitions(admin: Admin, topic: str, wanted: set[int]) -> Collection[int]:
@@ -107,6 +114,7 @@ def _apply(
 ) -> None:
     rows = [(key.topic, key.partition, committed[key].offset if key in committed else None, to) for key, to in sorted(plan.items())]
     print_rows(output, command, PLAN, rows)
+    _refuse_members(admin, group_id)
     if not yes:
         end_of_plan("nothing was changed")
     admin.set_offsets(group_id, plan)

@@ -78,6 +78,7 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("txn fence", TRANSACTION): "write",
     ("user list", CLUSTER): "describe",
 }
+UNNAMED: Final = "the user of this command (User:NAME: brokers log its principal, at authorization_denied)"
 _OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter"}
 
 
@@ -97,7 +98,7 @@ def missing_right(error: KafkaError) -> str | None:
         operations = [word.lower().replace("_", "-") for word in re.findall("[A-Z_]+", takes[1])]
     names = _names(context, kind, error.message)
     user = principal_of()
-    who, right = user or "the user of this command", " or ".join(operations).upper().replace("-", "_").replace(" OR ", " or ")
+    who, right = user or UNNAMED, " or ".join(operations).upper().replace("-", "_").replace(" OR ", " or ")
     if kind != CLUSTER and not names:
         return f": {who} lacks {right} on a {kind.replace('-', ' ')}; who may alter the cluster sees what is allowed by `ottla acl list`"
     resource = "the cluster" if kind == CLUSTER else f"{kind.replace('-', ' ')} {', '.join(names)}"

@@ -6,7 +6,6 @@ With ``--format json`` standard output holds one JSON document and nothing else;
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import re
 import sys
@@ -20,6 +19,7 @@ import msgspec
 from ottla.cli.client_settings import client_options
 from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
 from ottla.cli.missing_rights import missing_right
+from ottla.cli.os_errors import way_out_of_system
 from ottla.cli.starting import how_to_start
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
@@ -160,6 +160,7 @@ _WAYS_OUT: Final = {
     ErrorCode.INVALID_UPDATE_VERSION: "; `ottla feature list` shows the levels",
     ErrorCode.BROKER_NOT_AVAILABLE: "; `ottla broker list` shows the brokers",
     ErrorCode.REQUEST_TIMED_OUT: "; `ottla cluster health` says what is wrong",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "; this is a listener of controllers: -B takes the address of a broker's listener for clients",
     ErrorCode.SECURITY_DISABLED: "; ACLs need authorizer.class.name in the configuration of each node",
     ErrorCode.TOPIC_ALREADY_EXISTS: "; --if-not-exists accepts that, and `ottla topic describe NAME` shows it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "; start more brokers, or give -r no more than there are: `ottla broker list` shows them",
@@ -211,22 +212,24 @@ def way_out(error: BaseException) -> str:
             return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
+        if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("logger "):
+            return "; `ottla config get --broker-loggers ID` lists them"
         if error.code == ErrorCode.INVALID_UPDATE_VERSION and "request a downgrade" in error.message:
             return "; `ottla feature list` shows the levels, and --downgrade allows a lower one"
         if error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and "no broker has the id" in error.message:
             return _WAYS_OUT[ErrorCode.BROKER_NOT_AVAILABLE]
         if error.code == ErrorCode.UNSUPPORTED_VERSION and error.message.startswith("DescribeQuorum:"):
             return ": in ZooKeeper mode there is no quorum; `ottla cluster status` shows which broker is the controller"
+        if error.code == ErrorCode.UNSUPPORTED_VERSION and error.message.startswith("Metadata:"):
+            return _WAYS_OUT[ErrorCode.MISMATCHED_ENDPOINT_TYPE]
         right = next(iter(getattr(error, "__notes__", ())), None) or missing_right(error)
         if right is not None:
             return right
         absent = _ABSENT_TOPIC.match(error.message)
         if absent is not None:
             return f"; `ottla topic list` shows the topics, and `ottla topic create {absent[1]}` creates it"
-        return _WAYS_OUT.get(error.code, "")
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
-    return ""
+        return _WAYS_OUT.get(error.code) or way_out_of_system(error)
+    return way_out_of_system(error)
 
 
 def yes_option(function: F) -> F:

@@ -15,7 +15,7 @@ from ottla.cli.output import with_way_out
 from ottla.cli.quorum_voters import takes_connections
 from ottla.cli.starting import how_to_start
 from ottla.cli.unanswered import SILENT, Unanswered
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -109,3 +109,15 @@ def min_isr_beyond(admin: Admin, topic: str, text: str | None, replica_count: in
         return None
     has = f"topic {topic} has {replica_count} replica{'s'[: replica_count != 1]} of each partition"
     return f"warning: min.insync.replicas={text.strip()}, and {has}: acks=all is refused while one of them is not in sync"
+
+
+def default_replicas(admin: Admin, controllers: Iterable[int]) -> int:
+    """Returns how many replicas a topic has by default, by the first that answers; 1 where none does. It is a matter of controllers."""
+    from ottla.client.admin import Broker
+
+    for node in controllers:
+        try:
+            return int(admin.describe_configs(Broker(node))["default.replication.factor"].value or 1)
+        except (OttlaError, KeyError):
+            continue
+    return 1

@@ -6,7 +6,8 @@ Which of them take connections is tried from here.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import OttlaError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 VOTERS: Final = "controller.quorum.voters"
 CONNECT_SECONDS_MAX: Final = 1.0
+REFUSE_SECONDS_MAX: Final = 0.5
+"""A process that has ended refuses at once; without an answer nothing is known, for many cannot reach the controllers' network."""
 
 
 def configured_voters(admin: Admin, brokers: Iterable[int]) -> dict[int, str]:
@@ -40,6 +43,25 @@ def voters_in(text: str) -> dict[int, str]:
 def without_connection(voters: dict[int, str]) -> list[int]:
     """Returns the voters that take no connection from here."""
     return sorted(node for node, address in voters.items() if not takes_connections(address))
+
+
+def refusing(voters: Mapping[int, str]) -> list[int]:
+    """Returns the voters whose ports refuse: nothing listens there."""
+    if not voters:
+        return []
+    with ThreadPoolExecutor(len(voters)) as threads:
+        return sorted(node for node, refuses in zip(voters, threads.map(_refuses, voters.values())) if refuses)
+
+
+def _refuses(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REFUSE_SECONDS_MAX).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def takes_connections(address: str) -> bool:

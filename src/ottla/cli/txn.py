@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.listed_only import note_what_is_seen
+from ottla.cli.missing_rights import TRANSACTION
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, time_text, with_way_out, yes_option
 from ottla.cli.unanswered import Unanswered, internal_partitions, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
@@ -54,6 +56,7 @@ def list_transactions(
         what = "the transactional ids that broker {} coordinates"
         found = of_each_broker(admin, unanswered, what, lambda node_id: ask(node_ids=[node_id]))
         unanswered.note_leaderless(admin, leaderless(internal_partitions(admin, TRANSACTION_STATE_TOPIC)), "the transactional ids")
+        note_what_is_seen(admin, TRANSACTION)
     found.sort(key=lambda each: each.transactional_id)
     columns = ("transactional_id", "producer_id", "state", "coordinator")
     rows = [

@@ -16,11 +16,15 @@ def is_login(error: OttlaError) -> bool:
     return isinstance(error, KafkaError) and error.code in _LOGIN
 
 
-def unanswered_by(broker: int, serves: str, why: str, *, is_silent: bool) -> tuple[str, str]:
+def shut_by(broker: int, serves: str, why: str, *, is_controller: bool) -> tuple[str, str]:
+    """Returns the problem and the way out of a broker that refuses the login; other nodes may meet the same at the active controller."""
+    certificate = "docs/security.md, Certificates that change, has how it gets another certificate"
+    nodes = "; it is the active controller, to which other nodes do not return once their connections end" * is_controller
+    return f"broker {broker} {serves}, and lets no client in from here: {why}", f"other clients meet the same; {certificate}{nodes}"
+
+
+def unanswered_by(broker: int, serves: str, why: str) -> tuple[str, str]:
     """Returns the problem and the way out. ``serves`` is what the cluster says of it, and ``why`` the error of the one who looked."""
-    if not is_silent:
-        certificate = "docs/security.md, Certificates that change, has how it gets another certificate"
-        return f"broker {broker} {serves}, and lets no client in from here: {why}", f"other clients meet the same; {certificate}"
     if _NONE_LISTENS in why:
         problem = f"broker {broker} {serves}, and nothing listens at its address: {why}"
         return problem, f"start broker {broker} ({HOW_TO_START.format(broker)}), if its process has ended"

@@ -169,6 +169,10 @@ class BrokerConfig:
             yield "broker.session.timeout.ms", f"{values}: a broker is fenced as soon as one heartbeat is late, again and again; {advice}"
 
         yield from self._port_of_another_voter()
+        factor = "default.replication.factor"
+        if self["process.roles"] == ["broker"] and self.is_given(factor):
+            advice = "set it in the files of the controllers, which give topics their replicas"
+            yield factor, f"{factor}={self[factor]} has no effect in the file of a broker that is no controller: {advice}"
 
     def _port_of_another_voter(self) -> Iterator[tuple[str, str]]:
         """Yields a listener of controllers whose port is not that of this node's entry, as in another node's file with its id left in."""

@@ -81,6 +81,14 @@ class ZooKeeperServer:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    @property
+    def end(self) -> str | None:
+        """How the server has ended by itself, or by another's hand; None while it runs, and when it was killed by this object."""
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return None
+        return f"exit code {status}" if status <= 128 else f"killed by signal {status - 128}"
+
     def spawn(self) -> None:
         """Starts the process. JavaMissingError without a Java, or without the jars."""
         data = self._directory / "data"

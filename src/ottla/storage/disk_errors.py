@@ -7,7 +7,8 @@ ENOSPC, EDQUOT             there is no room; nothing is lost by it          the 
 EMFILE, ENFILE, ENOMEM     this process, or the system, has too many        the same
                            files open, or no memory
 ENOENT, ENOTDIR            a file is not there: deleted, or never made      the log without its file is offline, if it still
-                                                                            needs it; its disk is not at fault
+                                                                            needs it; its disk is not at fault. Where the log
+                                                                            directory itself is not there, it is offline
 anything else (EIO ...)    the disk does not do what it is asked to         its log directory is offline
 =========================  ===============================================  ==============================================
 """

@@ -32,6 +32,10 @@ _REFUSED_FOR_GOOD: Final = frozenset(
     }
 )
 _UNKNOWN_TO_CONTROLLER: Final = frozenset({ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH})
+_ABOUT: Final = {
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: " (another process is registered with this node.id: `ottla broker list` shows its address; "
+    "if it has ended, its session ends after broker.session.timeout.ms, and if it runs, this one needs a node.id of its own)"
+}
 STOP_MS_MAX: Final = 5 * 60 * 1000
 
 
@@ -133,7 +137,7 @@ class Lifecycle(Part):
                 raise KafkaError(code, f"this broker could not register in {self._registration_ms_max} ms")
             if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 self._on_duplicate()
-            self.refusal = code.name
+            self.refusal = f"{code.name}{_ABOUT.get(code, '')}"
             log.debug("broker_registration_repeated", reason=code.name)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms = min(delay_ms * 2, RETRY_MS_MAX)

@@ -28,6 +28,7 @@ class FoundReplicas:
         self._unique = unique
         self._fail_directory = fail_directory
         self._places: dict[TopicPartition, list[tuple[LogDirectory, str | None]]] = {}  # with the topic id that the directory names
+        self._claimed: set[TopicPartition] = set()  # by a topic, which could not open them yet
         self._turn = asyncio.Lock()  # what one topic claims is not set aside meanwhile
 
     def __contains__(self, key: TopicPartition) -> bool:
@@ -87,6 +88,10 @@ class FoundReplicas:
         self._places.pop(key, None)
         return own[0] if own else None
 
+    def keep(self, key: TopicPartition) -> None:
+        """Keeps the replica in its place: the image has it, and it is to be claimed again once there are descriptors, or room."""
+        self._claimed.add(key)
+
     async def set_aside_unclaimed(self) -> None:
         """Renames what no topic has claimed, except the metadata log, which is no topic's.
 
@@ -94,6 +99,8 @@ class FoundReplicas:
         """
         for key in sorted(self._places):
             async with self._turn:
+                if key in self._claimed:
+                    continue
                 for place in list(self._places.get(key, ())):  # none where it was claimed meanwhile
                     if key.topic.startswith("__cluster_metadata") or await self._is_set_aside(key, *place):
                         self._places[key].remove(place)

@@ -221,7 +221,7 @@ class PartitionStore(Part):
                 await self._offsets.write(directory, logs, unopened)
             except OSError as error:
                 problem = error
-                if is_disk_at_fault(error):
+                if await directory.is_lost(error):
                     self.fail_directory(directory)
         if problem is None:
             self._left = {partition: directory for partition, directory in self._left.items() if left.get(partition) is not directory}
@@ -309,6 +309,8 @@ class PartitionStore(Part):
                 may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
                 if directory is not None:
                     self._damaged.note(key, directory)
+        if key in self._found:
+            self._found.keep(key)
         self.unopened.add(key, directory, may_pass=may_pass)
         log.error("partition_offline", partition=str(key), directory=directory and directory.path, reason=reason)
         return None

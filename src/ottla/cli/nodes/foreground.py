@@ -27,9 +27,11 @@ from ottla.storage.directory.directory import META_NAME
 
 if TYPE_CHECKING:
     from ottla.messages.metadata_records import UserScramCredentialRecord
+    from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ZOOKEEPER_WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Foreground:
         *,
         on_served: Callable[[PlaceState], None],
         plan_another: Callable[[], NodePlan] | None = None,
+        zookeeper: ZooKeeperServer | None = None,
     ) -> None:
         self._place = place
         self._cluster = cluster
@@ -61,6 +64,8 @@ class Foreground:
         self._manner = manner
         self._on_served = on_served
         self._plan_another = plan_another
+        self._zookeeper = zookeeper
+        self._has_zookeeper_ended = False
         self._stopping = asyncio.Event()
         self._adding = asyncio.Lock()
         self._supervisor = Supervisor(
@@ -74,9 +79,11 @@ class Foreground:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup says of SIGHUP
                 loop.add_signal_handler(number, self._on_signal)
         control = await serve_control(self._place.path, self._carry_out)
+        watch = asyncio.create_task(self._watch_zookeeper())
         try:
             await self._serve()
         finally:
+            watch.cancel()
             await self._supervisor.stop()  # whatever went wrong, no node is left
             control.close()
             self._place.remove_state()
@@ -91,6 +98,18 @@ class Foreground:
         await self._supervisor.stop()
         await asyncio.wait({starting})
         starting.exception()  # a node that was stopped before it served is no failure
+
+    async def _watch_zookeeper(self) -> None:
+        """Reports the end of the ZooKeeper beside the nodes: without it they serve on, and nothing can be changed."""
+        if (server := self._zookeeper) is None:
+            return
+        while (end := server.end) is None:
+            await asyncio.sleep(ZOOKEEPER_WATCH_SECONDS)
+        self._has_zookeeper_ended = True
+        option = f"--data {self._place.path}"
+        again = f"`ottla cluster stop {option}`, then `ottla cluster start {option}` starts it again"
+        say(f"the ZooKeeper at {server.address} has ended ({end}); nothing can be created or changed, and no leader elected: {again}")
+        self._write_state()
 
     def _on_signal(self) -> None:
         if self._stopping.is_set():
@@ -196,7 +215,7 @@ class Foreground:
             nodes.append(NodeStatus(node_id, plan.roles, node.state.value, node.pid, address, plan.controller, node.spec.log_file))
         bootstrap = ",".join(node.address for node in nodes if node.address is not None)
         zookeeper = self._cluster.zookeeper
-        home = "quorum" if zookeeper is None else f"zookeeper {zookeeper}"
+        home = "quorum" if zookeeper is None else f"zookeeper {zookeeper}{' (ended)' * self._has_zookeeper_ended}"
         client = self._place.client_file if self._cluster.is_secured else None
         return PlaceState(self._cluster.cluster_id, os.getpid(), bootstrap, nodes, home, client)
 

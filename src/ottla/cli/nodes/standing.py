@@ -10,10 +10,12 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.missing_rights import missing_right
 from ottla.cli.nodes.place import NodeStatus, PlaceState
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
+from ottla.cli.quorum_voters import refusing
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 
 UNKNOWN = "unknown"
+DOWN = "down"
 QUORUM = "quorum"
 
 
@@ -47,7 +49,7 @@ class Standing:
         if self.active_controller is None:
             return UNKNOWN
         if node.pid is None:
-            return "down"
+            return DOWN
         if node.node_id in self.silent:
             return SILENT
         return "active" if node.node_id == self.active_controller else "follower"
@@ -111,6 +113,9 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         except OttlaError as error:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
+            alive = {node_id: f"{brokers[node_id].host}:{brokers[node_id].port}" for node_id in brokers.keys() - described.fenced}
+            if not may_not_look(error):  # no controller is active to fence brokers that have ended
+                states |= dict.fromkeys(refusing(alive), DOWN)
             known = [
                 (node_id, f"{node.host}:{node.port}", node.rack, states[node_id], UNKNOWN, None, None)
                 for node_id, node in sorted(brokers.items())

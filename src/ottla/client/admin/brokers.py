@@ -16,6 +16,7 @@ from ottla.errors import KafkaError
 from ottla.messages import alter_replica_log_dirs as moving
 from ottla.messages import describe_producers as producers
 from ottla.messages import describe_quorum as quorum
+from ottla.messages.acl_codes import Operation
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
@@ -33,6 +34,8 @@ class ClusterDescription:
     nodes: list[Node]
     fenced: frozenset[int] = frozenset()
     """Ids of the nodes that are registered and do not serve."""
+    authorized_operations: frozenset[Operation] | None = None
+    """What the user may do with the cluster, where that was asked for; nothing where the user lacks DESCRIBE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,19 @@ class Feature:
 
 
 class BrokerAdmin(AdminBase):
-    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
-        """Returns the cluster's id, its controller and its brokers: the serving ones, or all that are registered (KIP-1073)."""
-        request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
+    async def describe_cluster(self, *, include_fenced: bool = False, include_authorized_operations: bool = False) -> ClusterDescription:
+        """Returns the cluster's id, its controller and its brokers: the serving ones, or all that are registered (KIP-1073).
+
+        ``include_authorized_operations``: and what the user may do with the cluster (KIP-430).
+        """
+        request = DescribeClusterRequest(include_authorized_operations, include_fenced_brokers=include_fenced)
         response = await self._cluster.ask(None, request, DescribeClusterResponse)
         raise_for(response.error_code, response.error_message)
         nodes = [Node(broker.broker_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
         fenced = frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced)
-        return ClusterDescription(response.cluster_id, response.controller_id, nodes, fenced)
+        bits = response.cluster_authorized_operations
+        allowed = frozenset(operation for operation in Operation if bits >> operation & 1) if include_authorized_operations else None
+        return ClusterDescription(response.cluster_id, response.controller_id, nodes, fenced, allowed)
 
     async def describe_log_dirs(self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True) -> dict[int, list[LogDir]]:
         """Returns the log directories of each broker, or of the given ones, with their replicas, sizes and space."""

@@ -24,6 +24,7 @@ from ottla.errors import StorageError
 from ottla.ports import Disk
 from ottla.storage.directory.predecessors import BootMark, Predecessors
 from ottla.storage.directory.room import Room
+from ottla.storage.disk_errors import ABSENT, is_disk_at_fault
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
 
@@ -144,6 +145,13 @@ class LogDirectory:
             await self._disk.sync_dir(self.path)
         except OSError:
             pass
+
+    async def is_lost(self, error: OSError) -> bool:
+        """True when that error of its own files says that nothing in it can be trusted: its disk is at fault, or it is no longer there."""
+        try:
+            return is_disk_at_fault(error) or (error.errno in ABSENT and not await self._disk.is_dir(self.path))
+        except OSError as unsaid:
+            return is_disk_at_fault(unsaid)
 
     def partition_path(self, key: TopicPartition) -> str:
         return f"{self.path}/{key}"

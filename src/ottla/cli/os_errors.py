@@ -1,0 +1,59 @@
+"""What to try next where the operating system has refused something: a right, a port or an address."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+from typing import Final
+
+_DENIED: Final = re.compile(r"\[Errno 13\] Permission denied: '([^']+)'")
+_OF_LOG_DIRECTORY: Final = re.compile(r"/(\.lock|meta\.properties(\.tmp)?)$")
+_LISTENING: Final = "cannot listen on"
+_IN_USE: Final = "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
+_NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
+_PRIVILEGED: Final = "; a port below 1024 needs a right of root: take another one"
+
+
+def way_out_of_system(error: BaseException) -> str:
+    """Returns the end of the error's sentence; empty where nothing is known."""
+    if (denied := _DENIED.search(str(error))) is not None:
+        return _of_owner(denied[1])
+    if not isinstance(error, OSError):
+        return ""
+    if error.errno == errno.EADDRINUSE:
+        return _IN_USE
+    if _LISTENING in str(error):
+        if error.errno == errno.EACCES:
+            return _PRIVILEGED
+        if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME):
+            return _NOT_HERE
+    return ""
+
+
+def _of_owner(path: str) -> str:
+    """Returns whose the path is, or the directory in which it would be, and as whom this process runs.
+
+    No command changes the owner of a directory above it, which may be the system's.
+    """
+    wanted = found = _OF_LOG_DIRECTORY.sub("", path)
+    while not os.path.exists(found) and os.path.dirname(found) != found:
+        found = os.path.dirname(found)
+    try:
+        owner, user = _name_of(os.stat(found).st_uid), _name_of(os.geteuid())
+    except OSError:
+        return ""
+    if owner == user:
+        return f"; {found} belongs to {owner}, as whom this process runs: its mode forbids it (`ls -ld {found}`)"
+    way = f"`chown -R {user} {found}`" if found == wanted else f"have {wanted} made for {user}"
+    return f"; {found} belongs to {owner}, and this process runs as {user}: run it as {owner}, or {way}"
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,45 @@
+"""What a command says next where the operating system has refused something."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.output import with_way_out
+from ottla.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize("name", [".lock", "meta.properties.tmp"])
+@pytest.mark.parametrize("is_storage", [False, True])
+def test_a_right_that_is_missing_names_the_owner_and_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_storage: bool, name: str
+) -> None:
+    """Root has formatted the directory, and the unit runs the broker as another user."""
+    path = str(tmp_path / "data" / name)
+    error: Exception = PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    if is_storage:
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tmp_path}/data, which holds the metadata log, cannot be opened: {error}")
+    owner = tmp_path.owner()
+    assert f"; {tmp_path} belongs to {owner}, as whom this process runs: its mode forbids it" in with_way_out(error)
+    monkeypatch.setattr("os.geteuid", lambda: 65_500)
+    runs = f"belongs to {owner}, and this process runs as 65500: run it as {owner}, or"
+    assert f"; {tmp_path} {runs} have {tmp_path}/data made for 65500" in with_way_out(error), "and nothing above it is another user's"
+    (tmp_path / "data").mkdir()
+    assert f"; {tmp_path}/data {runs} `chown -R 65500 {tmp_path}/data`" in with_way_out(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "end"),
+    [
+        (errno.EADDRINUSE, "another process listens there"),
+        (errno.EACCES, "a port below 1024 needs a right of root: take another one"),
+        (errno.EADDRNOTAVAIL, "`listeners` has addresses of this machine, or 0.0.0.0"),
+        (socket.EAI_NONAME, "`advertised.listeners` has what clients reach"),
+    ],
+)
+def test_an_address_on_which_a_broker_cannot_listen_has_a_way_out(number: int, end: str) -> None:
+    assert end in with_way_out(OSError(number, "cannot listen on 10.0.0.9:80: no"))
