@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
+from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
@@ -56,6 +58,9 @@ MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
+_FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
+_NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -159,7 +164,13 @@ class Runner:
         writer = made.writers[found.index].queryName(name).option(CHECKPOINT, location)
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
-        found.query, found.started_s, found.shown_batch = writer.start(), self._now_s(), -1
+        try:
+            found.query = writer.start()
+        except Exception as error:
+            if type(error).__module__.startswith("pyspark."):
+                self._say(f"{name}  cannot be started")  # the error does not name it
+            raise
+        found.started_s, found.shown_batch = self._now_s(), -1
         found.commits = name in made.apps
 
     def _look(self, found: RunningQuery) -> None:
@@ -171,6 +182,11 @@ class Runner:
                     self._start(found)
                 except (StopError, KafkaError) as error:  # the checkpoint cannot be written back, or not yet
                     self._on_failure(found, type(error).__name__, str(error))
+                except Exception as error:
+                    if not is_of_checkpoint(error):
+                        raise
+                    text = f"its checkpoint cannot be used: {java_reason_of(str(error))}"
+                    self._on_failure(found, type(error).__name__, text)
             return
         is_active = found.query.isActive  # before its last progress is asked for
         progress = found.query.lastProgress
@@ -192,7 +208,9 @@ class Runner:
             self._queries.remove(found)
             self._say(f"{name}  has caught up" if self._until_caught_up else f"{name}  has ended")
             return
-        self._on_failure(found, *reason_of(str(ended)))
+        said = str(ended)
+        kind, reason = reason_of(said)
+        self._on_failure(found, kind, reason + place_of(said, kind, reason))
 
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
@@ -223,8 +241,30 @@ class Runner:
         self._say(f"{name}  failed, and is started again in {delay_s} s: {kind}: {reason}")
 
 
+def is_of_checkpoint(error: Exception) -> bool:
+    """Returns whether the start of a query raises this because of its checkpoint's files, of which other queries have none.
+
+    PySpark has no class for what Java says of them. A JVM that has ended is an OSError, too, and ends all queries.
+    """
+    return type(error).__name__ == "Py4JJavaError" or (isinstance(error, OSError) and not is_of_a_dead_jvm(error))
+
+
 def reason_of(text: str) -> tuple[str, str]:
     """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1])]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
+
+
+def place_of(text: str, kind: str, reason: str) -> str:
+    """Returns where the error arose in the user's code, as " (FILE:LINE)"; nothing for one that arose elsewhere, or of ottla's own."""
+    before, error, _ = text.rpartition(f"\n{kind}: {reason}")  # an error of a package has its module's name before its own
+    if not error:
+        return ""
+    place = ""
+    for frame in _FRAME.finditer(before):
+        if frame[1] is None:
+            place = ""  # another traceback begins
+        elif not _NOT_THE_USERS.search(frame[1]) and not frame[1].startswith(_PACKAGE):
+            place = f" ({frame[1]}:{frame[2]})"
+    return place

@@ -79,8 +79,9 @@ def _reason(error: Exception, said: str) -> str | None:
     is_of_batch = _BATCH_FAILURE.search(said) is not None
     if not is_of_batch and not isinstance(error, StreamingQueryException):
         return None
-    from ottla.spark.runner import reason_of
+    from ottla.spark.runner import place_of, reason_of
 
     kind, reason = reason_of(said)
+    place = place_of(said, kind, reason)
     is_last = said.rstrip().endswith(f"{kind}: {reason}")
-    return None if is_last or kind == type(error).__name__ else f"{kind}: {reason}"
+    return None if is_last or kind == type(error).__name__ else f"{kind}: {reason}{place}"
