@@ -211,3 +211,22 @@ def test_what_py4j_logs_of_a_jvm_that_has_ended_is_not_shown(tmp_path: Path) -> 
         for place, is_shown in (("/packages/py4j/java_gateway.py", False), ("/orders.py", True)):
             record = logging.LogRecord("root", logging.ERROR, place, 1, "Exception while sending command.", None, None)
             assert bool(root.filter(record)) == is_shown
+
+
+def test_a_name_that_no_topic_may_have_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a file "my orders.py": its queries had failed again and again, with a topic's name and no reason."""
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: pytest.fail("brokers are asked"))
+    file = tmp_path / "my orders.py"
+    file.write_text("")
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(file), "--data", str(tmp_path / "data")])
+    assert result.exit_code == 2
+    assert "the application is called 'my orders', and its checkpoints are in topics: the character ' ' is not one of" in result.output
+    assert "give another --app" in result.output
+
+
+def test_what_spark_logs_of_a_query_it_refuses_is_not_shown(tmp_path: Path) -> None:
+    """An error of a DataFrame came as a line of JSON of some kilobytes, before the line of the command."""
+    with pytest.raises(click.ClickException, match=r"no such column$"), errors_of(tmp_path / "orders.py", tmp_path / "spark.log"):
+        raise AnalysisException("[UNRESOLVED_COLUMN] no such column;\n'Project [x]\n")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        assert logging.getLogger(name).disabled

@@ -23,11 +23,14 @@ from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.exit_codes import CANNOT_CONTINUE
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.types import topic_name_problem
 
 LOCK: Final = ".ottla-pipeline"
 CAUGHT_UP_RESTARTS: Final = 5
 KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
+QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Spark's, which have an error's whole text as one line of JSON."""
 SET_BY_COMMAND: Final = frozenset(
     {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
 )
@@ -111,6 +114,9 @@ def run_pipelines(
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
+    problem = topic_name_problem(app)
+    if kind == "topic" and problem is not None:
+        raise click.UsageError(f"the application is called {app!r}, and its checkpoints are in topics: {problem}; give another --app")
     directory = directory_of(app, data)
     with refusals_end():
         check_brokers(bootstrap)
@@ -204,7 +210,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     from ottla.spark.defaults import is_of_a_dead_jvm
     from ottla.spark.jvm_start import reason_of
 
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
+    for name in QUERY_LOGGERS:
+        logging.getLogger(name).disabled = True
     logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
@@ -223,7 +230,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if log_file is not None:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
-        text, cause = reason_of(str(error)), getattr(error, "_cause", None)
+        text, cause = reason_of(str(error)).rstrip(";"), getattr(error, "_cause", None)
         if text.endswith(":") and cause is not None:
             text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
         named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class

@@ -14,6 +14,7 @@ import click
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.pipeline_runs import QUERY_LOGGERS
 
 POLL_S = 0.2
 NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
@@ -122,7 +123,7 @@ def _errors_of_spark() -> Iterator[None]:
     """Turns what Spark raises into one line with the reason. To be entered while Spark runs: it is asked for the text of its errors."""
     from pyspark.errors import PySparkException
 
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # Spark's, which have the whole error as one line of JSON
+    for name in QUERY_LOGGERS:
         logging.getLogger(name).disabled = True
     try:
         yield
@@ -134,7 +135,7 @@ def _reason(text: str) -> str:
     """Returns why Spark has failed: the reason that its text quotes, else its first line."""
     from ottla.spark.runner import reason_of
 
-    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0]
+    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0].rstrip(";")
 
 
 def _wait(query: Any) -> None:
