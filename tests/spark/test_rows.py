@@ -138,6 +138,7 @@ def test_a_record_that_the_broker_refuses_fails_the_task(topics: Topics):
     with pytest.raises(KafkaError) as raised:
         write_rows(iter([batch(value=[bytes(5_000)])]), options(topics, topic=topic))
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "ottla config set max.message.bytes=BYTES --topic TOPIC" in str(raised.value)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

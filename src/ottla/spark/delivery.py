@@ -33,7 +33,8 @@ from ottla.types import TopicPartition
 UNSENT_BATCHES_MAX: Final = 8
 ACKS_ALL: Final = -1
 CREATE_TIMEOUT_MS: Final = 30_000
-_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+RAISE_LIMIT: Final = "one record is larger than its topic takes: ottla config set max.message.bytes=BYTES --topic TOPIC raises that limit"
 
 
 class Delivery:
@@ -149,9 +150,11 @@ class Delivery:
                 try:
                     await self._deliver_piece(target, piece)
                 except KafkaError as error:
-                    split = halves(piece) if error.code in _TOO_LARGE else None
-                    if split is None:
+                    if error.code not in TOO_LARGE:
                         raise
+                    split = halves(piece)
+                    if split is None:
+                        raise KafkaError(error.code, f"{error.message}; {RAISE_LIMIT}") from None
                     before = self._topic_bytes.get(target.topic, self.batch_bytes)
                     self._topic_bytes[target.topic] = min(before, max(found.size_bytes for found in split))
                     pieces += (found.batch for found in reversed(split))
