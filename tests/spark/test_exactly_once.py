@@ -73,6 +73,18 @@ def test_a_batch_is_the_next_one_or_was_written_or_stops(committed, arrived, res
     assert (committed.marker is None) == ("startingOffsets=" not in str(stopped.value))
 
 
+@pytest.mark.parametrize(("app", "has_advice"), [("to-totals", True), ("totals", False)])
+def test_two_queries_that_share_the_name_of_their_topic_are_advised_to_have_their_own(app: str, has_advice: bool):
+    """The other advice, to delete the group, would stop the other query."""
+    with pytest.raises(StopError) as stopped:
+        is_written(app, batch(0), after(57, "other"))
+    advice = "Where that is another query that writes the same topic, give each a name of its own: app=NAME. To go on after it"
+    assert (advice in str(stopped.value)) == has_advice
+    with pytest.raises(StopError, match="older than what was written") as stopped:
+        is_written(app, batch(), after(8))
+    assert "app=NAME" not in str(stopped.value)
+
+
 @pytest.mark.parametrize("is_mirrored", [False, True])
 def test_a_checkpoint_is_written_back_from_its_topic_only_where_it_is_in_one(is_mirrored: bool):
     arrived = Batch("q", 7, "h", None, {A: 9, B: 9}, is_mirrored=is_mirrored)

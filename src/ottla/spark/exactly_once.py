@@ -32,6 +32,8 @@ from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
 
+DEFAULT_APP: Final = "to-"
+"""The start of the name of an application that was given none; the topic follows."""
 BEGIN_AGAIN: Final = "To write from the start again"
 """The start of the last sentence of a text; what runs pipelines has its own command in place of that sentence."""
 
@@ -177,6 +179,8 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         if batch.is_mirrored:
             follow = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
         follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
+        if committed.marker.query != batch.query and app.startswith(DEFAULT_APP):
+            follow = f"Where that is another query that writes the same topic, give each a name of its own: app=NAME. {follow}"
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
     return f"{text}{follow}{BEGIN_AGAIN}, use a new checkpoint after: ottla group delete {app} --yes"
 

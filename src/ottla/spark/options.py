@@ -243,8 +243,9 @@ def is_mirrored(settings: Mapping[str, str]) -> bool:
 
 
 def _nearest(key: str) -> str:
-    found = difflib.get_close_matches(key.lower(), _BY_KEY, n=1)
-    return f"; did you mean {_BY_KEY[found[0]].name}?" if found else ""
+    names = {known: option.name for known, option in _BY_KEY.items()} | {CHECKPOINT.lower(): CHECKPOINT}
+    found = difflib.get_close_matches(key.lower(), names, n=1)
+    return f"; did you mean {names[found[0]]}?" if found else ""
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
