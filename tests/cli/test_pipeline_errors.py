@@ -107,7 +107,7 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     class Ended:
         def __init__(self, *arguments: object, **options: object) -> None:
             self.cannot_continue = cannot_continue
-            self.is_to_be_reset = is_to_be_reset
+            self.is_to_be_reset = self.can_be_restored = is_to_be_reset
 
         def run(self) -> bool:
             return is_well
@@ -121,8 +121,11 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     given = ["--data", str(tmp_path / "my data"), "-B", "broker:1"] if where == "given" else []
     result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), *given])
     assert result.exit_code == code, result.output
-    said = "to begin again, with repeated results: " + shlex.join(["ottla", "pipeline", "reset", "orders", "--yes", *given])
-    assert result.output.splitlines()[1:] == ([said] if is_to_be_reset else [])
+    said = [
+        f"{what}: {shlex.join(['ottla', 'pipeline', name, 'orders', '--yes', *given])}"
+        for what, name in (("to go on from the checkpoints in topics", "restore"), ("to begin again, with repeated results", "reset"))
+    ]
+    assert result.output.splitlines()[1:] == (said if is_to_be_reset else [])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def test_a_refused_query_names_what_it_does_with_the_resource(
     said: list[str] = []
 
     class Refused:
-        cannot_continue, is_to_be_reset = True, False
+        cannot_continue, is_to_be_reset, can_be_restored = True, False, False
 
         def __init__(self, *arguments: object, **options: Any) -> None:
             self._explain = options["explain"]

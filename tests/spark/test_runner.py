@@ -10,7 +10,7 @@ from tests.spark.conftest import Topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import pipelines as pipelines_module
 from ottla.spark.exactly_once import Batch, StopError, is_written
-from ottla.spark.marker import Committed
+from ottla.spark.marker import Committed, Marker
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
 from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
@@ -172,14 +172,17 @@ def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path
     assert any(line.startswith("app-one  stopped, and is not started again: ") for line in said)
 
 
-def test_a_query_that_could_begin_again_leaves_the_command_for_it_to_the_runners_caller(tmp_path: Path):
+@pytest.mark.parametrize("is_in_topic", [True, False])
+def test_a_query_that_could_begin_again_leaves_the_commands_for_it_to_the_runners_caller(tmp_path: Path, is_in_topic: bool):
+    arrived = Batch("query", 3, "hash", None, {TopicPartition("orders", 0): 5}, is_mirrored=is_in_topic)
     with pytest.raises(StopError) as stop:
-        is_written("app-one", Batch("query", 3, "hash", None, {TopicPartition("orders", 0): 5}), Committed())
+        is_written("app-one", arrived, Committed(Marker("query", 5, "hash", 7), {TopicPartition("orders", 0): 9}))
     said: list[str] = []
     found = runner(tmp_path, {"one": lambda session: Writer([f"ottla.spark.exactly_once.StopError: {stop.value}"])}, Clock(), said)
     assert not found.run()
-    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
-    assert said[-1].endswith("the group has no marker of any batch: it was deleted, or its offsets have expired.")
+    assert (found.cannot_continue, found.is_to_be_reset, found.can_be_restored) == (True, True, is_in_topic)
+    assert "the checkpoint is older than what was written, as one from a backup is. To go on after it, without" in said[-1]
+    assert said[-1].endswith("""startingOffsets='{"orders": {"0": 9}}'.""")
 
 
 def test_a_query_whose_topic_was_made_again_can_begin_again(tmp_path: Path):

@@ -147,9 +147,12 @@ def run_pipelines(
                 is_well = runner.run()
         finally:
             stop_session()
+    if runner.can_be_restored:
+        way = command_of("restore", app, data, bootstrap) if checkpoints is None else f"delete those in {checkpoints}, and start again"
+        click.echo(f"to go on from the checkpoints in topics: {way}", err=True)
     if runner.is_to_be_reset:
         also = "" if checkpoints is None else f", and delete the checkpoints in {checkpoints}"
-        click.echo(f"to begin again, with repeated results: {reset_command(app, data, bootstrap)}{also}", err=True)
+        click.echo(f"to begin again, with repeated results: {command_of('reset', app, data, bootstrap)}{also}", err=True)
     if runner.cannot_continue:
         sys.exit(CANNOT_CONTINUE)
     if not is_well:
@@ -192,12 +195,12 @@ def check_brokers(bootstrap: str) -> None:
         admin.describe_cluster()
 
 
-def reset_command(app: str, data: Path | None, bootstrap: str) -> str:
-    """Returns the command after which the application reads from the start, with what this one was given."""
+def command_of(name: str, app: str, data: Path | None, bootstrap: str) -> str:
+    """Returns the command that changes where the application goes on, with what this one was given."""
     where = [] if data is None else ["--data", str(data)]
     source = click.get_current_context().get_parameter_source("bootstrap")
     brokers = ["-B", bootstrap] if source == ParameterSource.COMMANDLINE else []
-    return shlex.join(["ottla", "pipeline", "reset", app, "--yes", *where, *brokers])
+    return shlex.join(["ottla", "pipeline", name, app, "--yes", *where, *brokers])
 
 
 @contextlib.contextmanager

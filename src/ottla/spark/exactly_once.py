@@ -32,6 +32,8 @@ from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
 
+RESTORE: Final = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
+"""A sentence of a text of a query whose checkpoint is in a topic, too; what runs pipelines has its own command beside it."""
 DEFAULT_APP: Final = "to-"
 """The start of the name of an application that was given none; the topic follows."""
 BEGIN_AGAIN: Final = "To write from the start again"
@@ -177,7 +179,7 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"
         offsets = json.dumps(as_json(committed.offsets))
         if batch.is_mirrored:
-            follow = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
+            follow = RESTORE
         follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
         if committed.marker.query != batch.query and app.startswith(DEFAULT_APP):
             follow = f"Where that is another query that writes the same topic, give each a name of its own: app=NAME. {follow}"

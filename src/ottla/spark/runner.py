@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.defaults import is_of_a_dead_jvm
-from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
+from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
@@ -119,6 +119,8 @@ class Runner:
         """A query may not go on by itself."""
         self.is_to_be_reset = False
         """It would go on from the start."""
+        self.can_be_restored = False
+        """It would go on from the checkpoint in its topic."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -226,6 +228,8 @@ class Runner:
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
             self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason
+            self.can_be_restored = self.can_be_restored or RESTORE in reason
+            reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
         has_run = found.query is not None and self._now_s() - found.started_s >= STEADY_S
