@@ -58,8 +58,8 @@ def sql(
     try:
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
+        from ottla.spark.queries import check_schemas, make_views, named_in, topics_like
         from ottla.spark.queries import follow as followed
-        from ottla.spark.queries import make_views, named_in, topics_like
         from ottla.spark.time_travel import with_views
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
@@ -74,6 +74,7 @@ def sql(
     topics = named_in(query, there)
     if not topics:
         raise click.ClickException("the query names no topic of the cluster; `ottla topic list` shows them")
+    check_schemas(given, topics)
     query, as_of = with_views(query, topics)
     if follow and as_of:
         raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")

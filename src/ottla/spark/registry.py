@@ -138,7 +138,7 @@ class Registry:
                 said = error.read(4096).decode(errors="replace")
             raise RegistryError(f"schema registry {self._url}{path}: {error.code} {said}", error.code) from None
         except (OSError, ValueError) as error:
-            raise RegistryError(f"schema registry {self._url} cannot be reached: {error}") from None
+            raise RegistryError(f"schema registry {self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
         if len(content) > RESPONSE_BYTES_MAX:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is larger than {RESPONSE_BYTES_MAX} bytes", 413)
         try:
