@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from ottla.client.group_metadata import OffsetAndMetadata
-from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
+from ottla.client.transaction_errors import FENCED, CommitOutcomeUnknownError, ProducerFencedError
 from ottla.errors import KafkaError
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
@@ -188,7 +188,9 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
 
 
 def _fenced(app: str, error: ProducerFencedError) -> str:
-    text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long ({error.message})"
+    what = error.message.removesuffix(FENCED).removesuffix(": ")  # it advises the owner of a producer
+    text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long"
+    text = f"{text} ({what})" if what else text
     return (
         f"{text}. Run one copy; give each application a name of its own with the option app; for long batches lower maxOffsetsPerTrigger "
         "or raise kafka.transaction.timeout.ms"
