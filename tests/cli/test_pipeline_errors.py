@@ -58,6 +58,7 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
 def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Path) -> None:
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
     error = AnalysisException("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.\nmore")
+    error.add_note("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.")  # said already
     error.add_note("the way out")
     with pytest.raises(click.ClickException) as found, errors_of(file, log_file):
         raise error

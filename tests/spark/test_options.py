@@ -12,7 +12,21 @@ from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.link import link_for
 from ottla.spark.lookup import check_selection
-from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, number_of, positive, texts
+from ottla.spark.options import (
+    BATCH,
+    BOOLEANS,
+    SINK,
+    STREAM,
+    TABLE,
+    Fate,
+    boolean,
+    checked,
+    duration_ms,
+    markdown,
+    number_of,
+    positive,
+    texts,
+)
 from ottla.spark.pipelines import brokers_of, running
 from ottla.spark.security import MEANINGS, SECRETS, HiddenText, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
@@ -128,6 +142,8 @@ def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option)
         "kafka.isolation.level": "read_committed",
         "delivery": "at_least_once",
         "checkpoint": "directory",
+        "kafka.compression.type": "ZSTD",
+        **dict.fromkeys(BOOLEANS, "TRUE"),
     }
     value, more = words.get(option.name, "1"), {}
     if option.name.startswith("kafka.ssl."):
@@ -154,6 +170,8 @@ def test_an_option_with_no_meaning_for_the_use_is_refused():
 
 def test_a_misspelt_option_is_refused_with_the_nearest_name():
     assert "did you mean maxOffsetsPerTrigger?" in refusal({"maxOffsetPerTrigger": "5"}, STREAM)
+    assert "failOnDataLoss=maybe is neither true nor false" in refusal({"failOnDataLoss": "maybe"}, BATCH), "before a task looks at it"
+    assert "kafka.compression.type=zip is not one of none, " in refusal({"kafka.compression.type": "zip"}, SINK)
     assert "did you mean checkpointLocation?" in refusal({"checkpointLocaton": "/c"}, SINK)
 
 

@@ -238,7 +238,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
             text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
         named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
-        raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
+        notes = [note for note in getattr(error, "__notes__", ()) if note != text]
+        raise click.ClickException("; ".join([f"{where}: {named}", *notes])) from None
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:

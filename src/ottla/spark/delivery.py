@@ -25,7 +25,7 @@ from ottla.records.batch import HEADER_SIZE, SEQUENCE_MAX, add_to_sequence
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
-from ottla.spark.options import invalid, number_of
+from ottla.spark.options import number_of
 from ottla.spark.row_slice import RowSlice
 from ottla.spark.splitting import halves
 from ottla.types import TopicPartition
@@ -43,10 +43,7 @@ class Delivery:
     def __init__(self, link: Link, options: Mapping[str, str]) -> None:
         self._link = link
         self._cluster = link.cluster
-        codec = options.get("kafka.compression.type", "none").lower()
-        if codec not in CODEC_NAMES:
-            raise invalid(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_NAMES)}")
-        self._codec = CODEC_NAMES[codec]
+        self._codec = CODEC_NAMES[options.get("kafka.compression.type", "none").lower()]
         self.batch_bytes = max(number_of(options, "kafka.batch.size"), HEADER_SIZE + 1)  # a batch has room for a record
         self._open_bytes_max = number_of(options, "kafka.buffer.memory")
         self._timeout_ms = number_of(options, "kafka.delivery.timeout.ms")

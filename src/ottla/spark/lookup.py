@@ -19,7 +19,7 @@ from ottla.spark.link import Link, link_for
 from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
 from ottla.spark.options import invalid, number_of
 from ottla.spark.weights import bytes_per_offset
-from ottla.types import TopicPartition, topic_name_problem
+from ottla.types import TopicPartition, topic_name_problem, topic_text
 
 T = TypeVar("T")
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
@@ -127,7 +127,7 @@ class Lookup:
                         way_out = f"create it first, with ottla topic create {name}, or correct the option that names it"
                         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist: {way_out}")
                 elif code:
-                    raise KafkaError(code, f"topic {name!r}")
+                    raise KafkaError(code, topic_text(name))
             return sorted(
                 TopicPartition(name, index) for name in names if name in cluster.topics for index in cluster.topics[name].partitions
             )

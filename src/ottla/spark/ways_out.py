@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,6 +44,7 @@ WAYS_OUT: Final = {
 }
 # A failure of ottla's own code within a batch of Spark: its reader, its writer, or a task of theirs.
 _BATCH_FAILURE: Final = re.compile(r"Traceback \(most recent call last\)(?s:.*)^ottla\.[\w.]+: ", re.MULTILINE)
+_PLAN: Final = re.compile(r"^\s*\+- ", re.MULTILINE)
 
 
 def add_notes() -> None:
@@ -77,6 +78,8 @@ def _reason(error: Exception, said: str) -> str | None:
     if type(error).__name__ == "Py4JJavaError":  # which PySpark has no class for, as of a checkpoint that cannot be written
         return next((line.removeprefix(": ") for line in said.splitlines() if line.startswith(": ")), None)
     is_of_batch = _BATCH_FAILURE.search(said) is not None
+    if not is_of_batch and isinstance(error, AnalysisException) and _PLAN.search(said):
+        return str(error).strip().partition("\n")[0].rstrip(";")  # the plan follows it, of dozens of lines
     if not is_of_batch and not isinstance(error, StreamingQueryException):
         return None
     from ottla.spark.runner import place_of, reason_of
