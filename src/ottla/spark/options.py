@@ -168,7 +168,7 @@ CHECKPOINT: Final = "checkpointLocation"
 SPARKS_OWN: Final = frozenset({CHECKPOINT.lower(), "queryname"})
 """What Spark's writers add to a sink's options: of a query, and of a flow of a declarative pipeline."""
 BOOLEANS: Final = ("failOnDataLoss", "includeHeaders", "pushFilters", "kafka.check.crcs")
-"""Checked with the others: a task would look at some of them when its batch has begun."""
+"""Checked with the others: a task would look at some of them when it reads or writes."""
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 CHECKPOINTS: Final = ("directory", "topic")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")

@@ -268,7 +268,7 @@ def place_of(text: str, kind: str, reason: str) -> str:
     place = ""
     for frame in _FRAME.finditer(before):
         if frame[1] is None:
-            place = ""  # another traceback begins
+            place = ""  # another traceback starts
         elif not _NOT_THE_USERS.search(frame[1]) and not frame[1].startswith(_PACKAGE):
             place = f" ({frame[1]}:{frame[2]})"
     return place
