@@ -348,6 +348,37 @@ def test_batches_without_records_are_not_said_before_the_first_one(tmp_path: Pat
     assert [line.split("  ")[1] for line in lines[1:]] == ["waits for records in orders", "#1", "#2"]
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_sink_that_leaves_bad_rows_out_is_said_to_once(tmp_path: Path, is_ours: bool):
+    """As of parquet: read_topic has taken them out of its rows, and nothing had written them or said so."""
+
+    class Counting(Writer):
+        def start(self) -> Query:
+            query = super().start()
+            query.lastProgress = {"id": "q", "batchId": 0, "numInputRows": 3, "observedMetrics": {"ottla.bad_rows.0": (2,)}}
+            return query
+
+    class Filling(Clock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            writer.queries[0].lastProgress = writer.queries[0].lastProgress | {"batchId": 10 - self.left}
+
+    def made(session: Any) -> Writer:
+        found = pipelines_module.runner()
+        assert found is not None
+        if is_ours:
+            found.sinks.append(object())
+            found.settings.append({"app": next(found.names)})
+        return writer
+
+    writer, lines = Counting(["runs"]), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": made}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
+    assert [line for line in lines if "#" in line]
+    assert all(line.endswith("bad rows 2") for line in lines if "#" in line)
+    assert len([line for line in lines if line.startswith("app-totals  leaves bad rows out: ")]) == (0 if is_ours else 1)
+
+
 def test_a_query_says_what_it_will_do_and_once_that_it_waits(tmp_path: Path):
     writers, lines = [Writer(["runs"]), Writer(["runs"])], list[str]()
 

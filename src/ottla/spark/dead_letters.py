@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.checkpoint import COUNTED, topics_of
+from ottla.spark.checkpoint import COUNTED_BAD, topics_of
 from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
 from ottla.spark.options import invalid
 from ottla.spark.security import is_security
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
 _SOURCES: Final[dict[str, BadRows]] = {}
-_COUNT: Final = f"{COUNTED}bad_rows."
 _NUMBERS: Final = itertools.count()
 
 
@@ -49,7 +48,7 @@ class BadRows:
 
 def named(found: BadRows) -> str:
     """Returns the name under which Spark counts them: the sink finds it in the plan of its batch."""
-    name = f"{_COUNT}{next(_NUMBERS)}"
+    name = f"{COUNTED_BAD}{next(_NUMBERS)}"
     _SOURCES[name] = found
     return name
 
@@ -62,7 +61,7 @@ def dead_letters(
     KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
     """
     for name, count in counts.items():
-        if count == 0 or not name.startswith(_COUNT):
+        if count == 0 or not name.startswith(COUNTED_BAD):
             continue
         bad = _SOURCES[name]
         found = [index for index, text in enumerate(after) if _is_of(bad, topics_of(text))]

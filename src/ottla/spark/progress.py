@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.spark.backlog import as_text, backlog_of, oldest_ms
-from ottla.spark.checkpoint import PlannedBatch
+from ottla.spark.checkpoint import COUNTED_BAD, PlannedBatch
 from ottla.spark.group_offsets import WAIT_S, GroupOffsets
 from ottla.spark.link import link_for
 from ottla.types import TopicPartition
@@ -58,7 +58,15 @@ def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = 
     lag = f"lag {left}" if age_s is None else f"lag {left} ({duration(age_s)})"
     rows = sum(operator.get("numRowsTotal") or 0 for operator in progress.get("stateOperators", ()))
     state = f"  state {rows:,} rows" if progress.get("stateOperators") else ""
-    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}"
+    bad_count = bad_rows_of(progress)
+    bad = f"  bad rows {bad_count:,}" if bad_count else ""
+    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}{bad}"
+
+
+def bad_rows_of(progress: Mapping[str, Any]) -> int:
+    """Returns how many bad rows the batch has met, as Spark has counted them for ``read_topic``."""
+    found: Mapping[str, Any] = progress.get("observedMetrics") or {}
+    return sum(row[0] or 0 for name, row in found.items() if name.startswith(COUNTED_BAD))
 
 
 def duration(seconds: float) -> str:

@@ -25,7 +25,7 @@ from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
-from ottla.spark.progress import Progress
+from ottla.spark.progress import Progress, bad_rows_of
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
@@ -77,6 +77,8 @@ class RunningQuery:
     has_read: bool = False  # a record
     idle_looks: int = 0  # in which it had nothing to do, one after the other, before its first record
     commits: bool = False  # the offsets, itself: its sink does
+    is_ours: bool = False  # its sink, which writes bad rows to their topic
+    has_lost: bool = False  # bad rows, and has said so
 
 
 class Runner:
@@ -174,6 +176,7 @@ class Runner:
             raise
         found.started_s, found.shown_batch = self._now_s(), -1
         found.commits = name in made.apps
+        found.is_ours = found.index in made.settings
 
     def _look(self, found: RunningQuery) -> None:
         """Looks after the query, which runs, waits for its next start, or is dropped from the queries."""
@@ -197,6 +200,9 @@ class Runner:
             found.has_read = found.has_read or progress.get("numInputRows") != 0
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
+            if not found.is_ours and not found.has_lost and bad_rows_of(progress):
+                found.has_lost = True
+                self._say(f"{name}  leaves bad rows out: to_topic and sink write them to the topic of bad_rows, and other sinks do not")
             if not found.commits:
                 self._progress.commit(name, progress, is_last=not is_active)
         if is_active:
