@@ -51,7 +51,8 @@ class Progress:
 
 def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
     """Returns the line; the lag is - where it is not known, and has no age where that is not known, or nothing is left."""
-    rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
+    speed = progress.get("processedRowsPerSecond") or 0
+    rate = f"in {speed:,.{1 if 0 < speed < 10 else 0}f}/s"
     took = f"batch {progress.get('batchDuration') or 0:,} ms"
     backlog = backlog_of(progress)
     left = "-" if backlog is None else f"{sum(count for _, count in backlog.values()):,}"
