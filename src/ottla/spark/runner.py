@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.dead_letters import LeftOutWarning
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
@@ -169,7 +171,9 @@ class Runner:
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
         try:
-            found.query = writer.start()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LeftOutWarning)  # a batch with bad rows says it
+                found.query = writer.start()
         except Exception as error:
             if type(error).__module__.startswith("pyspark."):
                 self._say(f"{name}  cannot be started")  # the error does not name it

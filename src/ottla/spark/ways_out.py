@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, Final
@@ -53,6 +54,22 @@ def add_notes() -> None:
         method = getattr(owner, name, None)
         if method is not None:
             setattr(owner, name, noting(method))
+    starts: Any = DataStreamWriter
+    starts.start = warning(starts.start)
+
+
+def warning(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method that starts a query; where its sink leaves bad rows out, there is a warning."""
+
+    @functools.wraps(start)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        query = start(self, *args, **kwargs)
+        found = sys.modules.get("ottla.spark.dead_letters")  # which has what counts bad rows
+        if found is not None:
+            found.warn_of_left_out(self._df, query)
+        return query
+
+    return call
 
 
 def noting(method: Callable[..., Any]) -> Callable[..., Any]:
