@@ -197,4 +197,10 @@ async def partition_counts(cluster: Cluster, topics: list[str], *, is_new: bool)
         with contextlib.suppress(KafkaError):
             await cluster.refresh(topics)
     deadline_ms = cluster.world.clock.monotonic_ms() + CREATE_TIMEOUT_MS
-    return [len((await cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
+    try:
+        return [len((await cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        way_out = "the brokers do not create topics by themselves: create it with ottla topic create, or correct its name"
+        raise KafkaError(error.code, f"{error.message}, and {way_out}") from None
