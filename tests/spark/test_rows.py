@@ -135,7 +135,7 @@ def test_a_row_that_has_no_place_is_an_error(topics: Topics, columns: dict, word
 
 def test_a_topic_that_brokers_do_not_create_has_its_way_out(topics: Topics, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ottla.spark.delivery.CREATE_TIMEOUT_MS", 100)
-    with pytest.raises(KafkaError, match="topic 'no-such-letters' does not exist, and the brokers do not .* ottla topic create") as raised:
+    with pytest.raises(KafkaError, match=r"topic 'no-such-letters' does not exist, and the brokers do not .* ottla topic create") as raised:
         write_rows(iter([batch(value=["v"])]), options(topics, topic="no-such-letters"))
     assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
