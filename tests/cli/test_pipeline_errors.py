@@ -58,6 +58,7 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
 def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Path) -> None:
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
     error = AnalysisException("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.\nmore")
+    error.add_note("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.")  # said already
     error.add_note("the way out")
     with pytest.raises(click.ClickException) as found, errors_of(file, log_file):
         raise error
@@ -107,7 +108,7 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     class Ended:
         def __init__(self, *arguments: object, **options: object) -> None:
             self.cannot_continue = cannot_continue
-            self.is_to_be_reset = is_to_be_reset
+            self.is_to_be_reset = self.can_be_restored = is_to_be_reset
 
         def run(self) -> bool:
             return is_well
@@ -121,8 +122,11 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     given = ["--data", str(tmp_path / "my data"), "-B", "broker:1"] if where == "given" else []
     result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), *given])
     assert result.exit_code == code, result.output
-    said = "to begin again, with repeated results: " + shlex.join(["ottla", "pipeline", "reset", "orders", "--yes", *given])
-    assert result.output.splitlines()[1:] == ([said] if is_to_be_reset else [])
+    said = [
+        f"{what}: {shlex.join(['ottla', 'pipeline', name, 'orders', '--yes', *given])}"
+        for what, name in (("to go on from the checkpoints in topics", "restore"), ("to begin again, with repeated results", "reset"))
+    ]
+    assert result.output.splitlines()[1:] == (said if is_to_be_reset else [])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,7 @@ def test_a_refused_query_names_what_it_does_with_the_resource(
     said: list[str] = []
 
     class Refused:
-        cannot_continue, is_to_be_reset = True, False
+        cannot_continue, is_to_be_reset, can_be_restored = True, False, False
 
         def __init__(self, *arguments: object, **options: Any) -> None:
             self._explain = options["explain"]
@@ -211,3 +215,22 @@ def test_what_py4j_logs_of_a_jvm_that_has_ended_is_not_shown(tmp_path: Path) -> 
         for place, is_shown in (("/packages/py4j/java_gateway.py", False), ("/orders.py", True)):
             record = logging.LogRecord("root", logging.ERROR, place, 1, "Exception while sending command.", None, None)
             assert bool(root.filter(record)) == is_shown
+
+
+def test_a_name_that_no_topic_may_have_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a file "my orders.py": its queries had failed again and again, with a topic's name and no reason."""
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: pytest.fail("brokers are asked"))
+    file = tmp_path / "my orders.py"
+    file.write_text("")
+    result = CliRunner().invoke(cli, ["pipeline", "run", str(file), "--data", str(tmp_path / "data")])
+    assert result.exit_code == 2
+    assert "the application is called 'my orders', and its checkpoints are in topics: the character ' ' is not one of" in result.output
+    assert "give another --app" in result.output
+
+
+def test_what_spark_logs_of_a_query_it_refuses_is_not_shown(tmp_path: Path) -> None:
+    """An error of a DataFrame came as a line of JSON of some kilobytes, before the line of the command."""
+    with pytest.raises(click.ClickException, match=r"no such column$"), errors_of(tmp_path / "orders.py", tmp_path / "spark.log"):
+        raise AnalysisException("[UNRESOLVED_COLUMN] no such column;\n'Project [x]\n")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        assert logging.getLogger(name).disabled

@@ -23,7 +23,7 @@ from ottla.spark import avro, dead_letters, read_table, read_topic, to_topic
 from ottla.spark.avro_types import schema_of, struct_of
 from ottla.spark.avro_values import AvroDecoder, Encoder
 from ottla.spark.queries import make_views
-from ottla.spark.registry import Registry, RegistryError
+from ottla.spark.registry import PROTOBUF, Registry, RegistryError
 from ottla.spark.registry_values import CORRUPT, BadValueError
 
 UTC = datetime.UTC
@@ -116,6 +116,19 @@ def test_the_password_of_a_registry_is_sent_and_in_no_error():
     assert "wrong" not in str(refused.value)
     with pytest.raises(RegistryError, match="is http://host:port"):
         avro("localhost:8081")
+
+
+def test_a_subject_that_is_not_there_and_one_of_another_kind_have_their_way_out(registry: SchemaRegistry):
+    """The first was the registry's own JSON, the second did not say what reads it."""
+    with pytest.raises(RegistryError, match=r"has no schema of subject 'missing-value': register one, or name .* with subject=") as absent:
+        Registry(registry.address).newest("missing-value")
+    assert absent.value.status == 404
+    registry.add("rows-value", "string")
+    with pytest.raises(RegistryError, match=r"is AVRO, and not PROTOBUF: read it with avro\(\.\.\.\)$"):
+        Registry(registry.address, kind=PROTOBUF).newest("rows-value")
+    registry.add("documents-value", "{}", kind="JSON")
+    with pytest.raises(RegistryError, match=r"is JSON, and not AVRO: read the raw value, and decode it yourself"):
+        Registry(registry.address).newest("documents-value")
 
 
 def test_logical_types_are_the_readers_and_references_are_followed(registry: SchemaRegistry):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.spark.sink_model import STOPS, Play
 
 from ottla.client.group_metadata import OffsetAndMetadata
-from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError, TransactionAbortableError
+from ottla.client.transaction_errors import FENCED, CommitOutcomeUnknownError, ProducerFencedError, TransactionAbortableError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Seal, Step, StopError, TransactionExpiredError, is_written
 from ottla.spark.marker import Committed, Marker, committed_of, hash_of, marker_of
@@ -71,6 +71,27 @@ def test_a_batch_is_the_next_one_or_was_written_or_stops(committed, arrived, res
         is_written("app", arrived, committed)
     assert "ottla group delete app --yes" in str(stopped.value)
     assert (committed.marker is None) == ("startingOffsets=" not in str(stopped.value))
+
+
+@pytest.mark.parametrize(("what", "said"), [(f"offset of in-0: {FENCED}", " (offset of in-0). Run one copy"), (FENCED, ". Run one copy")])
+def test_a_query_that_was_fenced_has_no_advice_for_the_owner_of_a_producer(what: str, said: str):
+    fenced = ProducerFencedError(ErrorCode.PRODUCER_FENCED, what)
+    with pytest.raises(StopError, match="the transaction was open for too long") as stopped:
+        steps(ExactlyOnce("app"), batch(0), Committed(), fail_at="seal", error=fenced)
+    assert said in str(stopped.value)
+    assert "make a new one" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(("app", "has_advice"), [("to-totals", True), ("totals", False)])
+def test_two_queries_that_share_the_name_of_their_topic_are_advised_to_have_their_own(app: str, has_advice: bool):
+    """The other advice, to delete the group, would stop the other query."""
+    with pytest.raises(StopError) as stopped:
+        is_written(app, batch(0), after(57, "other"))
+    advice = "Where that is another query that writes the same topic, give each a name of its own: app=NAME. To go on after it"
+    assert (advice in str(stopped.value)) == has_advice
+    with pytest.raises(StopError, match="older than what was written") as stopped:
+        is_written(app, batch(), after(8))
+    assert "app=NAME" not in str(stopped.value)
 
 
 @pytest.mark.parametrize("is_mirrored", [False, True])

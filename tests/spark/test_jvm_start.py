@@ -12,7 +12,8 @@ from pyspark import java_gateway
 from pyspark.errors import PySparkRuntimeError
 
 from ottla.runtime.java import JavaMissingError
-from ottla.spark.jvm_start import SparkStartError, last_lines, owned_by_driver, reason_of
+from ottla.spark.defaults import LOGGING, with_logging
+from ottla.spark.jvm_start import SparkStartError, check_options, explained, last_lines, owned_by_driver, reason_of
 
 SIGTERM_MASK = 1 << (signal.SIGTERM - 1)
 
@@ -64,3 +65,39 @@ def test_a_reason_is_what_was_said_last_and_javas_of_a_call():
     assert last_lines("Picked up JAVA_TOOL_OPTIONS: -X\n\n") == "it said nothing"
     assert last_lines("a\nb\nc\nd.\n\tat e\n") == "b; c; d"
     assert reason_of("[SOME] text.\nmore") == "[SOME] text."
+
+
+def test_without_a_log_the_error_says_where_the_reason_is():
+    error = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    with pytest.raises(PySparkRuntimeError) as raised, explained():
+        raise error
+    [note] = raised.value.__notes__
+    assert note.startswith("Its reason is on stderr, above; session(..., log_file=FILE) has it in the error instead. Its settings are ")
+    with pytest.raises(KeyError) as other, explained():
+        raise KeyError
+    assert not hasattr(other.value, "__notes__")
+
+
+def test_options_of_the_jvm_leave_what_it_logs_as_it_is():
+    """With an option of the user's own Spark had its own logging, with its warnings on stderr."""
+    assert with_logging("-Dx=y").split()[1:] == ["-Dx=y"]
+    assert with_logging("-Dx=y").startswith(LOGGING)
+    assert with_logging(f"{LOGGING}mine -Dx=y") == f"{LOGGING}mine -Dx=y"
+
+
+def test_an_option_that_the_jvm_does_not_know_is_refused(tmp_path: Path):
+    """Spark starts its JVM with -XX:+IgnoreUnrecognizedVMOptions: it was without effect, and nothing said so."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        '#!/bin/sh\necho "$@" >> "$0.calls"\n[ "$1" = -XX:+UseFooGC ] || exit 0\n'
+        "echo \"Unrecognized VM option 'UseFooGC'\nDid you mean '(+/-)UseG1GC'?\" >&2\n"
+        'echo "Error: Could not create the Java Virtual Machine." >&2\nexit 1\n'
+    )
+    java.chmod(0o755)
+    check_options(tmp_path, "-Dx=y -Xss512k")
+    assert not Path(f"{java}.calls").exists(), "a JVM costs a tenth of a second"
+    check_options(tmp_path, "-Dx=y -XX:+UseG1GC")
+    said = r"^spark.driver.extraJavaOptions: Unrecognized VM option 'UseFooGC'; Did you mean .*UseG1GC'\?$"
+    with pytest.raises(SparkStartError, match=said):
+        check_options(tmp_path, "-XX:+UseFooGC")

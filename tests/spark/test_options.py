@@ -12,10 +12,25 @@ from ottla.client.settings import checks_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.link import link_for
 from ottla.spark.lookup import check_selection
-from ottla.spark.options import BATCH, SINK, STREAM, TABLE, Fate, boolean, checked, duration_ms, markdown, number_of, positive, texts
+from ottla.spark.options import (
+    BATCH,
+    BOOLEANS,
+    SINK,
+    STREAM,
+    TABLE,
+    Fate,
+    boolean,
+    checked,
+    duration_ms,
+    markdown,
+    number_of,
+    positive,
+    texts,
+)
 from ottla.spark.pipelines import brokers_of, running
 from ottla.spark.security import MEANINGS, SECRETS, HiddenText, is_security, settings_of
 from ottla.spark.source import OttlaDataSource
+from ottla.spark.streams import source_options
 from ottla.types import Secret
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
@@ -127,6 +142,8 @@ def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option)
         "kafka.isolation.level": "read_committed",
         "delivery": "at_least_once",
         "checkpoint": "directory",
+        "kafka.compression.type": "ZSTD",
+        **dict.fromkeys(BOOLEANS, "TRUE"),
     }
     value, more = words.get(option.name, "1"), {}
     if option.name.startswith("kafka.ssl."):
@@ -153,6 +170,9 @@ def test_an_option_with_no_meaning_for_the_use_is_refused():
 
 def test_a_misspelt_option_is_refused_with_the_nearest_name():
     assert "did you mean maxOffsetsPerTrigger?" in refusal({"maxOffsetPerTrigger": "5"}, STREAM)
+    assert "failOnDataLoss=maybe is neither true nor false" in refusal({"failOnDataLoss": "maybe"}, BATCH), "before a task looks at it"
+    assert "kafka.compression.type=zip is not one of none, " in refusal({"kafka.compression.type": "zip"}, SINK)
+    assert "did you mean checkpointLocation?" in refusal({"checkpointLocaton": "/c"}, SINK)
 
 
 def test_options_that_sparks_writers_add_to_a_query_are_accepted():
@@ -236,6 +256,16 @@ def test_a_runners_password_is_for_its_own_brokers():
 def test_partitions_are_named_in_exactly_one_way(options):
     with pytest.raises(KafkaError):
         check_selection(options)
+
+
+@pytest.mark.parametrize("name", ["subscribe", "path"])
+def test_topics_in_a_list_are_refused_with_the_form_that_is_meant(name: str):
+    """PySpark makes a text of it, of which the second half had been "topic 'b\\']'" with no reason."""
+    with pytest.raises(KafkaError, match=r"=\['a', 'b'\]: the character .* several topics have commas between them: orders,payments"):
+        check_selection({name: "['a', 'b']"})
+    many: Any = ["a", "b"]
+    with pytest.raises(KafkaError, match="topic is a list: give a text, several topics with commas between them"):
+        source_options(many, "broker:1", None, {})
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "a,b"}, {"assign": '{"a": [0, 1]}'}, {"subscribePattern": "a.*"}, {"path": "a"}])

@@ -138,6 +138,7 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
     for arguments, code, word in (
         (["select 1"], 1, "names no topic"),
         (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS"),
+        ([f"select * from `{topic}`", "--schema", "misspelt=id int"], 1, "a schema for 'misspelt', which is no topic that the query names"),
         ([f"select * from `{topic}` timestamp as of 'x'", "--follow"], 2, "leave one of them out"),
     ):
         command = [sys.executable, "-m", "ottla", "sql", *arguments, "-B", topics.bootstrap]

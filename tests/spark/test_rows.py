@@ -133,11 +133,19 @@ def test_a_row_that_has_no_place_is_an_error(topics: Topics, columns: dict, word
         write_rows(iter([batch(**columns)]), options(topics))
 
 
+def test_a_topic_that_brokers_do_not_create_has_its_way_out(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ottla.spark.delivery.CREATE_TIMEOUT_MS", 100)
+    with pytest.raises(KafkaError, match=r"topic 'no-such-letters' does not exist, and the brokers do not .* ottla topic create") as raised:
+        write_rows(iter([batch(value=["v"])]), options(topics, topic="no-such-letters"))
+    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_record_that_the_broker_refuses_fails_the_task(topics: Topics):
     topic = topics.create(1, None, **{"max.message.bytes": "1000"})
     with pytest.raises(KafkaError) as raised:
         write_rows(iter([batch(value=[bytes(5_000)])]), options(topics, topic=topic))
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "ottla config set max.message.bytes=BYTES --topic TOPIC" in str(raised.value)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

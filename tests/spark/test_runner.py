@@ -10,9 +10,9 @@ from tests.spark.conftest import Topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import pipelines as pipelines_module
 from ottla.spark.exactly_once import Batch, StopError, is_written
-from ottla.spark.marker import Committed
+from ottla.spark.marker import Committed, Marker
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
-from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, reason_of
+from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
 from ottla.types import TopicPartition
@@ -172,14 +172,17 @@ def test_a_query_that_may_not_go_on_is_not_started_again_and_others_are(tmp_path
     assert any(line.startswith("app-one  stopped, and is not started again: ") for line in said)
 
 
-def test_a_query_that_could_begin_again_leaves_the_command_for_it_to_the_runners_caller(tmp_path: Path):
+@pytest.mark.parametrize("is_in_topic", [True, False])
+def test_a_query_that_could_begin_again_leaves_the_commands_for_it_to_the_runners_caller(tmp_path: Path, is_in_topic: bool):
+    arrived = Batch("query", 3, "hash", None, {TopicPartition("orders", 0): 5}, is_mirrored=is_in_topic)
     with pytest.raises(StopError) as stop:
-        is_written("app-one", Batch("query", 3, "hash", None, {TopicPartition("orders", 0): 5}), Committed())
+        is_written("app-one", arrived, Committed(Marker("query", 5, "hash", 7), {TopicPartition("orders", 0): 9}))
     said: list[str] = []
     found = runner(tmp_path, {"one": lambda session: Writer([f"ottla.spark.exactly_once.StopError: {stop.value}"])}, Clock(), said)
     assert not found.run()
-    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
-    assert said[-1].endswith("the group has no marker of any batch: it was deleted, or its offsets have expired.")
+    assert (found.cannot_continue, found.is_to_be_reset, found.can_be_restored) == (True, True, is_in_topic)
+    assert "the checkpoint is older than what was written, as one from a backup is. To go on after it, without" in said[-1]
+    assert said[-1].endswith("""startingOffsets='{"orders": {"0": 9}}'.""")
 
 
 def test_a_query_whose_topic_was_made_again_can_begin_again(tmp_path: Path):
@@ -272,6 +275,41 @@ def test_a_query_that_has_never_started_waits_longer_each_time_and_is_counted(tm
     ]
 
 
+class Unwritable(Writer):
+    """A writer whose checkpoint cannot be written, in turn, as Spark and the restore of a checkpoint say it."""
+
+    def start(self) -> Query:
+        if isinstance(self.ends[0], Exception):
+            raise self.ends.pop(0)
+        return super().start()
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_its_query_and_no_other(tmp_path: Path):
+    """It had ended all queries of the file, also where it came with a restart."""
+    java: Any = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    full = java("An error occurred while calling o1.start.\n: java.io.IOException: No space left on device\n\tat x\n")
+    unwritable, other = Unwritable([NotADirectoryError(20, "Not a directory", "c"), full, None]), Writer([None])
+    said: list[str] = []
+    assert runner(tmp_path, {"one": lambda session: unwritable, "two": lambda session: other}, Clock(), said).run()
+    assert len(other.queries) == 1
+    where = "and is started again in"
+    assert [line for line in said if where in line] == [
+        f"app-one  failed, {where} 1 s: NotADirectoryError: its checkpoint cannot be used: [Errno 20] Not a directory: 'c'",
+        f"app-one  failed, {where} 2 s: Py4JJavaError: its checkpoint cannot be used: java.io.IOException: No space left on device",
+    ]
+
+
+@pytest.mark.parametrize("module", ["py4j.protocol", "pyspark.errors"])
+def test_a_jvm_that_has_ended_and_a_refusal_of_spark_end_all_queries(tmp_path: Path, module: str):
+    error = type("Py4JNetworkError" if module == "py4j.protocol" else "AnalysisException", (Exception,), {"__module__": module})
+    said: list[str] = []
+    with pytest.raises(error):
+        runner(tmp_path, {"one": lambda session: Unwritable([error()])}, Clock(), said).run()
+    assert (said[-1] == "app-one  cannot be started") == (module == "pyspark.errors"), "Spark's error does not name the query"
+    with pytest.raises(ConnectionRefusedError):
+        runner(tmp_path, {"one": lambda session: Unwritable([ConnectionRefusedError()])}, Clock(), []).run()
+
+
 def test_the_queries_of_a_function_have_names_and_checkpoints_of_their_own(tmp_path: Path):
     writers, seen = [Writer([None]), Writer([None])], []
 
@@ -308,6 +346,37 @@ def test_batches_without_records_are_not_said_before_the_first_one(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         runner(tmp_path, {"totals": lambda session: writer}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
     assert [line.split("  ")[1] for line in lines[1:]] == ["waits for records in orders", "#1", "#2"]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_sink_that_leaves_bad_rows_out_is_said_to_once(tmp_path: Path, is_ours: bool):
+    """As of parquet: read_topic has taken them out of its rows, and nothing had written them or said so."""
+
+    class Counting(Writer):
+        def start(self) -> Query:
+            query = super().start()
+            query.lastProgress = {"id": "q", "batchId": 0, "numInputRows": 3, "observedMetrics": {"ottla.bad_rows.0": (2,)}}
+            return query
+
+    class Filling(Clock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            writer.queries[0].lastProgress = writer.queries[0].lastProgress | {"batchId": 10 - self.left}
+
+    def made(session: Any) -> Writer:
+        found = pipelines_module.runner()
+        assert found is not None
+        if is_ours:
+            found.sinks.append(object())
+            found.settings.append({"app": next(found.names)})
+        return writer
+
+    writer, lines = Counting(["runs"]), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": made}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
+    assert [line for line in lines if "#" in line]
+    assert all(line.endswith("bad rows 2") for line in lines if "#" in line)
+    assert len([line for line in lines if line.startswith("app-totals  leaves bad rows out: ")]) == (0 if is_ours else 1)
 
 
 def test_a_query_says_what_it_will_do_and_once_that_it_waits(tmp_path: Path):
@@ -405,6 +474,34 @@ def test_the_reason_is_the_error_that_ended_it_all():
     assert reason_of(FENCED) == ("StopError", "application 'a': another producer has its transactional id")
     assert reason_of(AWAY) == ("KafkaError", "NETWORK_EXCEPTION: away")
     assert reason_of("[STREAM_FAILED] something else") == ("error", "[STREAM_FAILED] something else")
+
+
+def traceback_of(*frames: str, error: str = "ZeroDivisionError: float division by zero") -> str:
+    lines = "".join(f'  File "{frame.replace(":", chr(34) + ", line ")}, in f\n    x / 0\n    ~~^~~\n' for frame in frames)
+    return f"Traceback (most recent call last):\n{lines}{error}\n"
+
+
+OWN = str(Path(pipelines_module.__file__).parent / "reading.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (traceback_of("/jobs/udf.py:7", "/jobs/more.py:9"), " (/jobs/more.py:9)"),
+        (traceback_of("/jobs/udf.py:7", "/usr/lib/python3.11/json/decoder.py:3", "/v/site-packages/numpy/core.py:5"), " (/jobs/udf.py:7)"),
+        (traceback_of("/v/site-packages/pyspark/worker.py:1", f"{OWN}:5"), ""),
+        (traceback_of("/jobs/udf.py:7", error="ValueError: x") + "\n" + traceback_of("/v/site-packages/pyspark/worker.py:1"), ""),
+        (traceback_of("/jobs/udf.py:7", error="ottla.errors.KafkaError: NETWORK_EXCEPTION: away"), ""),
+        ("[STREAM_FAILED] something else", ""),
+    ],
+    ids=["the innermost", "in a library", "not the user's", "another traceback", "of ottla's own", "no traceback"],
+)
+def test_a_failure_of_a_users_function_has_its_place(tmp_path: Path, text: str, place: str):
+    kind, reason = reason_of(text)
+    assert place_of(text, kind, reason) == place
+    said: list[str] = []
+    assert not runner(tmp_path, {"f": lambda session: Writer([text])}, Clock(), said, restarts_max=0).run()
+    assert said[-1] == f"app-f  has failed, and is not started again: {kind}: {reason}{place}"
 
 
 def test_a_file_has_its_pipelines_by_the_names_of_their_functions(tmp_path: Path):

@@ -1,7 +1,9 @@
 """Topics as streams and tables of columns, their rows to several topics, and what does not fit to a topic of its own."""
 
 import json
+import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.spark.test_rows import stored
 
 from ottla.errors import KafkaError
 from ottla.spark import read_table, read_topic, route, to_topic
+from ottla.spark.dead_letters import LeftOutWarning
 from ottla.spark.progress import progress_line
 from ottla.sync import Admin, Producer
 
@@ -64,9 +67,11 @@ def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_tra
 
     with pytest.raises(StreamingQueryException, match="leaves before") as failed:
         run(split(2, on_batch=leave), tmp_path / "checkpoint")
-    assert failed.value.__notes__ == ["RuntimeError: the driver leaves before Spark notes it"], "the last line of the traceback"
+    [note] = failed.value.__notes__
+    assert re.fullmatch(r"RuntimeError: the driver leaves before Spark notes it \(.*/test_streams\.py:\d+\)", note), "the last line"
     again = run(split(2), tmp_path / "checkpoint").recentProgress
-    assert [progress_line("q", found).split("lag ")[1] for found in again[:2]] == ["-", "0"], "Spark had planned the first one before"
+    lags = [progress_line("q", found).partition("lag ")[2].partition("  ")[0] for found in again[:2]]
+    assert lags == ["-", "0"], "Spark had planned the first one before"
     check()
 
 
@@ -85,6 +90,22 @@ def test_bad_rows_of_an_aggregate_are_written_at_least_once_too_and_counted_by_t
     assert [record.value for record in written(topics, letters)] == [b"?"]
     with Admin(topics.bootstrap) as admin:
         assert {place.topic: found.offset for place, found in admin.committed_offsets("often").items()} == {orders: 4}
+
+
+def test_a_sink_of_sparks_that_leaves_bad_rows_out_is_warned_of(spark, topics: Topics, tmp_path: Path):
+    """They are not in the rows of read_topic, and nothing had said that they are nowhere else either."""
+    orders, letters = topics.create(), topics.create()
+    topics.produce(orders, [(None, b"?")])
+    frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    with pytest.warns(LeftOutWarning, match=f"bad rows are left out, and not written to {letters}: to_topic") as warned:
+        run(frame.writeStream.format("parquet").option("path", str(tmp_path / "rows")), tmp_path / "parquet")
+    assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(to_topic(frame, topics.create(), bootstrap=topics.bootstrap), tmp_path / "topic")
+        run(frame.writeStream.format("noop"), tmp_path / "noop")
+        whole = read_topic(spark, orders, bootstrap=topics.bootstrap).select("value")
+        run(whole.writeStream.format("parquet").option("path", str(tmp_path / "whole")), tmp_path / "whole-checkpoint")
 
 
 def test_a_value_that_does_not_fit_ends_the_query_with_its_place_and_the_way_out(spark, topics: Topics, tmp_path: Path):

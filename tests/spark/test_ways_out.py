@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.test_source import load
@@ -75,6 +76,18 @@ def test_other_errors_and_results_are_left_alone(text: str):
 )
 def test_a_failure_that_ends_with_its_reason_or_is_none_of_ottlas_has_no_note(text: str):
     assert not has_note(text)
+
+
+def test_the_last_line_of_a_refusal_with_its_plan_is_the_refusal():
+    """The plan of a stream has dozens of lines, some of them names of ottla's own."""
+    error = AnalysisException("[STREAMING] not supported without watermark;\nProject [id]\n+- Filter (id > 1)\n   +- Relation\n")
+
+    def fail():
+        raise error
+
+    with pytest.raises(AnalysisException):
+        noting(fail)()
+    assert error.__notes__ == ["[STREAMING] not supported without watermark"]
 
 
 def last_line(run: Callable[[], object]) -> str:

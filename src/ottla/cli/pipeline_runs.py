@@ -23,11 +23,14 @@ from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.exit_codes import CANNOT_CONTINUE
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.types import topic_name_problem
 
 LOCK: Final = ".ottla-pipeline"
 CAUGHT_UP_RESTARTS: Final = 5
 KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
+QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Spark's, which have an error's whole text as one line of JSON."""
 SET_BY_COMMAND: Final = frozenset(
     {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
 )
@@ -111,6 +114,9 @@ def run_pipelines(
         from ottla.spark.pipelines import pipelines_of
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
+    problem = topic_name_problem(app)
+    if kind == "topic" and problem is not None:
+        raise click.UsageError(f"the application is called {app!r}, and its checkpoints are in topics: {problem}; give another --app")
     directory = directory_of(app, data)
     with refusals_end():
         check_brokers(bootstrap)
@@ -141,9 +147,12 @@ def run_pipelines(
                 is_well = runner.run()
         finally:
             stop_session()
+    if runner.can_be_restored:
+        way = command_of("restore", app, data, bootstrap) if checkpoints is None else f"delete those in {checkpoints}, and start again"
+        click.echo(f"to go on from the checkpoints in topics: {way}", err=True)
     if runner.is_to_be_reset:
         also = "" if checkpoints is None else f", and delete the checkpoints in {checkpoints}"
-        click.echo(f"to begin again, with repeated results: {reset_command(app, data, bootstrap)}{also}", err=True)
+        click.echo(f"to begin again, with repeated results: {command_of('reset', app, data, bootstrap)}{also}", err=True)
     if runner.cannot_continue:
         sys.exit(CANNOT_CONTINUE)
     if not is_well:
@@ -186,12 +195,12 @@ def check_brokers(bootstrap: str) -> None:
         admin.describe_cluster()
 
 
-def reset_command(app: str, data: Path | None, bootstrap: str) -> str:
-    """Returns the command after which the application reads from the start, with what this one was given."""
+def command_of(name: str, app: str, data: Path | None, bootstrap: str) -> str:
+    """Returns the command that changes where the application goes on, with what this one was given."""
     where = [] if data is None else ["--data", str(data)]
     source = click.get_current_context().get_parameter_source("bootstrap")
     brokers = ["-B", bootstrap] if source == ParameterSource.COMMANDLINE else []
-    return shlex.join(["ottla", "pipeline", "reset", app, "--yes", *where, *brokers])
+    return shlex.join(["ottla", "pipeline", name, app, "--yes", *where, *brokers])
 
 
 @contextlib.contextmanager
@@ -204,7 +213,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     from ottla.spark.defaults import is_of_a_dead_jvm
     from ottla.spark.jvm_start import reason_of
 
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # Spark's, which has the whole error as one line of JSON
+    for name in QUERY_LOGGERS:
+        logging.getLogger(name).disabled = True
     logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
@@ -223,12 +233,13 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if log_file is not None:
             with log_file.open("a") as log:
                 traceback.print_exc(file=log)
-        text, cause = reason_of(str(error)), getattr(error, "_cause", None)
+        text, cause = reason_of(str(error)).rstrip(";"), getattr(error, "_cause", None)
         if text.endswith(":") and cause is not None:
             text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
         named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
-        raise click.ClickException("; ".join([f"{where}: {named}", *getattr(error, "__notes__", ())])) from None
+        notes = [note for note in getattr(error, "__notes__", ()) if note != text]
+        raise click.ClickException("; ".join([f"{where}: {named}", *notes])) from None
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:

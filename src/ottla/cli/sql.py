@@ -14,6 +14,7 @@ import click
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.pipeline_runs import QUERY_LOGGERS
 
 POLL_S = 0.2
 NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
@@ -57,8 +58,8 @@ def sql(
     try:
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
+        from ottla.spark.queries import check_schemas, make_views, named_in, topics_like
         from ottla.spark.queries import follow as followed
-        from ottla.spark.queries import make_views, named_in, topics_like
         from ottla.spark.time_travel import with_views
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
@@ -73,6 +74,7 @@ def sql(
     topics = named_in(query, there)
     if not topics:
         raise click.ClickException("the query names no topic of the cluster; `ottla topic list` shows them")
+    check_schemas(given, topics)
     query, as_of = with_views(query, topics)
     if follow and as_of:
         raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
@@ -122,7 +124,7 @@ def _errors_of_spark() -> Iterator[None]:
     """Turns what Spark raises into one line with the reason. To be entered while Spark runs: it is asked for the text of its errors."""
     from pyspark.errors import PySparkException
 
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # Spark's, which have the whole error as one line of JSON
+    for name in QUERY_LOGGERS:
         logging.getLogger(name).disabled = True
     try:
         yield
@@ -134,7 +136,7 @@ def _reason(text: str) -> str:
     """Returns why Spark has failed: the reason that its text quotes, else its first line."""
     from ottla.spark.runner import reason_of
 
-    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0]
+    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0].rstrip(";")
 
 
 def _wait(query: Any) -> None:

@@ -328,7 +328,8 @@ class Sender:
             queue.acknowledged(batch)
             batch.done(answer.base_offset, answer.log_append_time_ms)
             return
-        problem = KafkaError(answer.error_code, answer.error_message or f"{queue.partition}")
+        text = f": {answer.error_message}" if answer.error_message else ""
+        problem = KafkaError(answer.error_code, f"{queue.partition}{text}")
         if fate is Verdict.GIVEN_UP:
             self._give_up(batch, problem)
             return

@@ -20,6 +20,7 @@ from ottla.spark.options import CHECKPOINT, invalid
 QUERY_ID: Final = "sql.streaming.queryId"
 COUNTED: Final = "ottla."
 """The prefix of the names of our counts."""
+COUNTED_BAD: Final = f"{COUNTED}bad_rows."
 _VERSION: Final = "v1"
 _RUNS_MAX: Final = 100
 _AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'

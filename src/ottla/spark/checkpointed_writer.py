@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.spark.options import CHECKPOINT, invalid
+from ottla.spark.pipelines import runner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 DIRECTORIES: Final = "spark.sql.streaming.checkpointLocation"
+NOT_STARTED: Final = "a pipeline returns its writer and leaves it to the runner to start it: leave .start() out"
 
 
 class CheckpointedWriter(DataStreamWriter):
@@ -41,6 +43,8 @@ class CheckpointedWriter(DataStreamWriter):
 
     def start(self, *arguments: Any, **options: Any) -> StreamingQuery:
         """Starts the query. KafkaError INVALID_CONFIG where its checkpoint would be deleted with it."""
+        if runner() is not None:
+            raise invalid(NOT_STARTED)
         self._note(options)
         is_named = self._has_name or options.get("queryName") is not None
         if not self._has_location and not (is_named and self._spark.conf.get(DIRECTORIES, None)):

@@ -8,6 +8,7 @@ from ottla.client.admin import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.lookup import Lookup
 from ottla.spark.options import invalid
+from ottla.types import topic_text
 
 
 def topic_exists(lookup: Lookup, name: str) -> bool:
@@ -17,7 +18,7 @@ def topic_exists(lookup: Lookup, name: str) -> bool:
         await cluster.refresh([name])
         code = cluster.topic_errors.get(name, ErrorCode.NONE)
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            raise KafkaError(code, f"topic {name!r}")
+            raise KafkaError(code, topic_text(name))
         return name in cluster.topics
 
     return lookup.ask(look)

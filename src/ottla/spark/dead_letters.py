@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.checkpoint import COUNTED, topics_of
+from ottla.spark.checkpoint import COUNTED_BAD, topics_of
 from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
 from ottla.spark.options import invalid
 from ottla.spark.security import is_security
@@ -29,8 +30,13 @@ if TYPE_CHECKING:
 
 _KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
 _SOURCES: Final[dict[str, BadRows]] = {}
-_COUNT: Final = f"{COUNTED}bad_rows."
+_SINKS: Final = frozenset({"ForeachBatchSink", "MemorySink", "ConsoleTable$", "NoopTable$"})
+"""Spark's classes of sinks that may write bad rows, or that are for a look at a stream."""
 _NUMBERS: Final = itertools.count()
+
+
+class LeftOutWarning(UserWarning):
+    """A query's sink does not write the bad rows that its source leaves out."""
 
 
 class ChangedValuesError(RuntimeError):
@@ -49,9 +55,21 @@ class BadRows:
 
 def named(found: BadRows) -> str:
     """Returns the name under which Spark counts them: the sink finds it in the plan of its batch."""
-    name = f"{_COUNT}{next(_NUMBERS)}"
+    name = f"{COUNTED_BAD}{next(_NUMBERS)}"
     _SOURCES[name] = found
     return name
+
+
+def warn_of_left_out(frame: DataFrame, query: Any) -> None:
+    """Warns where the sink of a query of this frame, which has started, writes no bad rows: nothing else would say that they are lost."""
+    if not _SOURCES or not hasattr(frame, "_jdf") or not hasattr(query, "_jsq"):
+        return
+    jdf: Any = frame._jdf
+    plan = jdf.queryExecution().logical().toString()
+    topics = sorted({bad.dead_letter_topic for name, bad in _SOURCES.items() if f"{name}," in plan})
+    if topics and query._jsq.streamingQuery().sink().getClass().getSimpleName() not in _SINKS:
+        text = f"bad rows are left out, and not written to {', '.join(topics)}: to_topic(...) and foreachBatch(sink(...)) write them"
+        warnings.warn(f"{text}, and this sink does not", LeftOutWarning, stacklevel=4)
 
 
 def dead_letters(
@@ -62,7 +80,7 @@ def dead_letters(
     KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
     """
     for name, count in counts.items():
-        if count == 0 or not name.startswith(_COUNT):
+        if count == 0 or not name.startswith(COUNTED_BAD):
             continue
         bad = _SOURCES[name]
         found = [index for index, text in enumerate(after) if _is_of(bad, topics_of(text))]

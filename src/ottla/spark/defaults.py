@@ -17,7 +17,6 @@ A Python that was chosen by PYSPARK_PYTHON stays: on a cluster it belongs to the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime.java import use_java
 from ottla.spark.executors import is_local
-from ottla.spark.jvm_start import JVM_OPTION, owned_by_driver
+from ottla.spark.jvm_start import JVM_OPTION, check_options, explained, owned_by_driver
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
 from ottla.spark.start_cache import options
 
@@ -38,10 +37,11 @@ SHUFFLE_PARTITIONS_MAX: Final = 8
 JVM_TIMEOUT_S: Final = 20
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+LOGGING: Final = "-Dlog4j2.configurationFile="
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
-    JVM_OPTIONS: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    JVM_OPTIONS: f"{LOGGING}{_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -87,21 +87,27 @@ def session(
     """Returns the process's SparkSession, made with these defaults; ``config`` takes precedence. JavaMissingError without a Java.
 
     With a ``log_file``, what the JVM and the Python workers it starts would say on stderr is added to the file. The JVM ignores SIGTERM
-    then, and ends with this process; where it does not start, SparkStartError has the reason. The JVM is given the ``jvm_option``;
-    unless there is one, that for the classes of an earlier start (``start_cache.py``).
+    then, and ends with this process; where it does not start, SparkStartError has the reason, as it has of -XX options that the JVM
+    refuses. The JVM is given the ``jvm_option``; unless there is one, that for the classes of an earlier start (``start_cache.py``).
     """
     home = use_java()
     settings = settings_for(master) | dict(config or {})
+    check_options(home, " ".join(option for option in settings[JVM_OPTIONS].split() if option not in SMALL[JVM_OPTIONS].split()))
     added = [options(home) if jvm_option is None else jvm_option, JVM_OPTION if log_file is not None else ""]
-    settings[JVM_OPTIONS] = " ".join(filter(None, [settings[JVM_OPTIONS], *added]))
+    settings[JVM_OPTIONS] = " ".join(filter(None, [with_logging(settings[JVM_OPTIONS]), *added]))
     os.environ.update(environment_for(master, settings, os.environ))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with contextlib.nullcontext() if log_file is None else owned_by_driver(log_file):
+    with explained() if log_file is None else owned_by_driver(log_file):
         return builder.getOrCreate()
+
+
+def with_logging(jvm_options: str) -> str:
+    """Returns the options of the JVM with what it logs, unless they say that themselves."""
+    return jvm_options if LOGGING in jvm_options else f"{_DEFAULTS[JVM_OPTIONS]} {jvm_options}"
 
 
 def settings_for(master: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from ottla.records.batch import HEADER_SIZE, SEQUENCE_MAX, add_to_sequence
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CODEC_NAMES
 from ottla.spark.link import Link
-from ottla.spark.options import invalid, number_of
+from ottla.spark.options import number_of
 from ottla.spark.row_slice import RowSlice
 from ottla.spark.splitting import halves
 from ottla.types import TopicPartition
@@ -33,7 +33,8 @@ from ottla.types import TopicPartition
 UNSENT_BATCHES_MAX: Final = 8
 ACKS_ALL: Final = -1
 CREATE_TIMEOUT_MS: Final = 30_000
-_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+RAISE_LIMIT: Final = "one record is larger than its topic takes: ottla config set max.message.bytes=BYTES --topic TOPIC raises that limit"
 
 
 class Delivery:
@@ -42,10 +43,7 @@ class Delivery:
     def __init__(self, link: Link, options: Mapping[str, str]) -> None:
         self._link = link
         self._cluster = link.cluster
-        codec = options.get("kafka.compression.type", "none").lower()
-        if codec not in CODEC_NAMES:
-            raise invalid(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_NAMES)}")
-        self._codec = CODEC_NAMES[codec]
+        self._codec = CODEC_NAMES[options.get("kafka.compression.type", "none").lower()]
         self.batch_bytes = max(number_of(options, "kafka.batch.size"), HEADER_SIZE + 1)  # a batch has room for a record
         self._open_bytes_max = number_of(options, "kafka.buffer.memory")
         self._timeout_ms = number_of(options, "kafka.delivery.timeout.ms")
@@ -149,9 +147,11 @@ class Delivery:
                 try:
                     await self._deliver_piece(target, piece)
                 except KafkaError as error:
-                    split = halves(piece) if error.code in _TOO_LARGE else None
-                    if split is None:
+                    if error.code not in TOO_LARGE:
                         raise
+                    split = halves(piece)
+                    if split is None:
+                        raise KafkaError(error.code, f"{error.message}; {RAISE_LIMIT}") from None
                     before = self._topic_bytes.get(target.topic, self.batch_bytes)
                     self._topic_bytes[target.topic] = min(before, max(found.size_bytes for found in split))
                     pieces += (found.batch for found in reversed(split))
@@ -197,4 +197,10 @@ async def partition_counts(cluster: Cluster, topics: list[str], *, is_new: bool)
         with contextlib.suppress(KafkaError):
             await cluster.refresh(topics)
     deadline_ms = cluster.world.clock.monotonic_ms() + CREATE_TIMEOUT_MS
-    return [len((await cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
+    try:
+        return [len((await cluster.topic(name, deadline_ms=deadline_ms, allow_create=True)).partitions) for name in topics]
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        way_out = "the brokers do not create topics by themselves: create it with ottla topic create, or correct its name"
+        raise KafkaError(error.code, f"{error.message}, and {way_out}") from None

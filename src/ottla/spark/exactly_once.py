@@ -26,12 +26,16 @@ from enum import Enum
 from typing import Final, NoReturn
 
 from ottla.client.group_metadata import OffsetAndMetadata
-from ottla.client.transaction_errors import CommitOutcomeUnknownError, ProducerFencedError
+from ottla.client.transaction_errors import FENCED, CommitOutcomeUnknownError, ProducerFencedError
 from ottla.errors import KafkaError
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
 
+RESTORE: Final = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
+"""A sentence of a text of a query whose checkpoint is in a topic, too; what runs pipelines has its own command beside it."""
+DEFAULT_APP: Final = "to-"
+"""The start of the name of an application that was given none; the topic follows."""
 BEGIN_AGAIN: Final = "To write from the start again"
 """The start of the last sentence of a text; what runs pipelines has its own command in place of that sentence."""
 
@@ -175,14 +179,18 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         last = f"the last one written is batch {committed.marker.batch} of query {committed.marker.query}"
         offsets = json.dumps(as_json(committed.offsets))
         if batch.is_mirrored:
-            follow = "Delete the checkpoint's directory and start again: it is written back from its topic as it was then. "
+            follow = RESTORE
         follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
+        if committed.marker.query != batch.query and app.startswith(DEFAULT_APP):
+            follow = f"Where that is another query that writes the same topic, give each a name of its own: app=NAME. {follow}"
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
     return f"{text}{follow}{BEGIN_AGAIN}, use a new checkpoint after: ottla group delete {app} --yes"
 
 
 def _fenced(app: str, error: ProducerFencedError) -> str:
-    text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long ({error.message})"
+    what = error.message.removesuffix(FENCED).removesuffix(": ")  # it advises the owner of a producer
+    text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long"
+    text = f"{text} ({what})" if what else text
     return (
         f"{text}. Run one copy; give each application a name of its own with the option app; for long batches lower maxOffsetsPerTrigger "
         "or raise kafka.transaction.timeout.ms"

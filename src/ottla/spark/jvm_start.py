@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.runtime.java import JavaMissingError
+from ottla.runtime.java import PROBE_TIMEOUT_S, JavaMissingError
 
 EXITED: Final = "JAVA_GATEWAY_EXITED"
 JVM_OPTION: Final = "-XX:+DisplayVMOutputToStderr"
@@ -28,6 +30,8 @@ WAY_OUT: Final = (
     "spark.local.dir"
 )
 _NOISE: Final = re.compile(r"WARNING: |Using Spark's default log4j|Setting default log level|To adjust logging level|\s+at |Picked up ")
+_OF_ALL: Final = re.compile(r"Error: (Could not create the Java Virtual Machine|A fatal exception has occurred)|Picked up ")
+"""What any JVM says at its end that refuses an option."""
 
 
 class SparkStartError(JavaMissingError):
@@ -54,9 +58,9 @@ def owned_by_driver(log_file: Path) -> Iterator[None]:
         raise SparkStartError(f"Spark does not start: {reason_of(str(error)).rstrip('.')}; {log_file} has all of it") from None
 
 
-def last_lines(said: str) -> str:
+def last_lines(said: str, noise: re.Pattern[str] = _NOISE) -> str:
     """Returns why a JVM has ended, of what it said: its last lines that say something."""
-    lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip() and not _NOISE.match(line)]
+    lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip() and not noise.match(line)]
     return "; ".join(lines[-REASON_LINES_MAX:]) or "it said nothing"
 
 
@@ -64,6 +68,28 @@ def reason_of(text: str) -> str:
     """Returns the line of an error's text that has its reason: of one of py4j's that of Java's exception, else the first one."""
     lines = text.strip().splitlines() or [""]
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Lets the error of a JVM that does not start, and has said why on this process's stderr, say so, and what can be changed."""
+    try:
+        yield
+    except Exception as error:
+        if EXITED in str(error):
+            error.add_note(f"Its reason is on stderr, above; session(..., log_file=FILE) has it in the error instead. {WAY_OUT}")
+        raise
+
+
+def check_options(java_home: Path, text: str) -> None:
+    """Checks the options -XX of the text. SparkStartError for one that this JVM refuses: Spark has it ignore unknown ones."""
+    given = [option for option in shlex.split(text) if option.startswith("-XX:")]
+    if not given:
+        return
+    command = [str(java_home / "bin" / "java"), *given, JVM_OPTION, "-version"]
+    answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S, check=False)
+    if answer.returncode != 0:
+        raise SparkStartError(f"spark.driver.extraJavaOptions: {last_lines(answer.stderr, _OF_ALL)}")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from ottla.spark.link import Link, link_for
 from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
 from ottla.spark.options import invalid, number_of
 from ottla.spark.weights import bytes_per_offset
-from ottla.types import TopicPartition
+from ottla.types import TopicPartition, topic_name_problem, topic_text
 
 T = TypeVar("T")
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
@@ -32,11 +32,20 @@ def check_selection(options: Mapping[str, str]) -> None:
         raise invalid(f"exactly one of subscribe, subscribePattern and assign must be given, not {', '.join(given) or 'none'}")
     if "assign" in options:
         parse_partitions(options["assign"])
+    for name in topics_of(options.get(given[0], "")) if given[0] in ("subscribe", "path") else ():
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise invalid(f"{given[0]}={options[given[0]]}: {problem}; several topics have commas between them: orders,payments")
     if "subscribePattern" in options:
         try:
             re.compile(options["subscribePattern"])
         except re.error as error:
             raise invalid(f"subscribePattern={options['subscribePattern']} is not a valid regular expression: {error}") from None
+
+
+def topics_of(text: str) -> set[str]:
+    """Returns the names that the text has with commas between them."""
+    return {name.strip() for name in text.split(",") if name.strip()}
 
 
 class Lookup:
@@ -96,8 +105,7 @@ class Lookup:
         return self._of_topics(self._subscribed(), must_exist=must_exist)
 
     def _subscribed(self) -> set[str]:
-        text = self._options.get("subscribe") or self._options["path"]
-        return {name.strip() for name in text.split(",") if name.strip()}
+        return topics_of(self._options.get("subscribe") or self._options["path"])
 
     def reads(self, partition: TopicPartition) -> bool:
         """True when the options name the partition, whether it exists or not; a checkpoint may have others."""
@@ -119,7 +127,7 @@ class Lookup:
                         way_out = f"create it first, with ottla topic create {name}, or correct the option that names it"
                         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist: {way_out}")
                 elif code:
-                    raise KafkaError(code, f"topic {name!r}")
+                    raise KafkaError(code, topic_text(name))
             return sorted(
                 TopicPartition(name, index) for name in names if name in cluster.topics for index in cluster.topics[name].partitions
             )

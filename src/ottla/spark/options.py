@@ -167,6 +167,8 @@ CHECKPOINT: Final = "checkpointLocation"
 """Which Spark adds to the options of a sink; of no other use it is one."""
 SPARKS_OWN: Final = frozenset({CHECKPOINT.lower(), "queryname"})
 """What Spark's writers add to a sink's options: of a query, and of a flow of a declarative pipeline."""
+BOOLEANS: Final = ("failOnDataLoss", "includeHeaders", "pushFilters", "kafka.check.crcs")
+"""Checked with the others: a task would look at some of them when it reads or writes."""
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 CHECKPOINTS: Final = ("directory", "topic")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -221,6 +223,10 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     if not taken.get("kafka.bootstrap.servers"):
         raise invalid("option kafka.bootstrap.servers is missing: host:port of a broker, in functions that take it as bootstrap=")
     check_settings(taken)
+    for name in BOOLEANS:
+        boolean(taken, name, True)
+    if "kafka.compression.type" in taken:
+        _check_codec(taken["kafka.compression.type"])
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
         raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
     if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:
@@ -230,6 +236,13 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     if is_mirrored(taken) and taken.get("delivery", DELIVERIES[0]) != DELIVERIES[0]:
         raise invalid("checkpoint=topic needs delivery=exactly_once: the checkpoint is in the transaction of its batch")
     return taken
+
+
+def _check_codec(name: str) -> None:
+    from ottla.records.compression import CODEC_NAMES  # which brings the codecs themselves
+
+    if name.lower() not in CODEC_NAMES:
+        raise invalid(f"kafka.compression.type={name} is not one of {', '.join(CODEC_NAMES)}")
 
 
 def number_of(settings: Mapping[str, str], name: str) -> int:
@@ -243,8 +256,9 @@ def is_mirrored(settings: Mapping[str, str]) -> bool:
 
 
 def _nearest(key: str) -> str:
-    found = difflib.get_close_matches(key.lower(), _BY_KEY, n=1)
-    return f"; did you mean {_BY_KEY[found[0]].name}?" if found else ""
+    names = {known: option.name for known, option in _BY_KEY.items()} | {CHECKPOINT.lower(): CHECKPOINT}
+    found = difflib.get_close_matches(key.lower(), names, n=1)
+    return f"; did you mean {names[found[0]]}?" if found else ""
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.spark.backlog import as_text, backlog_of, oldest_ms
-from ottla.spark.checkpoint import PlannedBatch
+from ottla.spark.checkpoint import COUNTED_BAD, PlannedBatch
 from ottla.spark.group_offsets import WAIT_S, GroupOffsets
 from ottla.spark.link import link_for
 from ottla.types import TopicPartition
@@ -51,14 +51,23 @@ class Progress:
 
 def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
     """Returns the line; the lag is - where it is not known, and has no age where that is not known, or nothing is left."""
-    rate = f"in {progress.get('processedRowsPerSecond') or 0:,.0f}/s"
+    speed = progress.get("processedRowsPerSecond") or 0
+    rate = f"in {speed:,.{1 if 0 < speed < 10 else 0}f}/s"
     took = f"batch {progress.get('batchDuration') or 0:,} ms"
     backlog = backlog_of(progress)
     left = "-" if backlog is None else f"{sum(count for _, count in backlog.values()):,}"
     lag = f"lag {left}" if age_s is None else f"lag {left} ({duration(age_s)})"
     rows = sum(operator.get("numRowsTotal") or 0 for operator in progress.get("stateOperators", ()))
     state = f"  state {rows:,} rows" if progress.get("stateOperators") else ""
-    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}"
+    bad_count = bad_rows_of(progress)
+    bad = f"  bad rows {bad_count:,}" if bad_count else ""
+    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}{bad}"
+
+
+def bad_rows_of(progress: Mapping[str, Any]) -> int:
+    """Returns how many bad rows the batch has met, as Spark has counted them for ``read_topic``."""
+    found: Mapping[str, Any] = progress.get("observedMetrics") or {}
+    return sum(row[0] or 0 for name, row in found.items() if name.startswith(COUNTED_BAD))
 
 
 def duration(seconds: float) -> str:

@@ -29,6 +29,13 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
     return sorted(words.intersection(topics))
 
 
+def check_schemas(schemas: Iterable[str], topics: Iterable[str]) -> None:
+    """Checks that each schema is of a topic that the query names. KafkaError INVALID_CONFIG otherwise."""
+    others = sorted(set(schemas) - set(topics))
+    if others:
+        raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
+
+
 def make_views(
     spark: SparkSession,
     topics: Iterable[str],
@@ -46,9 +53,7 @@ def make_views(
     none.
     """
     names = list(topics)
-    others = sorted(set(schemas) - set(names))
-    if others:
-        raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
+    check_schemas(schemas, names)
     views = [(topic, topic, dict[str, str]()) for topic in names]
     views += [(found.view, found.topic, {"endingTimestamp": str(_time_ms(spark, found.time) + 1)}) for found in as_of]
     for view, topic, more in views:

@@ -282,10 +282,10 @@ class RangeFetcher:
         self._move(progress, go_on_at)
 
 
-def report_loss(text: str, *, fails: bool) -> None:
+def report_loss(text: str, *, fails: bool, way_out: str = "Set failOnDataLoss=false to continue without the lost records") -> None:
     """Raises DataLossError, or warns when the query continues."""
     if fails:
-        raise DataLossError(f"{text}. Set failOnDataLoss=false to continue without the lost records")
+        raise DataLossError(f"{text}. {way_out}")
     warnings.warn(f"data loss: {text}", stacklevel=2)
 
 

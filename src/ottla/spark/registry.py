@@ -31,6 +31,7 @@ _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _KNOWN: Final[dict[tuple[str, str, int], tuple[str, ...]]] = {}
 AVRO: Final = "AVRO"
 PROTOBUF: Final = "PROTOBUF"
+_READERS: Final = {AVRO: "avro", PROTOBUF: "protobuf"}
 
 
 class RegistryError(KafkaError):
@@ -84,7 +85,13 @@ class Registry:
 
     def newest(self, subject: str) -> Subject:
         """Returns the newest schema. RegistryError of status 404 where the subject has none."""
-        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
+        try:
+            answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
+        except RegistryError as error:
+            if error.status != 404:
+                raise
+            way_out = "register one, or name the subject of the values with subject="
+            raise RegistryError(f"schema registry {self._url} has no schema of subject {subject!r}: {way_out}", 404) from None
         return Subject(int(answer["id"]), self._with_references(answer))
 
     def register(self, subject: str, schema: str) -> int:
@@ -98,7 +105,9 @@ class Registry:
         self._add_references(answer, found)
         kind = answer.get("schemaType", AVRO)
         if kind != self._kind:
-            raise RegistryError(f"a schema of {self._url} is {kind}, and not {self._kind}", WRONG_KIND)
+            reader = _READERS.get(kind)
+            way_out = f"read it with {reader}(...)" if reader else f"read the raw value, and decode it yourself: {kind} is not supported"
+            raise RegistryError(f"a schema of {self._url} is {kind}, and not {self._kind}: {way_out}", WRONG_KIND)
         return (*found.values(), self._text("", answer))
 
     def _text(self, name: str, answer: Any) -> str:
@@ -138,7 +147,7 @@ class Registry:
                 said = error.read(4096).decode(errors="replace")
             raise RegistryError(f"schema registry {self._url}{path}: {error.code} {said}", error.code) from None
         except (OSError, ValueError) as error:
-            raise RegistryError(f"schema registry {self._url} cannot be reached: {error}") from None
+            raise RegistryError(f"schema registry {self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
         if len(content) > RESPONSE_BYTES_MAX:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is larger than {RESPONSE_BYTES_MAX} bytes", 413)
         try:

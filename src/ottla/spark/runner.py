@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
+from ottla.spark.dead_letters import LeftOutWarning
+from ottla.spark.defaults import is_of_a_dead_jvm
+from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
+from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
-from ottla.spark.progress import Progress
+from ottla.spark.progress import Progress, bad_rows_of
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
@@ -56,6 +60,9 @@ MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
+_FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
+_NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
 _REASON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -72,6 +79,8 @@ class RunningQuery:
     has_read: bool = False  # a record
     idle_looks: int = 0  # in which it had nothing to do, one after the other, before its first record
     commits: bool = False  # the offsets, itself: its sink does
+    is_ours: bool = False  # its sink, which writes bad rows to their topic
+    has_lost: bool = False  # bad rows, and has said so
 
 
 class Runner:
@@ -114,6 +123,8 @@ class Runner:
         """A query may not go on by itself."""
         self.is_to_be_reset = False
         """It would go on from the start."""
+        self.can_be_restored = False
+        """It would go on from the checkpoint in its topic."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -159,8 +170,17 @@ class Runner:
         writer = made.writers[found.index].queryName(name).option(CHECKPOINT, location)
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
-        found.query, found.started_s, found.shown_batch = writer.start(), self._now_s(), -1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LeftOutWarning)  # a batch with bad rows says it
+                found.query = writer.start()
+        except Exception as error:
+            if type(error).__module__.startswith("pyspark."):
+                self._say(f"{name}  cannot be started")  # the error does not name it
+            raise
+        found.started_s, found.shown_batch = self._now_s(), -1
         found.commits = name in made.apps
+        found.is_ours = found.index in made.settings
 
     def _look(self, found: RunningQuery) -> None:
         """Looks after the query, which runs, waits for its next start, or is dropped from the queries."""
@@ -171,6 +191,11 @@ class Runner:
                     self._start(found)
                 except (StopError, KafkaError) as error:  # the checkpoint cannot be written back, or not yet
                     self._on_failure(found, type(error).__name__, str(error))
+                except Exception as error:
+                    if not is_of_checkpoint(error):
+                        raise
+                    text = f"its checkpoint cannot be used: {java_reason_of(str(error))}"
+                    self._on_failure(found, type(error).__name__, text)
             return
         is_active = found.query.isActive  # before its last progress is asked for
         progress = found.query.lastProgress
@@ -179,6 +204,9 @@ class Runner:
             found.has_read = found.has_read or progress.get("numInputRows") != 0
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
+            if not found.is_ours and not found.has_lost and bad_rows_of(progress):
+                found.has_lost = True
+                self._say(f"{name}  leaves bad rows out: to_topic and sink write them to the topic of bad_rows, and other sinks do not")
             if not found.commits:
                 self._progress.commit(name, progress, is_last=not is_active)
         if is_active:
@@ -192,7 +220,9 @@ class Runner:
             self._queries.remove(found)
             self._say(f"{name}  has caught up" if self._until_caught_up else f"{name}  has ended")
             return
-        self._on_failure(found, *reason_of(str(ended)))
+        said = str(ended)
+        kind, reason = reason_of(said)
+        self._on_failure(found, kind, reason + place_of(said, kind, reason))
 
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
@@ -208,6 +238,8 @@ class Runner:
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
             self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason
+            self.can_be_restored = self.can_be_restored or RESTORE in reason
+            reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
         has_run = found.query is not None and self._now_s() - found.started_s >= STEADY_S
@@ -223,8 +255,30 @@ class Runner:
         self._say(f"{name}  failed, and is started again in {delay_s} s: {kind}: {reason}")
 
 
+def is_of_checkpoint(error: Exception) -> bool:
+    """Returns whether the start of a query raises this because of its checkpoint's files, of which other queries have none.
+
+    PySpark has no class for what Java says of them. A JVM that has ended is an OSError, too, and ends all queries.
+    """
+    return type(error).__name__ == "Py4JJavaError" or (isinstance(error, OSError) and not is_of_a_dead_jvm(error))
+
+
 def reason_of(text: str) -> tuple[str, str]:
     """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1])]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
+
+
+def place_of(text: str, kind: str, reason: str) -> str:
+    """Returns where the error arose in the user's code, as " (FILE:LINE)"; nothing for one that arose elsewhere, or of ottla's own."""
+    before, error, _ = text.rpartition(f"\n{kind}: {reason}")  # an error of a package has its module's name before its own
+    if not error:
+        return ""
+    place = ""
+    for frame in _FRAME.finditer(before):
+        if frame[1] is None:
+            place = ""  # another traceback starts
+        elif not _NOT_THE_USERS.search(frame[1]) and not frame[1].startswith(_PACKAGE):
+            place = f" ({frame[1]}:{frame[2]})"
+    return place

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 IDLE_MS: Final = 500
 ROWS_MAX: Final = 200_000
+OTHER_TOPICS: Final = (
+    "That is another checkpointLocation, or another --app of ottla pipeline run. Where the topic was left out on purpose, "
+    "failOnDataLoss=false goes on with the others"
+)
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -121,7 +125,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_loss(f"{partition} no longer exists", fails=fails)
             else:
                 text = "which the query does not read any more: other topics need another checkpoint"
-                report_loss(f"the checkpoint has offsets of {partition}, {text}", fails=fails)
+                report_loss(f"the checkpoint has offsets of {partition}, {text}", fails=fails, way_out=OTHER_TOPICS)
         if self._is_still and self._seen is not None and self._seen.keys() == set(partitions):
             self._is_still = False
             return self._seen

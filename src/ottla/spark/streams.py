@@ -85,6 +85,8 @@ def _place_of_bad() -> Any:
 
 def source_options(topic: str, bootstrap: str | None, options: Options | None, defaults: Mapping[str, str]) -> dict[str, str]:
     """Returns the options of a source; given ones take precedence over the defaults, whatever their case."""
+    if not isinstance(topic, str):
+        raise invalid(f"topic is a {type(topic).__name__}: give a text, several topics with commas between them: orders,payments")
     given = texts(options or {})
     said = {name.lower() for name in given}
     wanted = dict(defaults) | {"subscribe": topic} | brokers_of(bootstrap, given)

@@ -15,9 +15,9 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
-from ottla.client.transaction_errors import ProducerFencedError
+from ottla.client.transaction_errors import ProducerFencedError, TransactionAbortableError
 from ottla.errors import KafkaError
-from ottla.spark.delivery import partition_counts
+from ottla.spark.delivery import RAISE_LIMIT, TOO_LARGE, partition_counts
 from ottla.spark.exactly_once import Ask, Seal, Step, TransactionExpiredError
 from ottla.spark.marker import Committed, committed_of
 from ottla.spark.offsets import Offsets
@@ -68,7 +68,12 @@ class Transactor:
         return None
 
     def judged(self, error: BaseException) -> BaseException:
-        """Returns the error of a failed step; a fence that came when the transaction's time was over is its own error."""
+        """Returns the error of a failed step; a fence that came when the transaction's time was over is its own error.
+
+        One of a record that is too large has the way out.
+        """
+        if isinstance(error, TransactionAbortableError) and error.code in TOO_LARGE:
+            return TransactionAbortableError(error.code, f"{error.message}; {RAISE_LIMIT}")
         timeout_ms = self._settings.transaction_timeout_ms
         if not isinstance(error, ProducerFencedError) or self._begun_ms is None:
             return error

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,6 +45,7 @@ WAYS_OUT: Final = {
 }
 # A failure of ottla's own code within a batch of Spark: its reader, its writer, or a task of theirs.
 _BATCH_FAILURE: Final = re.compile(r"Traceback \(most recent call last\)(?s:.*)^ottla\.[\w.]+: ", re.MULTILINE)
+_PLAN: Final = re.compile(r"^\s*\+- ", re.MULTILINE)
 
 
 def add_notes() -> None:
@@ -52,6 +54,22 @@ def add_notes() -> None:
         method = getattr(owner, name, None)
         if method is not None:
             setattr(owner, name, noting(method))
+    starts: Any = DataStreamWriter
+    starts.start = warning(starts.start)
+
+
+def warning(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method that starts a query; where its sink leaves bad rows out, there is a warning."""
+
+    @functools.wraps(start)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        query = start(self, *args, **kwargs)
+        found = sys.modules.get("ottla.spark.dead_letters")  # which has what counts bad rows
+        if found is not None:
+            found.warn_of_left_out(self._df, query)
+        return query
+
+    return call
 
 
 def noting(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,10 +95,13 @@ def _reason(error: Exception, said: str) -> str | None:
     if type(error).__name__ == "Py4JJavaError":  # which PySpark has no class for, as of a checkpoint that cannot be written
         return next((line.removeprefix(": ") for line in said.splitlines() if line.startswith(": ")), None)
     is_of_batch = _BATCH_FAILURE.search(said) is not None
+    if not is_of_batch and isinstance(error, AnalysisException) and _PLAN.search(said):
+        return str(error).strip().partition("\n")[0].rstrip(";")  # the plan follows it, of dozens of lines
     if not is_of_batch and not isinstance(error, StreamingQueryException):
         return None
-    from ottla.spark.runner import reason_of
+    from ottla.spark.runner import place_of, reason_of
 
     kind, reason = reason_of(said)
+    place = place_of(said, kind, reason)
     is_last = said.rstrip().endswith(f"{kind}: {reason}")
-    return None if is_last or kind == type(error).__name__ else f"{kind}: {reason}"
+    return None if is_last or kind == type(error).__name__ else f"{kind}: {reason}{place}"
