@@ -7,6 +7,7 @@ import itertools
 import pytest
 from tests.storage.batches import DIRECTORY, append, batch
 from tests.storage.crash_states import BYTES, FATES, Fate, Run, State, explore
+from tests.storage.recorded_cleanings import transacting_and_cleaning
 from tests.storage.recorded_runs import CONFIG, RUNS, open_log
 
 from ottla.sim.instant_disk import run
@@ -24,6 +25,10 @@ def closings(recorded: Run) -> list[int]:
 @pytest.mark.parametrize("name", RUNS)
 def test_what_a_power_cut_leaves_is_recovered_as_promised(name: str) -> None:
     assert explore(RUNS[name](), seed=1, states=600) >= 600
+
+
+def test_what_a_power_cut_leaves_of_cleaned_transactions_is_read_as_it_was_committed() -> None:
+    assert explore(transacting_and_cleaning(), seed=1, states=600) >= 600
 
 
 def test_a_segment_that_was_closed_when_some_names_were_lost_forgets_no_aborted_transaction() -> None:
