@@ -163,7 +163,7 @@ def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -
     found = json.loads(ottla("", "config", "lint", str(file), "--format", "json").stdout)["items"]
     [row] = [row for row in found if row["severity"] == "error"]
     assert row["name"] == "controller.quorum.voters"
-    assert row["text"] == "controller.quorum.voters=4@x is not of the form id@host:port", "as a start says it"
+    assert row["text"] == "controller.quorum.voters=4@x is not of the form id@host:port, with commas between voters", "as a start says it"
     formatted = ottla("", "storage", "format", str(file), "--cluster-id", "MkU3OEVBNTcwNTJENDM2Qg")
     assert (formatted.returncode, "not of the form id@host:port" in formatted.stderr) == (1, True)
     file.write_text(file.read_text().replace(",4@x", ""))

@@ -32,7 +32,7 @@ def test_a_broker_that_was_away_meanwhile_does_not_take_its_log_for_that_of_the_
         await nodes.act(add_the_third)
         nodes.nodes[3].begin()
         await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 2, 3})
-        await nodes.until(lambda: nodes.partition(3, "t").high_watermark == len(LATER))
+        await nodes.until(lambda: all(nodes.partition(number, "t").high_watermark == len(LATER) for number in nodes.nodes))
         for node in nodes.nodes.values():
             logs = await node.logs()
             assert logs[TopicPartition("t", 0)] == list(enumerate(LATER))

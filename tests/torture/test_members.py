@@ -23,6 +23,8 @@ ALL: Final = frozenset({1, 2, 3})
 REPLICAS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2
 PER_ROUND: Final = 600
 ROUNDS: Final = 60
+ANSWER_MS_MAX: Final = 5_000
+"""After so long the writer gives up a leader that is paused; the default, 30 s, would be most of each such round."""
 PROPERTIES: Final = {
     "min_insync_replicas": "2",
     "offsets_topic_replication_factor": "3",
@@ -46,7 +48,7 @@ class Writer(WorkerThread):
         return sum(self.ends)
 
     def run(self) -> None:
-        with Producer(self._bootstrap) as producer:
+        with Producer(self._bootstrap, request_timeout_ms=ANSWER_MS_MAX) as producer:
             while not self.stopping.is_set():
                 for partition in range(PARTITIONS):
                     self.ends[partition] = producer.send_and_wait(TOPIC, b"x" * 100, partition=partition).offset + 1
