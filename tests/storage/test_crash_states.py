@@ -24,17 +24,17 @@ def closings(recorded: Run) -> list[int]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_a_power_cut_leaves_is_recovered_as_promised(name: str) -> None:
-    assert explore(RUNS[name](), seed=1, states=600) >= 600
+    assert explore(RUNS[name](), seed=1, states=400) >= 400
 
 
 def test_what_a_power_cut_leaves_of_cleaned_transactions_is_read_as_it_was_committed() -> None:
-    assert explore(transacting_and_cleaning(), seed=1, states=600) >= 600
+    assert explore(transacting_and_cleaning(), seed=1, states=400) >= 400
 
 
 def test_a_segment_that_was_closed_when_some_names_were_lost_forgets_no_aborted_transaction() -> None:
     """The name of its index of transactions is not durable before the directory was synced, though the next segment's may be."""
     recorded = RUNS["transacting"]()
-    for done, content, seed in itertools.product(closings(recorded), BYTES, range(24)):
+    for done, content, seed in itertools.product(closings(recorded), BYTES, range(12)):
         disk = State(recorded.start, recorded.trace[:done]).after(Fate(content, "some", seed))
         before = disk.copy()
         recorded.check(disk, done)
