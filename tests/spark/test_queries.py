@@ -136,7 +136,9 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
     command = [sys.executable, "-m", "ottla", "sql", "show tables like 'shown*'", "-B", topics.bootstrap]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["TABLE", topic]
     for arguments, code, word in (
-        (["select 1"], 1, "names no topic"),
+        (["select 1"], 1, "names no topic of the cluster; `ottla"),
+        (["select * from `shwon-1`"], 1, "names no topic of the cluster; did you mean shown-1?"),
+        (["select 1", "--since", "yesterday"], 2, "time 'yesterday': expected milliseconds, seconds, an ISO date"),
         (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS"),
         ([f"select * from `{topic}`", "--schema", "misspelt=id int"], 1, "a schema for 'misspelt', which is no topic that the query names"),
         ([f"select * from `{topic}` timestamp as of 'x'", "--follow"], 2, "leave one of them out"),

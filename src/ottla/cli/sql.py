@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
+import re
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import click
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
-from ottla.cli.output import bootstrap_option, format_option, print_rows
+from ottla.cli.offsets import parse_offsets
+from ottla.cli.output import bootstrap_option, format_option, print_rows, wrong_call
 from ottla.cli.pipeline_runs import QUERY_LOGGERS
 
 POLL_S = 0.2
+_TABLE = re.compile(r"\b(?:from|join)\s+`?([\w.-]+)", re.IGNORECASE)
 NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 
 
@@ -25,9 +30,7 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 @click.option(
     "--schema", "schemas", multiple=True, metavar="TOPIC=COLUMNS", help="The topic's values are JSON: orders='id string, amount double'."
 )
-@click.option(
-    "--since", "since_ms", type=click.IntRange(min=0), metavar="MS", help="Only records from this time on, in milliseconds since 1970."
-)
+@click.option("--since", metavar="TIME", help="Only records from this time on: an ISO time, -1h, now, or milliseconds since 1970.")
 @click.option("--registry", metavar="URL", help="A schema registry: topics that have a schema there are Avro or Protobuf.")
 @click.option("--follow", is_flag=True, help="Go on with what comes from now on, until Ctrl-C, in lines of JSON.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
@@ -36,7 +39,7 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 def sql(
     query: str,
     schemas: tuple[str, ...],
-    since_ms: int | None,
+    since: str | None,
     registry: str | None,
     follow: bool,
     master: str,
@@ -55,6 +58,8 @@ def sql(
         if not equals:
             raise click.UsageError(f"--schema {text}: it must be TOPIC=COLUMNS, such as orders='id string'")
         given[name] = columns
+    with wrong_call():
+        since_ms = None if since is None else parse_offsets(f"@{since}", int(time.time() * 1000)).start.value
     try:
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
@@ -73,7 +78,7 @@ def sql(
         return
     topics = named_in(query, there)
     if not topics:
-        raise click.ClickException("the query names no topic of the cluster; `ottla topic list` shows them")
+        raise click.ClickException(f"the query names no topic of the cluster{_hint(query, there)}; `ottla topic list` shows them")
     check_schemas(given, topics)
     query, as_of = with_views(query, topics)
     if follow and as_of:
@@ -97,6 +102,13 @@ def sql(
                     print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
         finally:
             stop_session()
+
+
+def _hint(query: str, topics: Iterable[str]) -> str:
+    """Returns which topic a table of the query may mean, for an error; empty where none is near."""
+    names: list[str] = _TABLE.findall(query)
+    near = [found[0] for name in names if (found := difflib.get_close_matches(name, topics, n=1))]
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
