@@ -1,4 +1,4 @@
-"""A broker whose second log directory is a real file system of two megabytes."""
+"""A broker whose second log directory is a real file system of eight megabytes, of which two are its reserve."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 
-BALLAST_BYTES = 1 << 20
+BALLAST_BYTES = 1 << 22
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "small"
     directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(directory)]
     mounted = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert mounted.returncode == 0, f"a small file system is needed, and cannot be mounted here: {mounted.stderr.strip()}"
     yield directory
@@ -53,7 +53,7 @@ def fill(bootstrap: str, partition: int) -> int:
             except KafkaError:
                 return count
             count += 1
-    raise AssertionError("two megabytes are never full")
+    raise AssertionError("eight megabytes are never full")
 
 
 def read(bootstrap: str, partition: int, count: int) -> int:
