@@ -172,7 +172,7 @@ class GroupMembership:
         return code in (*_START_OVER, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.BROKER_NOT_AVAILABLE)
 
     def _why_not(self, code: int) -> str:
-        """Returns what is wrong with the client's settings, where its brokers say no more than the code."""
+        """Returns what is wrong with the client's settings, where the brokers return only the code."""
         if code != ErrorCode.INVALID_SESSION_TIMEOUT:
             return ""
         keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"
