@@ -398,10 +398,8 @@ def test_what_no_request_can_hold_is_a_type_error_that_names_the_argument() -> N
 
 
 def test_a_record_that_is_too_large_and_a_state_that_there_is_not_say_what_there_is() -> None:
-    with (
-        sync.Producer("h:1") as producer,
-        pytest.raises(KafkaError, match=r"max\.request\.size=.*max\.message\.bytes of topic 't'") as refused,
-    ):
+    text = r"max\.request\.size=.*max\.message\.bytes of topic 't'"
+    with sync.Producer("h:1") as producer, pytest.raises(KafkaError, match=text) as refused:
         producer.send("t", bytes(2_000_000))
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
