@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.test_foreign_words import said
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
 from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
@@ -116,3 +118,15 @@ def test_an_argument_that_is_no_utf_8_is_bytes_of_a_record_or_a_wrong_call(tmp_p
         refused = ottla(b"topic", b"describe", b"t\xff")
         assert refused.returncode == 2
         assert refused.stderr == b"Error: b't\\xff' is an argument that is no UTF-8; here it is to be text\n"
+
+
+def test_a_warning_of_a_client_is_a_line_of_its_command() -> None:
+    """It had no ``ottla: `` before it, and looked like another program's."""
+    client_settings()
+    assert logging.lastResort is not None
+    record = logging.LogRecord("ottla.client", logging.WARNING, "", 0, "no broker can be reached at %s", ("h:1",), None)
+    assert logging.lastResort.format(record) == "ottla: no broker can be reached at h:1"
+
+
+def test_the_help_of_formats_is_found_in_the_plural() -> None:
+    assert CliRunner().invoke(cli, ["help", "formats"]).output == CliRunner().invoke(cli, ["help", "format"]).output

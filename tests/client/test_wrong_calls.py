@@ -228,6 +228,21 @@ def test_a_producer_that_waits_for_a_topic_says_so_and_sends_when_it_exists(capl
     assert len(warnings_of(caplog)) == 2, "once for each topic"
 
 
+def test_partitions_for_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt topic was a minute of silence."""
+
+    async def body(broker: SimBroker) -> None:
+        for client in (Producer(broker.client("p"), ProducerSettings(max_block_ms=5_000)), consumer_of(broker.client("c"))):
+            caplog.clear()
+            with pytest.raises(KafkaError, match="topic 'never' does not exist"):
+                await client.partitions_for("never")
+            [warning] = warnings_of(caplog)
+            assert re.fullmatch(r"topic 'never' does not exist; partitions_for waits for it, for another \d+ s", warning)
+            await client.close()
+
+    with_broker(body)
+
+
 @pytest.mark.parametrize("is_created", [True, False])
 def test_a_topic_that_the_broker_may_create_is_warned_of_only_where_it_does_not(caplog: pytest.LogCaptureFixture, is_created: bool) -> None:
     async def body(broker: SimBroker) -> None:
@@ -271,6 +286,7 @@ def test_addresses_that_are_none_or_no_port_are_refused_as_what_they_are() -> No
         assert refused.value.code == ErrorCode.INVALID_CONFIG
     with pytest.raises(KafkaError, match="bootstrap server 'h:99999' is not of the form host:port"):
         sync.Producer("h:99999")
+    sync.Producer("h:1,h:2, ").close()
 
 
 def test_a_pattern_of_librdkafkas_form_is_refused_with_the_form_that_is_meant() -> None:

@@ -32,7 +32,7 @@ from ottla.client.transaction_errors import ProducerFencedError, TransactionFata
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.client.usable import closed, refuse_call
-from ottla.client.wrong_calls import cells_of, check_name
+from ottla.client.wrong_calls import cells_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
@@ -129,9 +129,7 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
-        check_name("topic", topic)
-        deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
-        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
+        return await self._absent.partitions_for(topic, ms=self._settings.max_block_ms)
 
     def metrics(self) -> ProducerMetrics:
         """Returns what this producer has sent so far, and what it buffers now."""

@@ -108,7 +108,7 @@ class Faults:
     """The faults of one test's nodes. The first that fits a request happens to it."""
 
     def __init__(self, check_node: Callable[[int], object] = lambda node_id: None) -> None:
-        """``check_node`` raises ValueError for an id that no node has."""
+        """Takes ``check_node``, which raises ValueError for an id that no node has."""
         self.check_node = check_node
         self.changed = threading.Condition()
         self.seen: Counter[int] = Counter()  # requests of clients by their API, while a fault waits
