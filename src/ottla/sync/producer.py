@@ -216,7 +216,8 @@ class Producer(Blocking[aio.Producer]):
         inner = self._inner
         run: Run | None = None
         try:
-            for topic, value, key in map(cells_of, records):
+            for row in records:
+                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
                 record = inner._prepare(topic, value, key, None, (), None)
                 future = self._sent_record()
                 if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
