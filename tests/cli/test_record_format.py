@@ -24,6 +24,8 @@ RECORD = ConsumerRecord("orders", 3, 42, 1_600_000_000_123, 1, b"key", b"\x00\x0
         ("%k=%v{hex}\\n", b"key=00017661\n"),
         ("%v{base64}", b"AAF2YQ=="),
         ("%k{json}", b'"key"'),
+        ("%h{%k{json}:%v{json},}", b'"h1":"x","h2":null,'),
+        ("%k\udcff", b"key\xff"),
         ("%K %V %T %H", b"3 4 6 2"),
         ("%V{big32}%v", b"\0\0\0\4\x00\x01va"),
         ("%p{little64}", b"\3" + bytes(7)),
@@ -38,6 +40,29 @@ RECORD = ConsumerRecord("orders", 3, 42, 1_600_000_000_123, 1, b"key", b"\x00\x0
 )
 def test_a_format_prints(layout: str, expected: bytes) -> None:
     assert RecordFormat(layout).render(RECORD, Marks(10, 50)) == expected
+
+
+def test_a_key_or_value_that_is_null_is_null_in_json() -> None:
+    """A tombstone was an empty text."""
+    record = ConsumerRecord("t", 0, 1, 2, 0, None, None, (), 0)
+    assert RecordFormat("%k{json} %v{json}").render(record, Marks()) == b"null null"
+
+
+@pytest.mark.parametrize("layout", ["%v{unpack[>I]}", "%o{big8}", "%d{little16}"])
+def test_a_record_that_a_modifier_cannot_hold_is_named(layout: str) -> None:
+    """It was a traceback."""
+    record = ConsumerRecord("t", 0, 300, 1_600_000_000_123, 0, None, b"text!", (), 0)
+    with pytest.raises(KafkaError, match=r"record 300 of t-0 does not fit the format: "):
+        RecordFormat(layout).render(record, Marks())
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [("%v{hex", "a { has no }"), ("%", "a % at the end names no field"), ("%v{unpack[zz]}", r"{unpack\[zz\]}: bad char in struct format")],
+)
+def test_a_format_that_is_not_complete_says_what_it_lacks(layout: str, said: str) -> None:
+    with pytest.raises(KafkaError, match=said):
+        RecordFormat(layout)
 
 
 @pytest.mark.parametrize("layout", ["%z", "%", "%k{rot13}", "%p{big7}", "%v{hex", "\\q"])
@@ -132,3 +157,7 @@ def test_headers_in_json_are_an_object_or_a_list_of_objects() -> None:
         assert record.headers == [("h", b"1"), ("i", None)]
     with pytest.raises(KafkaError, match=r'line 1 .*: headers are of the form \{"NAME": "VALUE"\} or'):
         list(parser.parse(io.BytesIO(b'{"value":"v","headers":["h"]}\n')))
+
+
+def test_text_between_fields_may_be_no_utf_8() -> None:
+    assert [record.value for record in parse("%v\udcff", b"a\xffb\xff")] == [b"a", b"b"]

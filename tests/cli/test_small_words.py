@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.test_foreign_words import said
 
+from ottla.cli.client_settings import client_settings
 from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
 from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
@@ -18,6 +20,7 @@ from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import print_rows
 from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.serve import BrokerThread
 from ottla.types import TopicPartition
 
 
@@ -98,3 +101,32 @@ def test_a_transactional_id_is_refused_by_produce_which_writes_no_transactions()
 def test_internal_topics_are_listed_after_those_of_users() -> None:
     topics = [TopicPartition(name, 0) for name in ("__consumer_offsets", "a", "b", "__transaction_state")]
     assert [key.topic for key in sorted(topics, key=users_first)] == ["a", "b", "__consumer_offsets", "__transaction_state"]
+
+
+def test_an_argument_that_is_no_utf_8_is_bytes_of_a_record_or_a_wrong_call(tmp_path: Path) -> None:
+    """Each of these was a traceback."""
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+
+        def ottla(*words: bytes, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+            command = [sys.executable, "-m", "ottla", *map(os.fsdecode, words), "-B", broker.bootstrap]
+            return subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
+
+        written = ottla(b"produce", b"t", b"-k", b"k\xff", b"-H", b"h=\xfe", data=b"v\n")
+        assert (written.returncode, written.stderr) == (0, b"")
+        printed = ottla(b"consume", b"t", b"--exit", b"-e", b"^k\xff$", b"-f", b"%k\xfd%h{%k=%v}\n")
+        assert (printed.returncode, printed.stdout) == (0, b"k\xff\xfdh=\xfe\n")
+        refused = ottla(b"topic", b"describe", b"t\xff")
+        assert refused.returncode == 2
+        assert refused.stderr == b"Error: b't\\xff' is an argument that is no UTF-8; here it is to be text\n"
+
+
+def test_a_warning_of_a_client_is_a_line_of_its_command() -> None:
+    """It had no ``ottla: `` before it, and looked like another program's."""
+    client_settings()
+    assert logging.lastResort is not None
+    record = logging.LogRecord("ottla.client", logging.WARNING, "", 0, "no broker can be reached at %s", ("h:1",), None)
+    assert logging.lastResort.format(record) == "ottla: no broker can be reached at h:1"
+
+
+def test_the_help_of_formats_is_found_in_the_plural() -> None:
+    assert CliRunner().invoke(cli, ["help", "formats"]).output == CliRunner().invoke(cli, ["help", "format"]).output

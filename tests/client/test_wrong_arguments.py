@@ -161,6 +161,24 @@ def test_a_row_of_other_keywords_names_a_call_and_no_argument_of_it(call: str) -
             assert meant is None or meant[1] in parameters, hint
 
 
+@pytest.mark.parametrize("call", [call for call in OTHER_KEYWORDS if "." in call])
+def test_each_row_of_other_keywords_is_what_its_call_says(call: str) -> None:
+    """Those of ``Admin`` were not: its methods look at their arguments when they are awaited."""
+    name, _, method = call.partition(".")
+    keyword, hint = next(iter(OTHER_KEYWORDS[call].items()))
+    text = re.escape(f"{method}() has no argument '{keyword}': {hint}")
+    positional = ["t"] if method == "send" else []  # which looks at other names itself
+    with made(sync, name) as client, pytest.raises(TypeError, match=text):
+        getattr(client, method)(*positional, **{keyword: KEY})
+
+    async def asynchronous() -> None:
+        async with made(aio, name) as client:
+            with pytest.raises(TypeError, match=text):
+                await getattr(client, method)(*positional, **{keyword: KEY})
+
+    asyncio.run(asynchronous())
+
+
 @pytest.mark.parametrize("call", OTHER_POSITIONS)
 def test_more_than_a_call_takes_by_position_is_refused_with_what_is_meant(call: str) -> None:
     name, _, method = call.partition(".")
@@ -307,3 +325,88 @@ def test_a_method_of_a_subclass_is_its_own() -> None:
         assert producer.produce() == "mine"
         with pytest.raises(AttributeError, match=r"'Mine' object has no attribute 'poll': callbacks are called by themselves"):
             producer.poll  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_callback_that_cannot_be_called_is_refused_where_it_is_given() -> None:
+    """The record was sent, and no one learnt what became of it: a line of the log said so, or a RuntimeWarning."""
+
+    async def awaited(metadata: object, error: object) -> None: ...
+
+    wrong: Any
+    for wrong, text in ((5, "on_delivery=5 is no function"), (awaited, "on_delivery is a coroutine function, which would not be awaited")):
+        with sync.Producer("h:1") as producer, pytest.raises(TypeError, match=text):
+            producer.send("t", b"v", on_delivery=wrong)
+
+        async def asynchronous(wrong: Any = wrong, text: str = text) -> None:
+            async with aio.Producer("h:1") as producer:
+                with pytest.raises(TypeError, match=text):
+                    await producer.send("t", b"v", on_delivery=wrong)
+
+        asyncio.run(asynchronous())
+
+
+@pytest.mark.parametrize("row", [b"value", (b"value",), "tv", 5])
+def test_what_is_no_row_of_send_many_is_refused_with_what_is_expected(row: Any) -> None:
+    text = re.escape(f"send_many takes (topic, value) or (topic, value, key), and a row is {row!r}")
+    with sync.Producer("h:1") as producer, pytest.raises(TypeError, match=text):
+        producer.send_many([row])
+
+    async def asynchronous() -> None:
+        async with aio.Producer("h:1") as producer:
+            with pytest.raises(TypeError, match=text):
+                await producer.send_many([row])
+
+    asyncio.run(asynchronous())
+
+
+def test_what_no_request_can_hold_is_a_type_error_that_names_the_argument() -> None:
+    """They were an EncodeError of the protocol, which no ``except KafkaError`` takes, or Python's own words."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        admin = Admin(broker.client("admin"))
+        consumer = consumer_of(broker.client("c"), group_id="g")
+        consumer.assign([KEY])
+        wrong: Any
+        for wrong in (1e9, "1"):
+            for client in (admin, consumer):
+                with pytest.raises(TypeError, match=r"the time of t-0 is .*: whole milliseconds since 1970 are expected"):
+                    await client.offsets_for_times({KEY: wrong})
+            with pytest.raises(TypeError, match=r"the offset of t-0 is .*, which is no whole number"):
+                await admin.set_offsets("g", {KEY: wrong})
+            with pytest.raises(TypeError, match=r"the offset of t-0=.* is no whole number"):
+                await admin.delete_records({KEY: wrong})
+        for wrong in (5, None, ["t"]):
+            for call in (admin.describe_group, admin.committed_offsets):
+                with pytest.raises(TypeError, match=r"group_id=.*: one name is expected"):
+                    await call(wrong)
+            for ask in (admin.describe_topic, consumer.partitions_for):
+                with pytest.raises(TypeError, match=r"(name|topic)=.*: one name is expected"):
+                    await ask(wrong)
+            with pytest.raises(TypeError, match=r"name=.*: one name is expected"):
+                await admin.create_topics([NewTopic(wrong)])
+        wrong = [("retention.ms", "1")]
+        with pytest.raises(TypeError, match=r"NewTopic\(configs=\) takes a dict"):
+            await admin.create_topics([NewTopic("q", configs=wrong)])
+        with pytest.raises(KafkaError, match="the offset of t-0 is -5, which is negative") as refused:
+            await admin.set_offsets("g", {KEY: -5})
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+        await consumer.close()
+        await admin.close()
+
+    with_broker(body)
+
+
+def test_a_record_that_is_too_large_and_a_state_that_there_is_not_say_what_there_is() -> None:
+    text = r"max\.request\.size=.*max\.message\.bytes of topic 't'"
+    with sync.Producer("h:1") as producer, pytest.raises(KafkaError, match=text) as refused:
+        producer.send("t", bytes(2_000_000))
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+    async def body(broker: SimBroker) -> None:
+        admin = Admin(broker.client("admin"))
+        with pytest.raises(KafkaError, match="unknown states of transactions: Ongoin; there are Empty, Ongoing, "):
+            await admin.list_transactions(states=["Ongoin"])
+        await admin.close()
+
+    with_broker(body)

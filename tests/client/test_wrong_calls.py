@@ -228,6 +228,21 @@ def test_a_producer_that_waits_for_a_topic_says_so_and_sends_when_it_exists(capl
     assert len(warnings_of(caplog)) == 2, "once for each topic"
 
 
+def test_partitions_for_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt topic was a minute of silence."""
+
+    async def body(broker: SimBroker) -> None:
+        for client in (Producer(broker.client("p"), ProducerSettings(max_block_ms=5_000)), consumer_of(broker.client("c"))):
+            caplog.clear()
+            with pytest.raises(KafkaError, match="topic 'never' does not exist"):
+                await client.partitions_for("never")
+            [warning] = warnings_of(caplog)
+            assert re.fullmatch(r"topic 'never' does not exist; partitions_for waits for it, for another \d+ s", warning)
+            await client.close()
+
+    with_broker(body)
+
+
 @pytest.mark.parametrize("is_created", [True, False])
 def test_a_topic_that_the_broker_may_create_is_warned_of_only_where_it_does_not(caplog: pytest.LogCaptureFixture, is_created: bool) -> None:
     async def body(broker: SimBroker) -> None:
@@ -260,3 +275,49 @@ def test_partitions_that_do_not_exist_are_warned_of_once(caplog: pytest.LogCaptu
         "topic 'nope' does not exist; this consumer reads it as soon as it does",
         "partition 9 of topic 't' does not exist, which has 2; this consumer reads it as soon as it does",
     ]
+
+
+def test_addresses_that_are_none_or_no_port_are_refused_as_what_they_are() -> None:
+    """None, as of a variable that is not set, was "given twice"."""
+    nothing: Any = None
+    for make in (lambda: sync.Producer(nothing), lambda: sync.Producer(bootstrap_servers=nothing)):
+        with pytest.raises(KafkaError, match=r"the brokers' addresses are None, as of a variable") as refused:
+            make()
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+    with pytest.raises(KafkaError, match="bootstrap server 'h:99999' is not of the form host:port"):
+        sync.Producer("h:99999")
+    sync.Producer("h:1,h:2, ").close()
+
+
+def test_a_pattern_of_librdkafkas_form_is_refused_with_the_form_that_is_meant() -> None:
+    """It was a topic of a name that can never be: each poll raised."""
+    with sync.Consumer("h:1", group_id="g") as consumer:
+        with pytest.raises(
+            KafkaError, match=r"'\^orders\.\*' is no name of a topic: a regular expression is pattern='orders\.\*'"
+        ) as refused:
+            consumer.subscribe(["prices", "^orders.*"])
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+        number: Any = 5
+        with pytest.raises(TypeError, match="subscribe takes a list of topics, and 5 is no string"):
+            consumer.subscribe([number])
+
+
+def test_a_negative_time_limit_is_refused() -> None:
+    """confluent-kafka's ``poll(-1)`` waits without an end; here it returned at once, and its loop took a core."""
+    with sync.Consumer("h:1", group_id="g") as consumer, pytest.raises(KafkaError, match=r"timeout_ms=-1 is negative; .* iterates"):
+        consumer.poll(-1)
+
+
+def test_a_session_timeout_that_the_brokers_refuse_is_named_with_their_bounds() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", session_timeout_ms=1_000, heartbeat_interval_ms=300)
+        consumer.subscribe(["t"])
+        with pytest.raises(
+            KafkaError, match=r"joining group 'g': session\.timeout\.ms=1000 is not between .*group\.min\.session"
+        ) as refused:
+            await consumer.poll(10_000)
+        assert refused.value.code == ErrorCode.INVALID_SESSION_TIMEOUT
+        await consumer.close()
+
+    with_broker(body)

@@ -165,3 +165,27 @@ def test_a_name_that_is_none_is_refused(served: ThreadNodes, api: str, code: str
     with pytest.raises(ValueError) as refused:
         served.faults.error(api, code)
     assert message in str(refused.value)
+
+
+def test_a_fault_that_could_never_happen_is_refused(served: ThreadNodes) -> None:
+    """Each was taken, and the test passed without it; a text for ms broke each connection."""
+    wrong: Any = "5"
+    for call, said in (
+        (lambda: served.faults.lost("Produce", node_id=7), "there is no node 7; there is 1"),
+        (lambda: served.faults.lost("Produce", times=0), "times=0: a whole number from 1 on"),
+        (lambda: served.faults.late("Fetch", ms=-5), "ms=-5: milliseconds are expected"),
+        (lambda: served.faults.late("Fetch", ms=wrong), "ms='5': milliseconds are expected"),
+        (lambda: served.faults.error("Produce", "NONE"), "NONE is the code of success"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+    with pytest.raises(AttributeError, match="there is no fault 'slow'; there are lost, late, doubled, repeated, error"):
+        served.faults.slow("Fetch")  # type: ignore[attr-defined]
+
+
+def test_a_fault_shows_what_it_is_and_how_often_it_has_happened(served: ThreadNodes, topic: str) -> None:
+    lost = served.faults.lost("Produce")
+    assert repr(lost) == "<lost Produce happened 0 times>"
+    with Producer(served.bootstrap) as producer:
+        producer.send_and_wait(topic, b"x")
+    assert repr(lost) == "<lost Produce happened 1 times>"

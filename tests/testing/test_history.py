@@ -159,3 +159,11 @@ def test_watching_a_non_client_and_allowing_an_unknown_anomaly_are_refused() -> 
         History().watch("x")
     with pytest.raises(ValueError, match="'lost' is no kind of anomaly"):
         History().allow("lost")
+
+
+def test_records_that_the_test_sent_twice_itself_are_named_as_such(served: ThreadNodes, topic: str) -> None:
+    history = History(served.bootstrap)
+    send(history, served, topic, 2)
+    send(history, served, topic, 1)
+    with pytest.raises(AssertionError, match=rf"duplicate in (.*\n)+the test itself sent '0' 2 times to {topic}: key and value identify"):
+        history.check()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sync import Consumer, Producer, TopicPartition
-from ottla.testing import Served, broker, cluster, thread_cluster
+from ottla.testing import Served, broker, cluster, secure_cluster, thread_cluster
 from ottla.testing.layout import PROFILE, Layout
 
 
@@ -168,3 +169,23 @@ def test_two_clusters_stand_beside_each_other() -> None:
         assert not set(one.bootstrap.split(",")) & set(other.bootstrap.split(","))
         send(one, one.topic("a"), b"x")
         send(other, other.topic("a"), b"x")
+
+
+def test_a_number_of_nodes_that_is_none_is_refused() -> None:
+    """'3' asked for thirty-three ports."""
+    wrong: Any = "3"
+    for kind in (cluster, thread_cluster, secure_cluster):
+        with pytest.raises(ValueError, match="the number of nodes is 0: at least 1 is needed"):
+            kind(0)
+        with pytest.raises(TypeError, match="the number of nodes is '3': a whole number is expected"):
+            kind(wrong)
+
+
+def test_nodes_before_their_block_say_how_they_are_begun() -> None:
+    """Their address was an empty text, which clients refused."""
+    for nodes in (broker(), cluster(3)):
+        with pytest.raises(RuntimeError, match="the nodes start with a block: `with broker"):
+            nodes.topic()
+        assert "not begun" in repr(nodes)
+    with broker() as served:
+        assert repr(served) == f"<ThreadNodes of node 1 at {served.bootstrap}>"

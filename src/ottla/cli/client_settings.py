@@ -49,9 +49,13 @@ def client_settings(*kinds: type[Settings], **own: Any) -> Any:
 
     The command's ``own`` take precedence.
     """
+    import logging  # as late as the others: `ottla --help` needs none of them
+
     from ottla.client.options import AdminSettings, ClusterSettings
     from ottla.client.settings import checks_of
 
+    if logging.lastResort is not None:  # prints what a client warns of, where the command has no handler
+        logging.lastResort.setFormatter(logging.Formatter("ottla: %(message)s"))
     every: tuple[type[Settings], ...] = (ClusterSettings, *(kinds or (AdminSettings,)))
     wanted = {name for kind in every for name in checks_of(kind)}
     given = {name: value for name, value in _given().items() if name in wanted}

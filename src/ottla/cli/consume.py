@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -223,7 +224,7 @@ def matcher_of(regex: str | None) -> Matcher:
     if regex is None:
         return lambda record: True
     try:
-        pattern = re.compile(regex.encode())
+        pattern = re.compile(os.fsencode(regex))
     except re.error as error:
         raise click.UsageError(f"-e {regex}: {error}") from None
 

@@ -12,7 +12,7 @@ FORMAT = "format"
 @click.pass_context
 def help_command(context: click.Context, words: tuple[str, ...]) -> None:
     """Print the help of COMMAND; `ottla help format` prints the language of -f."""
-    if words == (FORMAT,):
+    if words in ((FORMAT,), (f"{FORMAT}s",)):
         from ottla.cli.record_format import LANGUAGE
 
         click.echo(LANGUAGE, nl=False)

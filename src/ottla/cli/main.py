@@ -79,6 +79,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
+            if name == "version":
+                raise click.UsageError("there is no command 'version'; `ottla --version` prints it")
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"there is no command {name!r}; {hint}")
@@ -150,6 +152,11 @@ def _run() -> None:
         sys.exit(INTERRUPTED)
     except ReaderGoneError:
         sys.exit(0)
+    except UnicodeEncodeError as error:
+        if not any("\udc80" <= character <= "\udcff" for character in error.object):  # what Python makes of bytes that are no UTF-8
+            raise
+        click.UsageError(f"{os.fsencode(error.object)!r} is an argument that is no UTF-8; here it is to be text").show()
+        sys.exit(WRONG_CALL)
     except (OttlaError, OSError) as error:
         from ottla.cli.output import with_way_out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -80,6 +81,7 @@ def produce(
         parser = parser_of(layout, keeps_place=topic is None)
     if topic is None and "%t" not in layout and layout != "json":
         raise click.UsageError("name a TOPIC, or have %t in the format")
+    fixed_key = None if key is None else os.fsencode(key)
     fixed_headers = [_header(text) for text in headers]
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)
     if "transactional_id" in settings:
@@ -103,7 +105,7 @@ def produce(
     try:
         with stopped_by_sigterm(), said_warnings(), said_stall(stall, tally.progress), Producer(bootstrap, **settings) as producer:
             for record in _read(parser.parse(sys.stdin.buffer), tally):
-                record_key = record.key if record.key is not None else key.encode() if key is not None else None
+                record_key = record.key if record.key is not None else fixed_key
                 tally.sent += 1
                 producer.send(
                     record.topic or topic or "",
@@ -207,4 +209,4 @@ def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not separator:
         raise click.UsageError(f"-H {text}: expected NAME=VALUE")
-    return name, value.encode()
+    return name, os.fsencode(value)

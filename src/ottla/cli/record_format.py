@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -73,7 +74,10 @@ def _bytes_modifier(name: str) -> Callable[[bytes], bytes]:
     if name == "json":
         return lambda data: msgspec.json.encode(data.decode("utf-8", "replace"))
     if name.startswith("unpack[") and name.endswith("]"):
-        layout = struct.Struct(name[7:-1])
+        try:
+            layout = struct.Struct(name[7:-1])
+        except struct.error as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"record format: {{{name}}}: {error}") from None
         return lambda data: ",".join(map(str, layout.unpack(data))).encode()
     raise _bad(f"modifier {{{name}}} for text")
 
@@ -135,7 +139,12 @@ class RecordFormat:
             self._compile(text)
 
     def render(self, record: AnyRecord, marks: Marks) -> bytes:
-        return b"".join(piece(record, marks) for piece in self._pieces)
+        """Returns the record's bytes. INVALID_REQUEST where a modifier cannot hold a part of it."""
+        try:
+            return b"".join(piece(record, marks) for piece in self._pieces)
+        except struct.error as error:
+            text = f"record {record.offset} of {record.topic}-{record.partition} does not fit the format: {error}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text) from None
 
     def _compile(self, text: str) -> None:
         position = 0
@@ -147,7 +156,7 @@ class RecordFormat:
             elif character == "%":
                 position = self._directive(text, position + 1)
             else:
-                self._literal(character.encode())
+                self._literal(os.fsencode(character))
                 position += 1
 
     def _literal(self, data: bytes) -> None:
@@ -155,7 +164,7 @@ class RecordFormat:
 
     def _directive(self, text: str, position: int) -> int:
         if position >= len(text):
-            raise _bad("a trailing %")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "record format: a % at the end names no field; %% is a percent sign")
         name = text[position]
         position += 1
         if name in "%{}":
@@ -171,6 +180,8 @@ class RecordFormat:
 def _piece(name: str, modifier: str) -> Piece:
     if name in _TEXTS:
         text, change = _TEXTS[name], _bytes_modifier(modifier)
+        if modifier == "json" and name != "t":
+            return lambda record, _: change(text(record)) if (record.key if name == "k" else record.value) is not None else b"null"
         return lambda record, _: change(text(record))
     if name in _NUMBERS:
         number, shape = _NUMBERS[name], _number_modifier(modifier)
@@ -211,7 +222,7 @@ def read_braces(text: str, position: int) -> tuple[str, int]:
             depth -= 1
             if depth == 0:
                 return text[position + 1 : index], index + 1
-    raise _bad("an open {")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, "record format: a { has no }; %{ and %} are braces")
 
 
 def as_json(record: AnyRecord) -> bytes:

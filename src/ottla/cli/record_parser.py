@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -231,7 +232,7 @@ def _compile(text: str) -> list[_Step]:
             steps.append(_Step(name, modifier=modifier))
         else:
             position += text[position] == "%"
-            literal += text[position].encode()
+            literal += os.fsencode(text[position])
             position += 1
     return [*steps, _Step("", literal)] if literal else steps
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from ottla.client.cluster import Cluster
+from ottla.client.wrong_calls import check_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition, topic_text
 
@@ -43,13 +45,21 @@ class AbsentTopics:
                     return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the user of this client may not describe topic {topic!r}")
         return None
 
-    def wait(self, topic: str, since_ms: int, deadline_ms: int) -> None:
-        """Warns of a topic that a producer has been waiting for since then; both are times of the monotonic clock."""
+    def wait(self, topic: str, since_ms: int, deadline_ms: int, what: str = "what is sent to it waits") -> None:
+        """Warns of a topic that ``what`` has been waiting for since then; both are times of the monotonic clock."""
         now_ms = self._cluster.world.clock.monotonic_ms()
         is_absent = self._cluster.topic_errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if is_absent and now_ms - since_ms >= WARNING_MS and topic not in self._warned:
             self._warned.add(topic)
-            log.warning("topic %r does not exist; what is sent to it waits for it, for another %d s", topic, (deadline_ms - now_ms) // 1000)
+            log.warning("topic %r does not exist; %s for it, for another %d s", topic, what, (deadline_ms - now_ms) // 1000)
+
+    async def partitions_for(self, topic: str, *, ms: int) -> list[int]:
+        """Returns the numbers of the topic's partitions; waits so long for a topic that does not exist, and warns of it meanwhile."""
+        check_name("topic", topic)
+        now_ms = self._cluster.world.clock.monotonic_ms()
+        deadline_ms = now_ms + ms
+        on_wait = partial(self.wait, topic, now_ms, deadline_ms, "partitions_for waits")
+        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms, on_wait=on_wait)).partitions)
 
     def look_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Warns of the partitions that the newest metadata says do not exist, and of their topics."""

@@ -55,9 +55,14 @@ class NodeEndpoint(Protocol):
     rack: str | None
 
 
-def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+def parse_bootstrap(servers: str | Sequence[str] | None) -> list[tuple[str, int]]:
     """Parses ``host:port`` texts, or one text with commas; the port defaults to 9092."""
+    if servers is None:
+        text = 'the brokers\' addresses are None, as of a variable that is not set: Producer("localhost:9092", linger_ms=5)'
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
+    if len(texts) > 1 and isinstance(servers, str):
+        texts = [text for text in texts if text.strip()]  # a comma at the end, as Java's client takes it
     if not texts or not all(isinstance(text, str) for text in texts):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -71,7 +76,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[tuple[str, int]]:
         host, colon, port = text.strip().rpartition(":")
         if not colon:
             host, port = text.strip(), "9092"
-        if not host or not port.isdigit():
+        if not host or not port.isdigit() or int(port) > 65_535:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"bootstrap server {text!r} is not of the form host:port")
         addresses.append((host.strip("[]"), int(port)))
     return addresses

@@ -31,7 +31,7 @@ from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.rebalances import Rebalances
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription, SubscriptionPattern
-from ottla.client.wrong_calls import check_milliseconds, check_offset
+from ottla.client.wrong_calls import check_milliseconds, check_offset, check_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -272,7 +272,9 @@ class Consumer:
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
         """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
         level = self._settings.fetch.isolation_level_number
-        return await offsets_for_times(self._cluster, keyed(times), isolation_level=level)
+        wanted = keyed(times)
+        check_times(wanted)
+        return await offsets_for_times(self._cluster, wanted, isolation_level=level)
 
     async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the offset of each partition's first record."""
@@ -286,8 +288,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the partition numbers. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
-        deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
-        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
+        return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms)
 
     def metrics(self) -> ConsumerMetrics:
         """Returns what this consumer has done so far, and its lag."""

@@ -171,6 +171,13 @@ class GroupMembership:
     def _may_try_again(code: int) -> bool:
         return code in (*_START_OVER, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.BROKER_NOT_AVAILABLE)
 
+    def _why_not(self, code: int) -> str:
+        """Returns what is wrong with the client's settings, where the brokers return only the code."""
+        if code != ErrorCode.INVALID_SESSION_TIMEOUT:
+            return ""
+        keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"
+        return f": session.timeout.ms={self._settings.session_timeout_ms} is not between the brokers' {keys}"
+
     async def _join_once(self) -> list[TopicPartition]:
         await self._cluster.refresh(self._topics, allow_create=self._may_create)
         response = await self._send_join()
@@ -178,7 +185,7 @@ class GroupMembership:
             self.member_id = response.member_id
             response = await self._send_join()
         if response.error_code:
-            raise KafkaError(response.error_code, f"joining group {self._group_id!r}")
+            raise KafkaError(response.error_code, f"joining group {self._group_id!r}{self._why_not(response.error_code)}")
         self.member_id, self.generation_id = response.member_id, response.generation_id
         self.on_poll()  # as in Java's client: that the others took long to join is not the application's fault
         self._counts = self._partition_counts(self._topics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,15 @@ from ottla.errors import KafkaError
 
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
 """Called once for a record, with where it landed or with why it did not."""
+
+
+def check_callback(on_delivery: object) -> None:
+    """Raises TypeError for what cannot be called back: the record would be sent, and no one would learn what became of it."""
+    if not callable(on_delivery):
+        raise TypeError(f"on_delivery={on_delivery!r} is no function: it is called with (metadata, None) or (None, error)")
+    code = getattr(on_delivery, "__code__", None)  # of a function, or of a method
+    if code is not None and code.co_flags & inspect.CO_COROUTINE:
+        raise TypeError("on_delivery is a coroutine function, which would not be awaited: give a plain one, or await the future of send")
 
 
 def report(done: Any, on_delivery: OnDelivery) -> None:

@@ -113,6 +113,8 @@ OTHER_POSITIONS: Final[Mapping[str, str]] = {
     "Producer.close": _FLUSH,
     "Producer.send_many": "write topic and value together: send_many([(topic, value), (topic, value, key)])",
     "Consumer.close": _NO_LIMIT,
+    "Consumer.position": 'topic and number are one argument: position(("orders", 0))',
+    "Admin.create_partitions": 'name and count are a dict: create_partitions({"orders": 6})',
     "Consumer.poll": "max_records is named: poll(1000, max_records=500)",
     "Consumer.subscribe": 'topics are one list, and callbacks are named: subscribe(["orders", "payments"], on_assigned=f)',
     "Consumer.seek": 'topic and number are one argument: seek(("orders", 0), offset)',
@@ -142,7 +144,15 @@ def refuse_send(positional: tuple[Any, ...], given: Mapping[str, Any]) -> NoRetu
 
 def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the method. Its TypeError for what a table has is another one; an error within the call passes as it is."""
-    by_position = [each for each in inspect.signature(method).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    signature = inspect.signature(method)
+    by_position = [each for each in signature.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+    def takes(given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        try:
+            signature.bind(*given, **named)
+        except TypeError:
+            return False
+        return True
 
     def refused(error: TypeError, given: tuple[Any, ...], named: Mapping[str, Any]) -> TypeError:
         if len(given) > len(by_position) and call in OTHER_POSITIONS:
@@ -159,10 +169,11 @@ def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         try:
-            awaitable = method(*args, **kwargs)
-        except TypeError as error:
+            return await method(*args, **kwargs)
+        except TypeError as error:  # of the call, which a method of Admin makes when it is awaited, or from within it
+            if takes(args, kwargs):
+                raise
             raise refused(error, args, kwargs) from None
-        return await awaitable
 
     made = coroutine if inspect.iscoroutinefunction(method) else plain
     setattr(made, _MARK, True)

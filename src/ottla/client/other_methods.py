@@ -70,6 +70,9 @@ OTHER_METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "set_sasl_credentials": _CREDENTIALS,
     },
     "Admin": {
+        "create_topic": 'write create_topics([NewTopic("orders", partition_count=3)])',
+        "delete_topic": 'write delete_topics(["orders"])',
+        "describe_config": 'write describe_configs(Topic("orders"))',
         "alter_consumer_group_offsets": "write set_offsets(group_id, offsets)",
         "alter_group_offsets": "write set_offsets(group_id, offsets)",
         "reset_group_offsets": "write set_offsets(group_id, offsets), with offsets_for_times for a place in time",

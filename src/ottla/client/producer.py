@@ -22,7 +22,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
-from ottla.client.on_delivery import OnDelivery, report
+from ottla.client.on_delivery import OnDelivery, check_callback, report
 from ottla.client.outgoing import HeadersLike, Outgoing, prepare
 from ottla.client.positions import P
 from ottla.client.producer_settings import ACKS, ProducerSettings
@@ -32,7 +32,7 @@ from ottla.client.transaction_errors import ProducerFencedError, TransactionFata
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.client.usable import closed, refuse_call
-from ottla.client.wrong_calls import key_of
+from ottla.client.wrong_calls import cells_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
@@ -99,6 +99,8 @@ class Producer:
         """
         if positional or others or asyncio.get_running_loop() is not self._loop:
             refuse_call(positional, others)
+        if on_delivery is not None:
+            check_callback(on_delivery)
         record = self._prepare(topic, value, key, partition, headers, timestamp_ms)
         if not self._is_admitted(topic, partition):
             await self._admit(topic, partition)
@@ -123,12 +125,11 @@ class Producer:
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
         """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
-        return [await self.send(topic, value, key=key_of(key) if key else None) for topic, value, *key in records]
+        return [await self.send(topic, value, key=key) for topic, value, key in map(cells_of, records)]
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
-        deadline_ms = self._world.clock.monotonic_ms() + self._settings.max_block_ms
-        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms)).partitions)
+        return await self._absent.partitions_for(topic, ms=self._settings.max_block_ms)
 
     def metrics(self) -> ProducerMetrics:
         """Returns what this producer has sent so far, and what it buffers now."""

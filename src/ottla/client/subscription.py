@@ -62,6 +62,12 @@ class Subscription:
         self.is_ended = False  # another task leaves the group: a poll that goes on meanwhile must not join it again
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics, such as [{topics!r}], and not {topics!r}")
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(f"subscribe takes a list of topics, and {topic!r} is no string")
+            if topic.startswith("^"):
+                text = f"{topic!r} is no name of a topic: a regular expression is pattern={topic[1:]!r}, which is to match the whole name"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if bool(topics) == (pattern is not None):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
         if pattern is None:

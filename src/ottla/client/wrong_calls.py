@@ -19,7 +19,7 @@ def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(init)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         _, *positional = args
-        if len(positional) == 1 and positional[0] == kwargs.get("bootstrap_servers"):
+        if len(positional) == 1 and "bootstrap_servers" in kwargs and positional[0] == kwargs["bootstrap_servers"]:
             raise TypeError("the brokers' addresses are given twice: as the positional argument and as bootstrap_servers=")
         if len(positional) > 1 or (positional and "bootstrap_servers" in kwargs):
             raise TypeError(
@@ -47,11 +47,14 @@ def named(given: Iterable[str], call: str, kind: str = "names") -> list[str]:
     return names
 
 
-def key_of(rest: list[Any]) -> Any:
-    """Returns the key of a row of ``send_many``: what follows topic and value. TypeError where more does, which would be dropped."""
+def cells_of(row: object) -> tuple[Any, Any, Any]:
+    """Returns topic, value and key of a row of ``send_many``. TypeError for another row: what follows a key would be dropped."""
+    if not isinstance(row, tuple | list) or len(row) < 2:
+        raise TypeError(f"send_many takes (topic, value) or (topic, value, key), and a row is {row!r}")
+    topic, value, *rest = row
     if len(rest) > 1:
         raise TypeError(f"send_many takes (topic, value) or (topic, value, key), and a row ends with {rest!r}: use send for the rest")
-    return rest[0]
+    return topic, value, rest[0] if rest else None
 
 
 def mapped(given: Mapping[K, T], call: str, example: str) -> Mapping[K, T]:
@@ -67,10 +70,27 @@ def check_count(name: str, count: object) -> None:
         raise TypeError(f"{name}={count!r} is no whole number")
 
 
+def check_name(what: str, name: object) -> None:
+    """Raises TypeError for the name of a topic or a group that is no string."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what}={name!r}: one name is expected, as a string")
+
+
 def check_milliseconds(timeout_ms: object) -> None:
-    """Raises TypeError for a timeout that may be meant as seconds."""
+    """Raises TypeError for a timeout that may be meant as seconds, and KafkaError INVALID_REQUEST for one that may be meant as endless."""
     if not isinstance(timeout_ms, int):
         raise TypeError(f"timeout_ms={timeout_ms!r}: a whole number of milliseconds is expected, such as 1000 for a second")
+    if timeout_ms < 0:
+        text = f"timeout_ms={timeout_ms} is negative; a program that waits without an end iterates over the consumer, or polls in a loop"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def check_times(times: Mapping[Any, object]) -> None:
+    """Raises TypeError for a time that is no whole number, such as seconds of ``time.time()`` or a ``datetime``."""
+    for partition, time in times.items():
+        if not isinstance(time, int):
+            text = "whole milliseconds since 1970 are expected, such as int(time.time() * 1000) or int(moment.timestamp() * 1000)"
+            raise TypeError(f"the time of {partition} is {time!r}: {text}")
 
 
 def check_offset(offset: object) -> None:

@@ -22,12 +22,12 @@ from typing import Any, Final, Never, Self, Unpack
 
 from ottla import aio
 from ottla.aio import KafkaError, RecordMetadata
-from ottla.client.on_delivery import OnDelivery, report
+from ottla.client.on_delivery import OnDelivery, check_callback, report
 from ottla.client.options import ProducerOptions
 from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
-from ottla.client.wrong_calls import key_of, with_brokers_first
+from ottla.client.wrong_calls import cells_of, with_brokers_first
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
 from ottla.sync.waiting import Run, Single
@@ -78,6 +78,8 @@ class Producer(Blocking[aio.Producer]):
         """
         if positional or others:
             refuse_send(positional, others)
+        if on_delivery is not None:
+            check_callback(on_delivery)
         is_usual = key is None and partition is None and timestamp_ms is None and not headers
         future = self._put_row(topic, value) if is_usual else None
         if future is None:
@@ -214,8 +216,9 @@ class Producer(Blocking[aio.Producer]):
         inner = self._inner
         run: Run | None = None
         try:
-            for topic, value, *key in records:
-                record = inner._prepare(topic, value, key_of(key) if key else None, None, (), None)
+            for row in records:
+                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
+                record = inner._prepare(topic, value, key, None, (), None)
                 future = self._sent_record()
                 if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
                     if run is None or run.topic != topic or run.timestamp_ms != record.timestamp_ms:

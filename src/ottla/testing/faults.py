@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.errors import ErrorCode
 from ottla.messages.registry import API_BY_NAME
@@ -52,6 +52,9 @@ class Fault:
         delay_ms: float = 0.0,
         code: ErrorCode = ErrorCode.NONE,
     ) -> None:
+        _check_numbers(times, delay_ms)
+        if node_id is not None:
+            owner.check_node(node_id)
         self.kind = kind
         self.api_key = api_key
         self.delay_ms = delay_ms
@@ -93,6 +96,9 @@ class Fault:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.withdraw()
 
+    def __repr__(self) -> str:
+        return f"<{self} {self.happened} times>"
+
     def __str__(self) -> str:
         name = next(api.name for api in API_BY_NAME.values() if api.key == self.api_key)
         return f"{self.kind.value} {name} happened"
@@ -101,10 +107,19 @@ class Fault:
 class Faults:
     """The faults of one test's nodes. The first that fits a request happens to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_node: Callable[[int], object] = lambda node_id: None) -> None:
+        """Takes ``check_node``, which raises ValueError for an id that no node has."""
+        self.check_node = check_node
         self.changed = threading.Condition()
         self.seen: Counter[int] = Counter()  # requests of clients by their API, while a fault waits
         self._waiting: list[Fault] = []
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Raises AttributeError with the faults that there are."""
+            kinds = ", ".join(kind.value for kind in Kind)
+            raise AttributeError(f"there is no fault {name!r}; there are {kinds}, and late(api, ms=) is a slow broker", name=name)
 
     def lost(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Breaks the connection in place of an answer; the request is carried out."""
@@ -127,6 +142,8 @@ class Faults:
     ) -> Fault:
         """Answers with this error code; the request changes nothing."""
         key, found = _api_key(api), _code(code)
+        if found == ErrorCode.NONE:
+            raise ValueError("NONE is the code of success: a request that is not carried out has an error")
         return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
 
     def clear(self) -> None:
@@ -167,6 +184,14 @@ class Faults:
         with self.changed:
             self._waiting.append(fault)
         return fault
+
+
+def _check_numbers(times: object, delay_ms: object) -> None:
+    """Raises ValueError for a fault that could never happen, or would break the connection of its request."""
+    if times is not None and not (isinstance(times, int) and times >= 1):
+        raise ValueError(f"times={times!r}: a whole number from 1 on is expected, or None for all requests")
+    if not (isinstance(delay_ms, int | float) and delay_ms >= 0):
+        raise ValueError(f"ms={delay_ms!r}: milliseconds are expected, 0 or more")
 
 
 def _api_key(name: str) -> int:

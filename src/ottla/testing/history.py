@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Unpack
@@ -112,7 +113,15 @@ class History:
             return
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
         if found:
-            raise AssertionError(_text(found))  # pytest would add to the text of an assert
+            raise AssertionError("\n".join([_text(found), *self._sent_again(found)]))  # pytest would add to the text of an assert
+
+    def _sent_again(self, found: Iterable[Anomaly]) -> Iterator[str]:
+        """Yields a line for a record that the test itself sent more than once to a topic that has an anomaly."""
+        topics = {anomaly.partition.rpartition("-")[0] for anomaly in found}
+        sends = Counter((event.topic, event.value) for event in self.operations if event.f == "send" and event.type == "invoke")
+        again = [(topic, value, count) for (topic, value), count in sends.items() if count > 1 and topic in topics]
+        for topic, value, count in again[:1]:
+            yield f"the test itself sent {value!r} {count} times to {topic}: key and value identify a record, so give each a number"
 
     def _read_all(self) -> None:
         with self._lock:

@@ -100,6 +100,15 @@ def properties_from(keys: Mapping[str, object]) -> dict[str, str]:
     return {key.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value) for key, value in keys.items()}
 
 
+def checked_count(count: object) -> int:
+    """Returns the number of nodes. TypeError for what is no number, ValueError for none."""
+    if not isinstance(count, int):
+        raise TypeError(f"the number of nodes is {count!r}: a whole number is expected")
+    if count < 1:
+        raise ValueError(f"the number of nodes is {count}: at least 1 is needed")
+    return count
+
+
 def free_ports(count: int) -> list[int]:
     """Returns so many free ports. Processes that choose at the same time start at random ports, and so find different ones."""
     span = LAST_PORT - FIRST_PORT

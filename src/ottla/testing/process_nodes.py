@@ -22,7 +22,7 @@ from ottla.runtime.supervision.node_process import NodeFailed, NodeProcess, Node
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.world import real_world
 from ottla.sync.loop_thread import LoopThread
-from ottla.testing.layout import CLUSTER_ID, HOST, Layout
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count
 from ottla.testing.served import Served
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
@@ -44,7 +44,7 @@ class ProcessNodes(Served):
     }
 
     def __init__(self, count: int, properties: Mapping[str, str]) -> None:
-        self._count = count
+        self._count = checked_count(count)
         self._properties = properties
         self._nodes: dict[int, NodeProcess] = {}
         self._paused: set[int] = set()
@@ -52,6 +52,7 @@ class ProcessNodes(Served):
 
     @property
     def bootstrap(self) -> str:
+        self._check_begun(self._nodes)
         return ",".join(map(self.bootstrap_of, self._nodes))
 
     @property

@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.client.options import ClusterOptions
@@ -32,6 +32,17 @@ class Served(ABC):
             """Raises AttributeError, with the way out for what another kind of nodes has."""
             way_out = self._elsewhere.get(name)
             raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {way_out}" if way_out else ""))
+
+    def __repr__(self) -> str:
+        try:
+            return f"<{type(self).__name__} of node {', '.join(map(str, self.node_ids))} at {self.bootstrap}>"
+        except RuntimeError:
+            return f"<{type(self).__name__} of node {', '.join(map(str, self.node_ids))}, not begun>"
+
+    def _check_begun(self, nodes: Sized) -> None:
+        """Raises RuntimeError before the block of the ``with``, where there are no nodes."""
+        if not nodes:
+            raise RuntimeError("the nodes start with a block: `with broker() as b:`, and then b.bootstrap; a fixture has begun one")
 
     @property
     @abstractmethod

@@ -27,7 +27,7 @@ from ottla.sync.loop_thread import LoopThread
 from ottla.testing.disturbed_network import DisturbedNetwork
 from ottla.testing.faults import Faults
 from ottla.testing.journal import JOURNAL
-from ottla.testing.layout import CLUSTER_ID, HOST, Layout
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count
 from ottla.testing.served import Served
 
 START_SECONDS_MAX: Final = 60.0
@@ -50,16 +50,17 @@ class ThreadNodes(Served):
     _protocol: ClassVar[str] = "PLAINTEXT"
 
     def __init__(self, count: int, properties: Mapping[str, str]) -> None:
-        self._count = count
+        self._count = checked_count(count)
         self._properties = properties
         self._nodes: dict[int, Broker] = {}
         self._addresses: dict[int, str] = {}
         self._owned = ExitStack()
         self._begun_at = JOURNAL.position
-        self.faults = Faults()
+        self.faults = Faults(self.check)
 
     @property
     def bootstrap(self) -> str:
+        self._check_begun(self._addresses)
         return ",".join(self._addresses.values())
 
     @property

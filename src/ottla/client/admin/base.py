@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from ottla.client.call_limit import ANSWER_MS, DEFAULT_API_TIMEOUT_MS, waiting_for
 from ottla.client.cluster import KEY_TYPE_GROUP, Cluster
+from ottla.client.wrong_calls import check_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
@@ -68,6 +69,7 @@ class AdminBase:
 
     async def _coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
         """Returns the coordinator of the group, or of the transactional id. Waits while it is being found or loaded."""
+        check_name("group_id" if key_type == KEY_TYPE_GROUP else "transactional_id", key)
         attempt = 0
         while True:
             try:

@@ -12,7 +12,7 @@ from ottla.client.admin.descriptions import GroupDescription, GroupListing, Grou
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.group_membership import PROTOCOL_TYPE
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import listed, named
+from ottla.client.wrong_calls import check_offsets, listed, named
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -184,7 +184,9 @@ class GroupAdmin(AdminBase):
     async def set_offsets(self, group_id: str, offsets: ByPartition[int], *, metadata: str = "") -> None:
         """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known."""
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for partition, offset in keyed(offsets).items():
+        wanted = keyed(offsets)
+        check_offsets(wanted, "set_offsets")
+        for partition, offset in wanted.items():
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
             topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, metadata))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))

@@ -12,7 +12,7 @@ from ottla.client.cluster_metadata import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.other_keywords import with_hints
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import check_count, mapped, named
+from ottla.client.wrong_calls import check_count, check_name, check_times, mapped, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
@@ -83,6 +83,7 @@ class TopicAdmin(AdminBase):
 
     async def describe_topic(self, name: str) -> TopicMetadata:
         """Describes the topic. UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        check_name("name", name)
         await self._cluster.refresh([name])
         found = self._cluster.topics.get(name)
         if found is None:
@@ -107,7 +108,9 @@ class TopicAdmin(AdminBase):
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
         """Returns the first record not older than each time, in milliseconds since 1970; the start or the end for an ``OffsetSpec``."""
-        return await offsets_for_times(self._cluster, {partition: int(time) for partition, time in keyed(times).items()})
+        wanted = keyed(times)
+        check_times(wanted)
+        return await offsets_for_times(self._cluster, {partition: int(time) for partition, time in wanted.items()})
 
     async def create_partitions(
         self,
@@ -132,6 +135,8 @@ class TopicAdmin(AdminBase):
     async def delete_records(self, offsets: ByPartition[int], *, timeout_ms: int | None = None) -> dict[TopicPartition, int | KafkaError]:
         """Deletes the records before the offsets (-1: before the high watermark). Returns each partition's new start, or the error."""
         wanted = keyed(offsets)
+        for partition, offset in wanted.items():
+            check_count(f"the offset of {partition}", offset)
         leaders, orphans = await self._by_leader(wanted)
         results: dict[TopicPartition, int | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, partitions in leaders.items():
@@ -212,9 +217,11 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     if not isinstance(topic, NewTopic):
         raise _not_new(topic)
     assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
+    check_name("name", topic.name)
+    configs_of_topic = mapped(topic.configs or {}, "NewTopic(configs=)", '{"retention.ms": 3_600_000}')
     check_count("partition_count", topic.partition_count)
     check_count("replication_factor", topic.replication_factor)
-    configs = [CreatableTopicConfig(name, text_of(name, value)) for name, value in (topic.configs or {}).items()]
+    configs = [CreatableTopicConfig(name, text_of(name, value)) for name, value in configs_of_topic.items()]
     return CreatableTopic(topic.name, topic.partition_count, topic.replication_factor, assignments, configs)
 
 

@@ -27,6 +27,8 @@ PATTERNS_SINCE: Final = 2
 FENCING_TIMEOUT_MS: Final = 60_000
 """What the coordinator keeps as the id's transaction.timeout.ms, until a producer initializes it again."""
 
+_STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "PrepareAbort", "CompleteAbort")
+
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
@@ -91,7 +93,8 @@ class TransactionAdmin(AdminBase):
 
             response = await self._until_loaded(ask)
             if response.unknown_state_filters:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown states of transactions: {', '.join(response.unknown_state_filters)}")
+                text = f"unknown states of transactions: {', '.join(response.unknown_state_filters)}; there are {', '.join(_STATES)}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             found += [
                 ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node_id)
                 for each in response.transaction_states
