@@ -23,7 +23,8 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
-from ottla.cli.cluster_health import Health, PartitionStates, findings, summary
+from ottla.cli.cluster_health import Health, findings, summary
+from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
@@ -31,58 +32,6 @@ NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
-
-
-@dataclass(slots=True)
-class PartitionStates:
-    """The partitions in each state."""
-
-    count: int = 0
-    offline: list[str] = field(default_factory=list)
-    under_min_isr: list[str] = field(default_factory=list)
-    at_min_isr: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)  # in sync is a broker that serves and does not answer
-    under_replicated: list[str] = field(default_factory=list)
-    without_preferred_leader: list[str] = field(default_factory=list)
-    eligible_in_use: list[str] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
-    missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
-    immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
-    could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
-
-    def add(
-        self,
-        key: TopicPartition,
-        partition: PartitionDescription,
-        *,
-        min_isr: int,
-        adding: Collection[int],
-        serving: Collection[int],
-        silent: Collection[int] = (),
-    ) -> None:
-        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
-        eligible = partition.eligible or ()
-        is_offline = partition.leader not in serving
-        spare = len(in_sync) - min(min_isr, len(replicas))
-        absent = [node for node in replicas if node not in in_sync and node not in adding]
-        self.count += 1
-        for node in absent:
-            self.missing[node] = self.missing.get(node, 0) + 1
-        for node in replicas if set(serving) <= set(replicas) else ():
-            self.immovable[node] = self.immovable.get(node, 0) + 1
-        if is_offline:
-            self.could_lead |= {*in_sync, *eligible} - set(serving)
-        for states, is_so in (
-            (self.offline, is_offline),
-            (self.under_min_isr, not is_offline and spare < 0),
-            (self.at_min_isr, not is_offline and spare == 0),
-            (self.waiting, not is_offline and bool(set(in_sync) & set(silent))),
-            (self.under_replicated, bool(absent)),
-            (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
-            (self.eligible_in_use, bool(eligible)),
-        ):
-            if is_so:
-                states.append(name)
 
 
 @dataclass(slots=True)
@@ -314,7 +263,9 @@ def findings(health: Health) -> Iterator[Finding]:
     for broker, path in health.offline_log_dirs:
         yield Finding(
             f"log directory {path} of broker {broker} is offline",
-            f"replace the disk and restart the broker ({HOW_TO_START.format(broker)}); its replicas are fetched again from their leaders",
+            f"mount its disk, or replace it and format the new one (`ottla storage format FILE --cluster-id {health.cluster_id} "
+            f"--ignore-formatted`); then restart the broker ({HOW_TO_START.format(broker)}): its replicas are fetched again from their "
+            f"leaders",
         )
 
 
