@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
-from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
+from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
@@ -70,8 +70,12 @@ class Finding:
     remedy: str
 
 
-def look(admin: Admin) -> Health:
-    """Returns the cluster's health by its present answers. KafkaError when no broker answers, or the user may not look."""
+def look(admin: Admin, *, is_sure: bool = False) -> Health:
+    """Returns the cluster's health by its present answers. KafkaError when no broker answers, or the user may not look.
+
+    With ``is_sure`` controllers of their own count as well only once they have fetched meanwhile, which takes a second: what the leader
+    knows of one that was restarted is the last fetch of the process before.
+    """
     cluster = admin.describe_cluster(include_fenced=True)
     serving = {node.node_id for node in cluster.nodes} - cluster.fenced
     quorum, problem, is_in_zookeeper = None, None, False
@@ -112,7 +116,9 @@ def look(admin: Admin) -> Health:
     configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
     fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
     ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
-    voters = [replace(voter, has_ended=voter.node_id in ended) for voter in voters]
+    following = [voter.node_id for voter in unseen if not voter.is_silent and voter.node_id not in (controller, *ended)]
+    idle = without_fetch(admin, following) if is_sure else []
+    voters = [replace(voter, has_ended=voter.node_id in ended, is_silent=voter.is_silent or voter.node_id in idle) for voter in voters]
     controllers = answering if is_in_zookeeper else [voter.node_id for voter in voters if voter.node_id in answering]
     is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
@@ -168,7 +174,9 @@ def findings(health: Health) -> Iterator[Finding]:
     first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
     reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
-    restart = room if full and not down else reach
+    unopened = sorted(states.unopened.keys() - {broker for broker, _ in health.offline_log_dirs})
+    descriptors = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
+    restart = room if full and not down else descriptors if unopened and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
         yield Finding(
@@ -187,12 +195,12 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
-        unknown = "start the brokers that have replicas: `ottla topic describe --unavailable`"
+        unknown = descriptors or "start the brokers that have replicas: `ottla topic describe --unavailable`"
         lossless = f"{_start(owners)}: they had everything" if owners else unknown
         unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
         yield Finding(
             f"{_count(states.offline)} no leader and cannot be read or written",
-            f"{lossless}; only if they never return: {unclean}",
+            lossless if descriptors and not owners else f"{lossless}; only if they never return: {unclean}",
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -222,6 +230,8 @@ def findings(health: Health) -> Iterator[Finding]:
             f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
             "its log directory is full, as below: it catches up by itself once there is room"
             if broker in full
+            else f"it cannot open {states.unopened[broker]} of them: {_open_again([broker])}"
+            if broker in unopened
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
             "log, its disk and its network",
         )
@@ -295,6 +305,12 @@ def _start_voters(health: Health) -> str:
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
+
+
+def _open_again(brokers: list[int]) -> str:
+    """Returns what to do about replicas that brokers which serve cannot open, with their log directories well."""
+    limit = "raise the limit (ulimit -n, or LimitNOFILE of the unit)"
+    return f"the log says why, at partition_offline; where that is too many open files, {limit} and re{_start(brokers)}"
 
 
 def _or_move_away(broker: int, health: Health, then: str = "") -> str:

@@ -26,6 +26,7 @@ class PartitionStates:
     held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
     immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
+    unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
 
     def add(
@@ -48,6 +49,8 @@ class PartitionStates:
             self.missing[node] = self.missing.get(node, 0) + 1
         for node in replicas if set(serving) <= set(replicas) else ():
             self.immovable[node] = self.immovable.get(node, 0) + 1
+        for node in set(partition.offline) & set(serving):
+            self.unopened[node] = self.unopened.get(node, 0) + 1
         if is_offline:
             self.could_lead |= {*in_sync, *eligible} - set(serving)
         for states, is_so in (
