@@ -91,6 +91,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
                 "held": [],
+                "tight": ["two-0"],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
@@ -527,6 +528,21 @@ def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None
     )
     context: Any = SimpleNamespace(connection=SimpleNamespace(listener="PLAINTEXT"))
     assert offline_replicas(asked, context, "t", 0, image) == [2]
+
+
+def test_topics_with_none_to_spare_by_their_configuration_are_a_note_and_no_problem() -> None:
+    states = PartitionStates()
+    for index, (replicas, min_isr) in enumerate((([1, 2], 2), ([1, 2, 3], 2), ([1], 1), ([1], 2), ([1, 2], 3))):
+        states.add(TopicPartition("t", index), partition(1, replicas, replicas), min_isr=min_isr, adding=[], serving={1, 2, 3})
+    seen_so = replace(WELL, partitions=states)
+    assert (states.tight, problems(seen_so)) == (["t-0", "t-4"], [])
+    lines = list(summary(seen_so, []))
+    assert lines[0] == "cluster id: healthy"
+    assert (
+        "NOTE     2 partitions (t-0, t-4) have no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
+        in lines
+    )
+    assert not any(line.startswith("NOTE") for line in summary(WELL, []))
 
 
 def test_single_replicas_are_at_their_minimum_and_well() -> None:

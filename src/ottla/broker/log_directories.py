@@ -57,8 +57,8 @@ class LogDirectories(Part):
         for path in config.log_dirs:
             try:
                 directory = await made._open(path, cluster_id)
-            except BlockingIOError:
-                raise StorageError(f"{path} is in use by another broker") from None
+            except BlockingIOError as error:
+                raise StorageError(f"{path} is in use by another broker ({error.strerror}): stop that one first") from None
             except OSError as error:
                 if not made.opened and (has_metadata_log or path == config.log_dirs[-1]):
                     what = "which holds the metadata log" if has_metadata_log else "the last log directory"

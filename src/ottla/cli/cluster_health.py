@@ -348,6 +348,10 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         f"held by a late transaction: {len(states.held)}"
     )
     yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline, {len(health.full_log_dirs)} full"
+    if states.tight:
+        yield ""
+        yield f"NOTE     {_count(states.tight)} no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
+        yield "         `ottla config set --topic TOPIC min.insync.replicas=N` lowers it, and `ottla partition reassign` adds replicas"
     for finding in found:
         yield ""
         yield f"PROBLEM  {finding.problem}"

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.cli.partition_states import is_tight
+
 if TYPE_CHECKING:
     from ottla.client.admin import PartitionDescription
     from ottla.types import TopicPartition
@@ -26,6 +28,7 @@ class PartitionStates:
     held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
     immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
+    tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
     unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
 
@@ -51,6 +54,8 @@ class PartitionStates:
             self.immovable[node] = self.immovable.get(node, 0) + 1
         for node in set(partition.offline) & set(serving):
             self.unopened[node] = self.unopened.get(node, 0) + 1
+        if is_tight(min_isr, len(replicas)) and len(replicas) > 1:
+            self.tight.append(name)
         if is_offline:
             self.could_lead |= {*in_sync, *eligible} - set(serving)
         for states, is_so in (
