@@ -518,6 +518,9 @@ def test_replicas_that_a_broker_cannot_open_send_one_to_its_log_and_its_limit_of
         assert "restart broker 2 (`ottla broker start FILE`" in finding.remedy
     failed = list(findings(replace(WELL, partitions=states, offline_log_dirs=[(2, "/d")])))
     assert "ulimit" not in str(failed), "its log directory is what is wrong"
+    assert [finding.remedy.split("log director")[0] for finding in failed[:3]] == ["mend the ", "mend the ", "a "]
+    assert "unclean" not in failed[0].remedy, "the broker has the records, if any has"
+    assert failed[-1].problem == "log directory /d of broker 2 is offline"
 
 
 def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None:

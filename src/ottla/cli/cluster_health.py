@@ -174,9 +174,12 @@ def findings(health: Health) -> Iterator[Finding]:
     first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
     reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
-    unopened = sorted(states.unopened.keys() - {broker for broker, _ in health.offline_log_dirs})
-    descriptors = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
-    restart = room if full and not down else descriptors if unopened and not down else reach
+    diskless = sorted({broker for broker, _ in health.offline_log_dirs} & (states.unopened.keys() | states.missing.keys()))
+    unopened = sorted(states.unopened.keys() - {*diskless})
+    cause = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
+    if diskless:
+        cause = f"mend the log directories of {_brokers(diskless)}, as below"
+    restart = room if full and not down else cause if cause and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
         yield Finding(
@@ -195,12 +198,12 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
-        unknown = descriptors or "start the brokers that have replicas: `ottla topic describe --unavailable`"
+        unknown = cause or "start the brokers that have replicas: `ottla topic describe --unavailable`"
         lossless = f"{_start(owners)}: they had everything" if owners else unknown
         unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
         yield Finding(
             f"{_count(states.offline)} no leader and cannot be read or written",
-            lossless if descriptors and not owners else f"{lossless}; only if they never return: {unclean}",
+            lossless if cause and not owners else f"{lossless}; only if they never return: {unclean}",
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -230,6 +233,8 @@ def findings(health: Health) -> Iterator[Finding]:
             f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
             "its log directory is full, as below: it catches up by itself once there is room"
             if broker in full
+            else "a log directory of it is offline, as below"
+            if broker in diskless
             else f"it cannot open {states.unopened[broker]} of them: {_open_again([broker])}"
             if broker in unopened
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
@@ -275,7 +280,7 @@ def findings(health: Health) -> Iterator[Finding]:
             f"log directory {path} of broker {broker} is offline",
             f"mount its disk, or replace it and format the new one (`ottla storage format FILE --cluster-id {health.cluster_id} "
             f"--ignore-formatted`); then restart the broker ({HOW_TO_START.format(broker)}): its replicas are fetched again from their "
-            f"leaders",
+            f"leaders; what has no other replica is on the old disk alone",
         )
 
 
