@@ -175,7 +175,10 @@ class Disk(Protocol):
         ...
 
     async def lock(self, path: str) -> None:
-        """Locks the file at ``path`` until this process ends or ``unlock`` is called. BlockingIOError when another holds it."""
+        """Locks the file at ``path`` until this process ends or ``unlock`` is called.
+
+        BlockingIOError when another holds it: its text is which process that is, as far as that is known.
+        """
         ...
 
     async def unlock(self, path: str) -> None: ...

@@ -77,6 +77,51 @@ def test_a_log_directory_that_is_no_longer_there_is_offline() -> None:
     play(act, log_dirs="/data,/spare")
 
 
+def test_a_partition_that_is_made_after_its_log_directory_was_removed_does_not_make_its_path_again() -> None:
+    """The path would be there again, with nothing of the broker's, and the directory count as well."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4)
+        disk = broker.machine.disk
+        await disk.remove_tree("/spare")
+        await create(broker, "later", 4)
+        assert not await disk.exists("/spare")
+        assert broker.broker is not None
+        assert [directory.path for directory in broker.broker.partitions.directories if directory.is_failed] == ["/spare"]
+        assert [directory_of(broker, "later", index) for index in range(4)] == ["data"] * 4
+
+    play(act, log_dirs="/data,/spare")
+
+
+def test_a_log_directory_whose_disk_was_unmounted_is_offline_within_seconds() -> None:
+    """An empty mount point is left, to which partitions and checkpoints could be written."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4)
+        disk = broker.machine.disk
+        await disk.remove_tree("/spare")
+        await disk.make_dirs("/spare")
+        await asyncio.sleep(3)
+        assert broker.broker is not None
+        assert [directory.path for directory in broker.broker.partitions.directories if directory.is_failed] == ["/spare"]
+        assert await disk.list_dir("/spare") == []
+
+    play(act, log_dirs="/data,/spare")
+
+
+def test_a_node_whose_directory_of_the_metadata_log_was_removed_ends_within_seconds() -> None:
+    """What it would say to be committed is in no file that the next start finds."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 1)
+        await broker.machine.disk.remove_tree("/data")
+        await asyncio.sleep(3)
+        assert broker.broker is not None
+        assert broker.broker.failure == "the log directory with the metadata log has failed: /data"
+
+    play(act, log_dirs="/data,/spare")
+
+
 @pytest.mark.parametrize("suffix", [".log.deleted", ".index.deleted", ".timeindex.deleted"])
 def test_a_deleted_file_that_cannot_be_removed_takes_its_log_directory_offline_and_no_other(suffix: str) -> None:
     async def act(broker: SimBroker) -> None:

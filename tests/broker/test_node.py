@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -100,7 +101,10 @@ def test_partitions_are_spread_over_several_log_directories(tmp_path: Path) -> N
 
 
 def test_a_log_directory_belongs_to_one_running_broker(tmp_path: Path) -> None:
-    with BrokerThread(properties(tmp_path)), pytest.raises(StorageError, match="in use by another broker"):
+    with (
+        BrokerThread(properties(tmp_path)),
+        pytest.raises(StorageError, match=rf"in use by another broker \(process {os.getpid()} has it\)"),
+    ):
         BrokerThread(properties(tmp_path)).start()
 
 

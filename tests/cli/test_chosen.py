@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.cli.test_daily import items, run
 
+from ottla.cli.output import names_of_plan
+from ottla.cli.partition_states import min_isr_beyond, topics_beyond
 from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, NewTopic
@@ -74,6 +78,33 @@ def test_more_replicas_in_sync_than_there_are_is_done_with_a_warning(bootstrap: 
     fitting = run(bootstrap, "topic", "alter", "other", "-c", "min.insync.replicas=1")
     assert (fitting.exit_code, "warning" in fitting.stderr) == (0, False)
     assert "warning" not in run(bootstrap, "config", "set", "--topic", "other", "-d", "min.insync.replicas").stderr
+
+
+@pytest.mark.parametrize(("min_isr", "count", "expected"), [(1, 1, False), (2, 1, True), (2, 2, True), (2, 3, False), (3, 3, True)])
+def test_as_many_in_sync_as_there_are_leaves_none_to_spare(min_isr: int, count: int, expected: bool) -> None:
+    admin: Any = None
+    assert (min_isr_beyond(admin, "t", str(min_isr), count) is not None) is expected
+
+
+def test_a_default_for_all_brokers_that_leaves_topics_none_to_spare_is_set_with_a_warning() -> None:
+    def topic(count: int, *, is_internal: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(is_internal=is_internal, partitions={0: SimpleNamespace(replicas=list(range(count)))})
+
+    topics = {"one": topic(1), "two": topic(2), "three": topic(3), "__own": topic(2, is_internal=True)}
+    admin: Any = SimpleNamespace(list_topics=lambda: topics, describe_config_of_topics=lambda names, _: dict.fromkeys(names, "2"))
+    said = (
+        "warning: 1 topic (two) has no more replicas than min.insync.replicas: acks=all is refused there while one of them is not in sync"
+    )
+    assert topics_beyond(admin) == said
+    del topics["two"]
+    assert topics_beyond(admin) is None
+
+
+def test_a_plan_of_many_topics_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"m{index}" for index in range(1111)]
+    assert names_of_plan(names, "topics") == "these 1,111 topics"
+    assert capsys.readouterr().err.splitlines() == names
+    assert names_of_plan(names[:3], "topics") == "m0, m1, m2"
 
 
 def test_lint_reports_all_that_no_node_starts_with(tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ def test_a_list_says_that_it_has_only_what_the_user_may_describe(
     assert run(served.bootstrap, *words, *of_admin).stderr == ""
 
 
+def test_an_empty_list_of_topics_says_what_may_be_seen(
+    served: SecureBroker, alice: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty table of a user without rights says that there is nothing; one who sees some knows of rights."""
+    assert "only what" not in run(served.bootstrap, "topic", "list", *alice).stderr
+    monkeypatch.setattr("ottla.sync.Admin.list_topics", lambda _: {})
+    assert "`ottla acl allow User:alice -o describe --topic '*' --yes`" in run(served.bootstrap, "topic", "list", *alice).stderr
+
+
 def test_a_topic_is_described_without_its_configuration(served: SecureBroker, alice: tuple[str, str]) -> None:
     [found] = items(run(served.bootstrap, "topic", "describe", "t", "--json", *alice))
     assert (found["configs"], len(found["partitions"])) == (None, 1)

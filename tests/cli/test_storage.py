@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def test_an_intact_a_damaged_a_used_and_a_foreign_directory(tmp_path: Path) -> N
         with Producer(broker.bootstrap) as producer:
             producer.send("orders", b"x" * 100).result(10)
         code, _, problem = verify(directory)
-        assert (code, "in use by a broker" in problem) == (1, True)
+        assert (code, f"in use by a broker (process {os.getpid()} has it)" in problem) == (1, True)
     code, text, _ = verify(directory)
     assert (code, text.split(": ")[-1].strip()) == (0, "intact")
     with open(directory / "orders-0" / "00000000000000000000.log", "r+b") as file:
@@ -73,6 +74,10 @@ def test_replicas_that_a_start_set_aside_are_listed_and_deleted_while_no_broker_
         code, text = strays(directory, "--delete")
         assert (code, "in use by a broker" in text) == (1, True)
         assert Path(item["path"]).exists()
+    (tmp_path / "none").mkdir()
+    shutil.copy(directory / "meta.properties", tmp_path / "none")
+    code, text = strays(directory, str(tmp_path / "none"))
+    assert (code, f"`ottla dump-log --records {item['path']}/*.log`" in text) == (0, True)
     code, text = strays(directory, "--delete")
     assert (code, text.splitlines()[-1]) == (0, f"strays: 1, {item['size_bytes']} bytes")
     assert not Path(item["path"]).exists()

@@ -23,7 +23,9 @@ from tests.foreign_clients.broker_process import lasting_port
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
-from ottla.cli.cluster_health import Health, PartitionStates, findings, summary
+from ottla.broker.handlers.partition_states import offline_replicas
+from ottla.cli.cluster_health import Health, findings, look, summary
+from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
@@ -36,6 +38,7 @@ from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
 from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import LOST_DIRECTORY, PartitionImage
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.storage.directory.room import RESERVE_BYTES
@@ -88,6 +91,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
                 "held": [],
+                "tight": ["two-0"],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
@@ -323,6 +327,65 @@ def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(mon
     assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
 
 
+class QuorumAsked:
+    """A cluster of broker 1 and the controllers 101, which leads, and 102, at that port: it last fetched 300 ms ago, and never again."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.looks = 0
+
+    def __call__(self, *_: object, **__: object) -> QuorumAsked:
+        return self
+
+    def __enter__(self) -> QuorumAsked:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def describe_cluster(self, *, include_fenced: bool) -> ClusterDescription:
+        return ClusterDescription("id", 1, [Node(1, "127.0.0.1", 1, None)])
+
+    def describe_quorum(self) -> QuorumDescription:
+        self.looks += 1
+        fetched = {101: 1000 + self.looks, 102: 700}
+        return QuorumDescription(101, 1, 9, tuple(QuorumReplica(node, b"", 9, ms, ms) for node, ms in fetched.items()), ())
+
+    def describe_configs(self, _: object) -> dict[str, Any]:
+        values = {"controller.quorum.voters": f"101@127.0.0.1:1,102@127.0.0.1:{self.port}", "default.replication.factor": "1"}
+        return {name: SimpleNamespace(value=value) for name, value in values.items()}
+
+    def describe_log_dirs(self, brokers: list[int], *, with_replicas: bool) -> dict[int, list[LogDir]]:
+        return {broker: [] for broker in brokers}
+
+    def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
+        return {}
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, object]:
+        return {}
+
+    def describe_config_of_topics(self, *_: object) -> dict[str, str]:
+        return {}
+
+
+def test_the_status_has_a_controller_that_has_just_ended_as_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active one takes it for a follower for seconds."""
+    monkeypatch.setattr("ottla.cli.quorum_health.FETCH_SECONDS_MAX", 0.05)
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        monkeypatch.setattr("ottla.sync.Admin", QuorumAsked(dead.getsockname()[1]))
+        shown = seen_from_outside("a:1", 1000)
+    assert [(row[0], row[4]) for row in shown.rows] == [(1, None), (101, "active"), (102, "ended")]
+
+
+def test_a_controller_that_was_restarted_is_well_once_it_has_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its port is open, and what the leader knows is the last fetch of the process before: a rolling restart would go on too early."""
+    monkeypatch.setattr("ottla.cli.quorum_health.FETCH_SECONDS_MAX", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as open_port:
+        asked = cast(Admin, QuorumAsked(open_port.getsockname()[1]))
+        assert problems(look(asked)) == []
+        assert problems(look(asked, is_sure=True)) == ["controller 102 does not follow the metadata log: it last fetched 0 s ago"]
+
+
 def test_without_a_controller_those_that_take_no_connection_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
@@ -441,6 +504,48 @@ def test_a_lagging_replica_is_a_problem_and_a_moving_one_is_not() -> None:
         "1 partition (t-2) has too few replicas in sync: acks=all is refused",
         "broker 2 is not in sync for 1 partition",
     ]
+
+
+def test_replicas_that_a_broker_cannot_open_send_one_to_its_log_and_its_limit_of_open_files() -> None:
+    states = PartitionStates()
+    mine = replace(partition(1, [1, 2], [1]), offline=(2,))
+    states.add(TopicPartition("t", 0), mine, min_isr=1, adding=[], serving={1, 2})
+    states.add(TopicPartition("t", 1), replace(partition(-1, [2], [2]), offline=(2,)), min_isr=1, adding=[], serving={1, 2})
+    found = list(findings(replace(WELL, partitions=states)))
+    assert [finding.problem.split(" partition")[0] for finding in found] == ["1", "1", "broker 2 is not in sync for 1"]
+    for finding in found:
+        assert "at partition_offline; where that is too many open files, raise the limit (ulimit -n" in finding.remedy
+        assert "restart broker 2 (`ottla broker start FILE`" in finding.remedy
+    failed = list(findings(replace(WELL, partitions=states, offline_log_dirs=[(2, "/d")])))
+    assert "ulimit" not in str(failed), "its log directory is what is wrong"
+    assert [finding.remedy.split("log director")[0] for finding in failed[:3]] == ["mend the ", "mend the ", "a "]
+    assert "unclean" not in failed[0].remedy, "the broker has the records, if any has"
+    assert failed[-1].problem == "log directory /d of broker 2 is offline"
+
+
+def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None:
+    image = PartitionImage((1, 2), (1,), 1, 0, 0, directories=(b"d" * 16, LOST_DIRECTORY))
+    broker = SimpleNamespace(is_fenced=False, endpoints={"PLAINTEXT": None})
+    asked: Any = SimpleNamespace(
+        image=SimpleNamespace(brokers={1: broker, 2: broker}), partitions=SimpleNamespace(offline_replicas=lambda topic, index: [])
+    )
+    context: Any = SimpleNamespace(connection=SimpleNamespace(listener="PLAINTEXT"))
+    assert offline_replicas(asked, context, "t", 0, image) == [2]
+
+
+def test_topics_with_none_to_spare_by_their_configuration_are_a_note_and_no_problem() -> None:
+    states = PartitionStates()
+    for index, (replicas, min_isr) in enumerate((([1, 2], 2), ([1, 2, 3], 2), ([1], 1), ([1], 2), ([1, 2], 3))):
+        states.add(TopicPartition("t", index), partition(1, replicas, replicas), min_isr=min_isr, adding=[], serving={1, 2, 3})
+    seen_so = replace(WELL, partitions=states)
+    assert (states.tight, problems(seen_so)) == (["t-0", "t-4"], [])
+    lines = list(summary(seen_so, []))
+    assert lines[0] == "cluster id: healthy"
+    assert (
+        "NOTE     2 partitions (t-0, t-4) have no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
+        in lines
+    )
+    assert not any(line.startswith("NOTE") for line in summary(WELL, []))
 
 
 def test_single_replicas_are_at_their_minimum_and_well() -> None:

@@ -77,7 +77,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
         else:
             await publisher.catch_up()
 
-    housekeeping = Housekeeping(world, config, partitions, router, retry_offline)
+    housekeeping = Housekeeping(world, config, directories, partitions, router, retry_offline)
     core = Core(
         publisher=publisher, controller=controller, membership=membership, partitions=partitions, groups=groups, gate=gate
     )  # fmt: skip

@@ -130,7 +130,7 @@ async def check_first_directory(disk: Disk, log_dirs: Sequence[str], *, has_meta
     used = [path for path in others if await _is_seen(is_used(disk, path))]
     if used and not await is_used(disk, first):
         raise StorageError(
-            f"{first}, {what}, is empty, and {used[0]} is not: the metadata log is missing. Mount or restore the disk "
+            f"{first}, {what}, is not formatted, and {used[0]} is: the metadata log is missing. Mount or restore the disk "
             f"of {first}; or, for a broker that is no controller, run `ottla storage format FILE --cluster-id ID --ignore-formatted`; "
             f"or remove {used[0]} from log.dirs to start a new cluster; nothing was changed"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Collection, Iterable
 
@@ -13,7 +14,7 @@ from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.ports import World
-from ottla.storage.directory.directory import DirectoryIdentity, LogDirectory, read_identity
+from ottla.storage.directory.directory import LOCK_NAME, DirectoryIdentity, LogDirectory, read_identity
 from ottla.storage.directory.predecessors import Predecessors
 from ottla.storage.disk_errors import SHORTAGE
 
@@ -56,8 +57,8 @@ class LogDirectories(Part):
         for path in config.log_dirs:
             try:
                 directory = await made._open(path, cluster_id)
-            except BlockingIOError:
-                raise StorageError(f"{path} is in use by another broker") from None
+            except BlockingIOError as error:
+                raise StorageError(f"{path} is in use by another broker ({error.strerror}): stop that one first") from None
             except OSError as error:
                 if not made.opened and (has_metadata_log or path == config.log_dirs[-1]):
                     what = "which holds the metadata log" if has_metadata_log else "the last log directory"
@@ -113,6 +114,16 @@ class LogDirectories(Part):
         elif all(found.is_failed for found in self.of_replicas):
             self._failure.note("all log directories have failed")
 
+    async def absent(self) -> list[LogDirectory]:
+        """Returns those that were removed, or whose disks were unmounted, since they were opened."""
+        found = []
+        for directory in self.opened:
+            if not directory.is_failed:
+                with contextlib.suppress(OSError):  # a disk that fails shows by what is written there
+                    if await directory.is_absent():
+                        found.append(directory)
+        return found
+
     @property
     def predecessors(self) -> Predecessors:
         """The processes of which everything is here."""
@@ -149,4 +160,4 @@ class LogDirectories(Part):
 
 
 def _lock_path(directory: str) -> str:
-    return f"{directory}/.lock"
+    return f"{directory}/{LOCK_NAME}"

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
-from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of
+from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, without_connection
 from ottla.cli.starting import HOW_TO_START
@@ -31,58 +32,6 @@ NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
-
-
-@dataclass(slots=True)
-class PartitionStates:
-    """The partitions in each state."""
-
-    count: int = 0
-    offline: list[str] = field(default_factory=list)
-    under_min_isr: list[str] = field(default_factory=list)
-    at_min_isr: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)  # in sync is a broker that serves and does not answer
-    under_replicated: list[str] = field(default_factory=list)
-    without_preferred_leader: list[str] = field(default_factory=list)
-    eligible_in_use: list[str] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
-    missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
-    immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
-    could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
-
-    def add(
-        self,
-        key: TopicPartition,
-        partition: PartitionDescription,
-        *,
-        min_isr: int,
-        adding: Collection[int],
-        serving: Collection[int],
-        silent: Collection[int] = (),
-    ) -> None:
-        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
-        eligible = partition.eligible or ()
-        is_offline = partition.leader not in serving
-        spare = len(in_sync) - min(min_isr, len(replicas))
-        absent = [node for node in replicas if node not in in_sync and node not in adding]
-        self.count += 1
-        for node in absent:
-            self.missing[node] = self.missing.get(node, 0) + 1
-        for node in replicas if set(serving) <= set(replicas) else ():
-            self.immovable[node] = self.immovable.get(node, 0) + 1
-        if is_offline:
-            self.could_lead |= {*in_sync, *eligible} - set(serving)
-        for states, is_so in (
-            (self.offline, is_offline),
-            (self.under_min_isr, not is_offline and spare < 0),
-            (self.at_min_isr, not is_offline and spare == 0),
-            (self.waiting, not is_offline and bool(set(in_sync) & set(silent))),
-            (self.under_replicated, bool(absent)),
-            (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
-            (self.eligible_in_use, bool(eligible)),
-        ):
-            if is_so:
-                states.append(name)
 
 
 @dataclass(slots=True)
@@ -121,8 +70,12 @@ class Finding:
     remedy: str
 
 
-def look(admin: Admin) -> Health:
-    """Returns the cluster's health by its present answers. KafkaError when no broker answers, or the user may not look."""
+def look(admin: Admin, *, is_sure: bool = False) -> Health:
+    """Returns the cluster's health by its present answers. KafkaError when no broker answers, or the user may not look.
+
+    With ``is_sure`` controllers of their own count as well only once they have fetched meanwhile, which takes a second: what the leader
+    knows of one that was restarted is the last fetch of the process before.
+    """
     cluster = admin.describe_cluster(include_fenced=True)
     serving = {node.node_id for node in cluster.nodes} - cluster.fenced
     quorum, problem, is_in_zookeeper = None, None, False
@@ -163,7 +116,9 @@ def look(admin: Admin) -> Health:
     configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
     fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
     ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
-    voters = [replace(voter, has_ended=voter.node_id in ended) for voter in voters]
+    following = [voter.node_id for voter in unseen if not voter.is_silent and voter.node_id not in (controller, *ended)]
+    idle = without_fetch(admin, following) if is_sure else []
+    voters = [replace(voter, has_ended=voter.node_id in ended, is_silent=voter.is_silent or voter.node_id in idle) for voter in voters]
     controllers = answering if is_in_zookeeper else [voter.node_id for voter in voters if voter.node_id in answering]
     is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
@@ -219,7 +174,12 @@ def findings(health: Health) -> Iterator[Finding]:
     first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
     reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
-    restart = room if full and not down else reach
+    diskless = sorted({broker for broker, _ in health.offline_log_dirs} & (states.unopened.keys() | states.missing.keys()))
+    unopened = sorted(states.unopened.keys() - {*diskless})
+    cause = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
+    if diskless:
+        cause = f"mend the log directories of {_brokers(diskless)}, as below"
+    restart = room if full and not down else cause if cause and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
         yield Finding(
@@ -238,12 +198,12 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
-        unknown = "start the brokers that have replicas: `ottla topic describe --unavailable`"
+        unknown = cause or "start the brokers that have replicas: `ottla topic describe --unavailable`"
         lossless = f"{_start(owners)}: they had everything" if owners else unknown
         unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
         yield Finding(
             f"{_count(states.offline)} no leader and cannot be read or written",
-            f"{lossless}; only if they never return: {unclean}",
+            lossless if cause and not owners else f"{lossless}; only if they never return: {unclean}",
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -273,6 +233,10 @@ def findings(health: Health) -> Iterator[Finding]:
             f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
             "its log directory is full, as below: it catches up by itself once there is room"
             if broker in full
+            else "a log directory of it is offline, as below"
+            if broker in diskless
+            else f"it cannot open {states.unopened[broker]} of them: {_open_again([broker])}"
+            if broker in unopened
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
             "log, its disk and its network",
         )
@@ -314,7 +278,9 @@ def findings(health: Health) -> Iterator[Finding]:
     for broker, path in health.offline_log_dirs:
         yield Finding(
             f"log directory {path} of broker {broker} is offline",
-            f"replace the disk and restart the broker ({HOW_TO_START.format(broker)}); its replicas are fetched again from their leaders",
+            f"mount its disk, or replace it and format the new one (`ottla storage format FILE --cluster-id {health.cluster_id} "
+            f"--ignore-formatted`); then restart the broker ({HOW_TO_START.format(broker)}): its replicas are fetched again from their "
+            f"leaders; what has no other replica is on the old disk alone",
         )
 
 
@@ -344,6 +310,12 @@ def _start_voters(health: Health) -> str:
 def _start(brokers: list[int]) -> str:
     numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
     return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
+
+
+def _open_again(brokers: list[int]) -> str:
+    """Returns what to do about replicas that brokers which serve cannot open, with their log directories well."""
+    limit = "raise the limit (ulimit -n, or LimitNOFILE of the unit)"
+    return f"the log says why, at partition_offline; where that is too many open files, {limit} and re{_start(brokers)}"
 
 
 def _or_move_away(broker: int, health: Health, then: str = "") -> str:
@@ -381,6 +353,10 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         f"held by a late transaction: {len(states.held)}"
     )
     yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline, {len(health.full_log_dirs)} full"
+    if states.tight:
+        yield ""
+        yield f"NOTE     {_count(states.tight)} no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
+        yield "         `ottla config set --topic TOPIC min.insync.replicas=N` lowers it, and `ottla partition reassign` adds replicas"
     for finding in found:
         yield ""
         yield f"PROBLEM  {finding.problem}"

@@ -46,7 +46,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
     while True:
         is_last = time.monotonic() >= deadline
         try:
-            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy or is_last)
+            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy or is_last, is_sure=until_healthy)
         except OttlaError as error:
             if not is_repeated:
                 raise
@@ -63,7 +63,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
         sys.exit(1)
 
 
-def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool) -> bool:
+def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> bool:
     """Returns whether the cluster is well. What was seen is printed where that is wanted, and where it is well."""
     from ottla.cli.cluster_health import findings, look, summary
     from ottla.client.cluster import parse_bootstrap
@@ -74,7 +74,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
         parse_bootstrap(servers)
     note_settings_of(servers)
     with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
-        seen = look(admin)
+        seen = look(admin, is_sure=is_sure)
     found = list(findings(seen))
     if is_shown or not found:
         if output == "json":

@@ -14,7 +14,7 @@ import click
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
-from ottla.cli.partition_states import MIN_ISR, min_isr_beyond
+from ottla.cli.partition_states import MIN_ISR, min_isr_beyond, topics_beyond
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -297,15 +297,17 @@ def once(pairs: Iterable[tuple[str, T]], what: str = "a key is changed") -> dict
 
 def change_values(bootstrap: str, resource: ConfigResource, changes: ConfigChanges, *, dry_run: bool, output: str, command: str) -> None:
     """Changes all of these values, or none; with ``dry_run`` prints the old and the new value of each."""
-    from ottla.sync import Admin, Topic
+    from ottla.sync import Admin, Broker, Topic
 
     with Admin(bootstrap, **client_settings()) as admin:
         admin.alter_configs({resource: changes}, validate_only=dry_run)
-        new = changes.get(MIN_ISR)
+        new, warning = changes.get(MIN_ISR), None
         if isinstance(resource, Topic) and isinstance(new, str):
             warning = min_isr_beyond(admin, resource.name, new)
-            if warning is not None:
-                complain(warning)
+        elif isinstance(resource, Broker) and isinstance(new, str) and not dry_run:
+            warning = topics_beyond(admin)
+        if warning is not None:
+            complain(warning)
         if not dry_run:
             report_changes(output, command, changes, "changed")
             click.echo(f"changed {', '.join(changes)}", err=True)

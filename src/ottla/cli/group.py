@@ -13,7 +13,7 @@ from ottla.cli.group_offsets import COMMANDS
 from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.missing_rights import GROUP
 from ottla.cli.names import GROUPS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_json, print_rows, with_way_out, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, names_of_plan, print_json, print_rows, with_way_out, yes_option
 from ottla.cli.unanswered import SILENT, Leaders, Unanswered, internal_partitions, known_offsets, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
@@ -227,7 +227,7 @@ def delete(group_ids: tuple[str, ...], yes: bool, bootstrap: str, output: str) -
             for group_id in group_ids:
                 if _existing(admin, group_id).members:
                     raise KafkaError(ErrorCode.NON_EMPTY_GROUP, _has_members(group_id))
-            end_of_plan(f"would delete {', '.join(group_ids)} with their offsets")
+            end_of_plan(f"would delete {names_of_plan(group_ids, 'groups')} with their offsets")
         results = admin.delete_groups(group_ids)
     for group_id, error in results.items():
         if error is not None and error.code == ErrorCode.NON_EMPTY_GROUP:

@@ -26,6 +26,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _JSON: Final = "ottla.json"
+PLANNED_NAMES_MAX: Final = 20
 _ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
 
@@ -138,6 +139,15 @@ class _Warnings(logging.Handler):
 def complain(text: str) -> None:
     """Prints one line on standard error."""
     click.echo(f"ottla: {text}", err=True)
+
+
+def names_of_plan(names: Sequence[str], kind: str) -> str:
+    """Returns the names for the end of a plan; of many their number, once each is printed on a line of its own."""
+    if len(names) <= PLANNED_NAMES_MAX:
+        return ", ".join(names)
+    for name in names:
+        click.echo(name, err=True)
+    return f"these {len(names):,} {kind}"
 
 
 def end_of_plan(text: str) -> NoReturn:

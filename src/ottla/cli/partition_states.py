@@ -99,13 +99,34 @@ def min_isr_of(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
     return {topic: int(value or 1) for topic, value in admin.describe_config_of_topics(topics, "min.insync.replicas").items()}
 
 
+def is_tight(min_isr: int, replica_count: int) -> bool:
+    """Returns whether acks=all is refused as soon as one replica is not in sync, of a topic that has so many."""
+    return min_isr > replica_count or min_isr == replica_count > 1
+
+
+def topics_beyond(admin: Admin) -> str | None:
+    """Returns a warning, where topics have no replica to spare of the ``min.insync.replicas`` in force; internal ones are passed over."""
+    counts = {
+        name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+        for name, topic in admin.list_topics().items()
+        if not topic.is_internal
+    }
+    values = min_isr_of(admin, counts)
+    found = sorted(name for name, count in counts.items() if is_tight(values.get(name, 1), count) and count > 1)
+    if not found:
+        return None
+    shown = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
+    have = f"{len(found)} topic{'s'[: len(found) != 1]} ({shown}) {'has' if len(found) == 1 else 'have'} no more replicas than "
+    return f"warning: {have}min.insync.replicas: acks=all is refused there while one of them is not in sync"
+
+
 def min_isr_beyond(admin: Admin, topic: str, text: str | None, replica_count: int | None = None) -> str | None:
-    """Returns a warning, where the topic has fewer replicas than this ``min.insync.replicas``; without a count it is looked up."""
+    """Returns a warning, where the topic has no replica to spare of this ``min.insync.replicas``; without a count it is looked up."""
     if text is None or not text.strip().isdecimal():
         return None
     if replica_count is None:
         replica_count = min((len(partition.replicas) for partition in admin.describe_topic(topic).partitions.values()), default=0)
-    if int(text) <= replica_count:
+    if not is_tight(int(text), replica_count):
         return None
     has = f"topic {topic} has {replica_count} replica{'s'[: replica_count != 1]} of each partition"
     return f"warning: min.insync.replicas={text.strip()}, and {has}: acks=all is refused while one of them is not in sync"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.quorum_states import SILENT, fetched_ms_ago, is_silent, leader_of
+from ottla.cli.quorum_states import ENDED, SILENT, fetched_ms_ago, is_silent, leader_of
 from ottla.cli.quorum_voters import refusing
 from ottla.errors import OttlaError
 
@@ -37,7 +37,7 @@ class Voter:
     @property
     def state(self) -> str:
         """What is shown in place of the lag; empty where it follows."""
-        return "ended" if self.has_ended else SILENT if self.is_silent else ""
+        return ENDED if self.has_ended else SILENT if self.is_silent else ""
 
 
 def voters_of(quorum: QuorumDescription, fenced: Collection[int]) -> Iterator[Voter]:
@@ -50,11 +50,16 @@ def voters_of(quorum: QuorumDescription, fenced: Collection[int]) -> Iterator[Vo
 
 
 def ended_voters(admin: Admin, leader_id: int, addresses: Mapping[int, str]) -> list[int]:
-    """Returns the voters of these addresses whose ports refuse, and which do not fetch for ``FETCH_SECONDS_MAX``.
+    """Returns the voters of these addresses whose ports refuse, and which do not fetch for ``FETCH_SECONDS_MAX``."""
+    return without_fetch(admin, [node for node in refusing(addresses) if node != leader_id])
+
+
+def without_fetch(admin: Admin, asked: Collection[int]) -> list[int]:
+    """Returns which of the voters ``asked`` do not fetch for ``FETCH_SECONDS_MAX``; it looks no longer than until all have.
 
     What waited at the leader when a process ended counts as a fetch when it is answered: the first look comes after that.
     """
-    found = [node for node in refusing(addresses) if node != leader_id]
+    found = list(asked)
     before: dict[int, int] = {}
     pauses = (FETCH_SECONDS_MAX * share for share in (0.6, 0.25, 0.25, 0.25, 0.25))
     for pause in pauses if found else ():
@@ -65,6 +70,8 @@ def ended_voters(admin: Admin, leader_id: int, addresses: Mapping[int, str]) -> 
             break
         fetched = {voter.node_id for voter in voters if voter.last_fetch_ms > before.setdefault(voter.node_id, voter.last_fetch_ms)}
         found = [node for node in found if node not in fetched]
+        if not found:
+            break
     return found
 
 

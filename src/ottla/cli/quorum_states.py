@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.client.admin import QuorumDescription, QuorumReplica
 
 SILENT: Final = "silent"
+ENDED: Final = "ended"
 SILENT_MS_MAX: Final = 5_000
 """A voter fetches the metadata log at least every half second."""
 FENCED_SILENT_MS_MAX: Final = 1_000

@@ -157,27 +157,28 @@ def verify(directory: str, output: str) -> None:
 
 
 @storage.command("strays")
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses the directory.")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--delete", "is_deleting", is_flag=True, help="Delete them. Refused while a broker uses one of the directories.")
 @format_option
-def strays(directory: str, is_deleting: bool, output: str) -> None:
+def strays(directories: tuple[str, ...], is_deleting: bool, output: str) -> None:
     """List partition directories that belong to no topic.
 
-    When a broker starts, it renames them to TOPIC-PARTITION.ID-stray and keeps them.
+    When a broker starts, it renames them to TOPIC-PARTITION.ID-stray and keeps them. None is put back into service: it may lack what
+    was acknowledged since. Its records are read by `ottla dump-log --records`, and can be written again.
     """
     from ottla.runtime.inline_files import InlineDisk
     from ottla.storage.directory.strays import Stray, find_strays, remove_stray
 
     async def run() -> list[Stray]:
         disk = InlineDisk()
-        if is_deleting:
+        for path in paths if is_deleting else ():
             await _lock(disk, path)
-        found = await find_strays(disk, path)
+        found = [stray for path in paths for stray in await find_strays(disk, path)]
         for stray in found if is_deleting else ():
             await remove_stray(disk, stray)
         return found
 
-    path = os.path.abspath(directory)
+    paths = list(dict.fromkeys(map(os.path.abspath, directories)))
     found = asyncio.run(run())
     if output == "json":
         print_json("storage strays", [msgspec.to_builtins(stray) | {"is_deleted": is_deleting} for stray in found])
@@ -185,6 +186,8 @@ def strays(directory: str, is_deleting: bool, output: str) -> None:
     for stray in found:
         click.echo(f"{'deleted' if is_deleting else 'stray'}  {stray.path}: topic id {stray.topic_id}, {stray.size_bytes} bytes")
     click.echo(f"strays: {len(found)}, {sum(stray.size_bytes for stray in found)} bytes")
+    if found and not is_deleting:
+        complain(f"`ottla dump-log --records {found[0].path}/*.log` shows records; docs/operating.md says how to write them again")
 
 
 def _is_uuid(text: str) -> bool:
@@ -209,5 +212,5 @@ async def _lock(disk: Disk, path: str) -> None:
     if await disk.exists(lock := f"{path}/.lock"):
         try:
             await disk.lock(lock)
-        except BlockingIOError:
-            raise StorageError(f"{path} is in use by a broker; stop it first") from None
+        except BlockingIOError as error:
+            raise StorageError(f"{path} is in use by a broker ({error.strerror}); stop it first") from None

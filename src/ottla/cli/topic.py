@@ -13,6 +13,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import change_values, key_and_value, once
+from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.names import TOPICS, complete_key, complete_pair
 from ottla.cli.offsets import parse_offsets
@@ -21,6 +22,7 @@ from ottla.cli.output import (
     complain,
     end_of_plan,
     format_option,
+    names_of_plan,
     print_json,
     print_rows,
     with_way_out,
@@ -73,6 +75,8 @@ def list_topics(names: tuple[str, ...], internal: bool, bootstrap: str, output: 
         topics = admin.list_topics()
         wanted = chosen(names, topics) if names else list(topics)
         topics |= {name: found_topic(admin, name, topics) for name in wanted}
+        if not names and all(found.is_internal for found in topics.values()):
+            note_what_is_seen(admin, "topic")
     rows = [
         (name, len(found.partitions), len(next(iter(found.partitions.values())).replicas) if found.partitions else 0)
         for name, found in sorted(topics.items())
@@ -238,7 +242,7 @@ def delete(names: tuple[str, ...], may_be_absent: bool, yes: bool, bootstrap: st
         if name in _WHAT_IS_LOST:
             complain(f"warning: {name} is the brokers' own: {_WHAT_IS_LOST[name]}")
     if there and not yes:
-        end_of_plan(f"would delete {', '.join(there)} with all data")
+        end_of_plan(f"would delete {names_of_plan(there, 'topics')} with all data")
     absent = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
     results: dict[str, KafkaError | None] = dict.fromkeys(names, absent)
     with Admin(bootstrap, **client_settings()) as admin:

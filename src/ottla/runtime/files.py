@@ -207,10 +207,17 @@ class RealDisk:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 20).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise BlockingIOError(error.errno, f"process {holder} has it" if holder.isdecimal() else "locked", path) from None
         except OSError:
             os.close(descriptor)
             raise
         self._locks[path] = descriptor
+        with contextlib.suppress(OSError):  # a full disk may refuse it, and the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     async def unlock(self, path: str) -> None:
         os.close(self._locks.pop(path))

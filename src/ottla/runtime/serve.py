@@ -80,7 +80,12 @@ async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnSt
         if on_left is not None:
             await broker.leave()
             await on_left()
-        await broker.stop()
+        try:
+            await broker.stop()
+        except OSError as error:  # of a node that has failed, the failure says why
+            if broker.failure is None:
+                raise
+            log.warning("broker_not_stopped_in_order", error=str(error))
     if broker.failure is not None:
         raise StorageError(broker.failure)
 

@@ -61,6 +61,32 @@ async def alter_each(
     Changes of more than 10,000 values in one request are refused entirely, POLICY_VIOLATION.
     """
     slices = Slices(parts.world.clock)
+    decision = await _decisions(slices, context, resources, alteration)
+    excess = too_many_records(sum([len(resource.configs) async for resource in slices.over(resources)]))
+    decisions = map(decision, resources)
+    outcomes = await parts.controller.decide(decisions, validate_only=validate_only, refused=excess)
+    async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
+        yield _result(resource, outcome if isinstance(outcome, KafkaError) else None)
+
+
+async def alter_here(
+    parts: Parts, context: RequestContext, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError]
+) -> AsyncIterator[Result]:
+    """Changes what is this process's alone, as ``alter_each`` does, without a controller."""
+    slices = Slices(parts.world.clock)
+    decision = await _decisions(slices, context, resources, alteration)
+    async for resource in slices.over(resources):
+        try:
+            decision(resource)(parts.image)
+        except KafkaError as error:
+            yield _result(resource, error)
+        else:
+            yield _result(resource, None)
+
+
+async def _decisions(
+    slices: Slices, context: RequestContext, resources: Sequence[X], alteration: Callable[[X], Alteration | KafkaError]
+) -> Callable[[X], Alteration]:
     counts = await count_names(slices, ((resource.resource_type, resource.resource_name) for resource in resources))
 
     def decision(resource: X) -> Alteration:
@@ -68,12 +94,12 @@ async def alter_each(
         change = problem or alteration(resource)
         return _refusing(change) if isinstance(change, KafkaError) else change
 
-    excess = too_many_records(sum([len(resource.configs) async for resource in slices.over(resources)]))
-    decisions = map(decision, resources)
-    outcomes = await parts.controller.decide(decisions, validate_only=validate_only, refused=excess)
-    async for resource, outcome in slices.over(zip(resources, drained(outcomes), strict=True)):
-        code, text = (outcome.code, outcome.message or None) if isinstance(outcome, KafkaError) else (ErrorCode.NONE, None)
-        yield code, text, resource.resource_type, resource.resource_name
+    return decision
+
+
+def _result(resource: Resource, error: KafkaError | None) -> Result:
+    code, text = (ErrorCode.NONE, None) if error is None else (error.code, error.message or None)
+    return code, text, resource.resource_type, resource.resource_name
 
 
 async def refused_first(

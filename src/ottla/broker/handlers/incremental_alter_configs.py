@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs, versions 0-1: SET, DELETE, APPEND and SUBTRACT single values (KIP-339).
 
 One result for each resource; a resource that is listed twice in one request is refused, both times. Levels of loggers (type 8) are
-this process's, and change at once. v1 flexible.
+this process's, and change at once: a request for nothing else is not passed on, and needs no controller. v1 flexible.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ottla.broker.handlers.config_changes import Alteration, alter_each, refused_first
+from ottla.broker.handlers.config_changes import Alteration, alter_each, alter_here, refused_first
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import BROKER_AND_CONTROLLER, Asks, service
@@ -63,6 +63,11 @@ def _change_loggers(_: ClusterImage, *, node_id: int, name: str, changes: list[C
 
 
 async def look(parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse | None:
+    if request.resources and all(resource.resource_type == RESOURCE_BROKER_LOGGER for resource in request.resources):
+        alteration = partial(_alteration, parts, validate_only=request.validate_only)
+        results = alter_here(parts, context, request.resources, alteration)
+        return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) async for result in results])
+
     def wanted(resource: AlterConfigsResource) -> tuple[Mapping[str, str | None], Mapping[str, str]]:
         changed = {entry.name: entry.value if entry.config_operation == Operation.SET else None for entry in resource.configs}
         values = {**parts.image.broker_configs(resource.resource_name), **changed}

@@ -1,7 +1,7 @@
 """What clients are shown of a partition: its leader if they can reach it, and the replicas that are not up.
 
-A replica is offline when its broker is fenced, not registered or not reached through the client's listener, or when its log directory has
-failed; of the last a broker knows its own only.
+A replica is offline when its broker is fenced, not registered or not reached through the client's listener, or when that broker cannot
+serve it: a broker knows that of its own at once, and of others by what they have reported to the controller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImag
 def offline_replicas(parts: Parts, context: RequestContext, topic: str, index: int, partition: PartitionImage) -> list[int]:
     """Returns the offline replicas, in the order of the replicas."""
     brokers, listener = parts.image.brokers, context.connection.listener
-    failed = parts.partitions.offline_replicas(topic, index)
+    failed = {*parts.partitions.offline_replicas(topic, index), *partition.lost_replicas}
     return [
         replica
         for replica in partition.replicas

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.missing_rights import missing_right
 from ottla.cli.nodes.place import NodeStatus, PlaceState
-from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, SILENT, fetched_ms_ago, is_silent, leader_of, may_not_look, observers_of
-from ottla.cli.quorum_voters import refusing
+from ottla.cli.quorum_health import ended_voters
+from ottla.cli.quorum_states import (
+    ENDED,
+    NONE_IN_ZOOKEEPER,
+    NOT_SHOWN,
+    SILENT,
+    fetched_ms_ago,
+    is_silent,
+    leader_of,
+    may_not_look,
+    observers_of,
+)
+from ottla.cli.quorum_voters import configured_voters, refusing
 from ottla.client.admin.brokers import ClusterDescription
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+
+if TYPE_CHECKING:
+    from ottla.client.admin import QuorumDescription
+    from ottla.sync import Admin
 
 UNKNOWN = "unknown"
 DOWN = "down"
@@ -121,7 +136,8 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
                 for node_id, node in sorted(brokers.items())
             ]
             return SeenCluster(described.cluster_id, None, [*known], _problem(error))
-    voters = {voter.node_id: voter for voter in quorum.voters}
+        voters = {voter.node_id: voter for voter in quorum.voters}
+        ended = _ended(admin, quorum, brokers.keys() - described.fenced, described.fenced)
     observers = observers_of(quorum, brokers.keys())
     replicas = {observer.node_id: observer for observer in observers} | voters
     end_offset = leader_of(quorum).end_offset
@@ -130,12 +146,22 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         node, replica = brokers.get(node_id), replicas.get(node_id)
         controller = None
         if (voter := voters.get(node_id)) is not None:
-            controller = "active" if node_id == quorum.leader_id else SILENT if is_silent(quorum, voter, described.fenced) else "follower"
+            state = ENDED if node_id in ended else SILENT if is_silent(quorum, voter, described.fenced) else "follower"
+            controller = "active" if node_id == quorum.leader_id else state
         lag = None if replica is None or replica.end_offset < 0 else end_offset - replica.end_offset
         ago_ms = None if replica is None else fetched_ms_ago(quorum, replica)
         address = None if node is None else f"{node.host}:{node.port}"
         rows.append((node_id, address, node and node.rack, states.get(node_id), controller, lag, ago_ms))
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
+
+
+def _ended(admin: Admin, quorum: QuorumDescription, alive: Collection[int], fenced: Collection[int]) -> list[int]:
+    """Returns the controllers of their own whose processes have ended: the active one takes them for followers for seconds."""
+    found = [voter.node_id for voter in quorum.voters if voter.node_id not in alive and not is_silent(quorum, voter, fenced)]
+    if not set(found) - {quorum.leader_id}:
+        return []
+    addresses = configured_voters(admin, sorted(alive))
+    return ended_voters(admin, quorum.leader_id, {node_id: addresses[node_id] for node_id in found if node_id in addresses})
 
 
 def _problem_of_zookeeper(active: int | None) -> str | None:

@@ -14,6 +14,7 @@ may leave, the one with the higher number counts: it took the records that came 
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from typing import Final
@@ -30,6 +31,7 @@ from ottla.types import TopicPartition
 
 META_NAME: Final = "meta.properties"
 CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
+LOCK_NAME: Final = ".lock"
 RUNNING_NAME: Final = ".ottla-running"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
 GENERATION_NAME: Final = "replica.generation"
@@ -40,7 +42,7 @@ _DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
-_HARMLESS: Final = frozenset({"lost+found", ".lock"})  # found in directories that are otherwise empty
+_HARMLESS: Final = frozenset({"lost+found", LOCK_NAME})  # found in directories that are otherwise empty
 
 
 class DirectoryIdentity(Struct, frozen=True):
@@ -67,6 +69,13 @@ class DirectoryIdentity(Struct, frozen=True):
             return cls(pairs["cluster.id"], int(pairs["node.id"]), pairs["directory.id"])
         except (KeyError, ValueError):
             raise StorageError(f"{path} is damaged: it needs cluster.id, node.id and directory.id") from None
+
+
+class DirectoryAbsent(OSError):
+    """The log directory was removed, or its disk unmounted, while this process had it open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.EIO, text)
 
 
 class AnotherTopics(StorageError):
@@ -149,9 +158,20 @@ class LogDirectory:
     async def is_lost(self, error: OSError) -> bool:
         """True when that error of its own files says that nothing in it can be trusted: its disk is at fault, or it is no longer there."""
         try:
-            return is_disk_at_fault(error) or (error.errno in ABSENT and not await self._disk.is_dir(self.path))
+            return is_disk_at_fault(error) or (error.errno in ABSENT and await self.is_absent())
         except OSError as unsaid:
             return is_disk_at_fault(unsaid)
+
+    async def is_absent(self) -> bool:
+        """True when the directory was removed or its disk unmounted: neither mark nor lock is there, though another may be in its place.
+
+        Files that are open go on there, and no later process finds what they take.
+        """
+        return not await self._disk.exists(f"{self.path}/{META_NAME}") and not await self._disk.exists(f"{self.path}/{LOCK_NAME}")
+
+    async def _check_presence(self) -> None:
+        if await self.is_absent():
+            raise DirectoryAbsent(f"{self.path} is no longer there")
 
     def partition_path(self, key: TopicPartition) -> str:
         return f"{self.path}/{key}"
@@ -166,8 +186,12 @@ class LogDirectory:
         return found
 
     async def create_partition(self, key: TopicPartition, topic_id: str, *, is_durable: bool = True) -> str:
-        """Creates the partition's directory, durable unless the caller sees to that; AnotherTopics when it exists with another topic id."""
+        """Creates the partition's directory, durable unless the caller sees to that; AnotherTopics when it exists with another topic id.
+
+        DirectoryAbsent where the log directory is no longer there: its path is not made again.
+        """
         path = self.partition_path(key)
+        await self._check_presence()
         if await self._disk.exists(path):
             known = await self._topic_id(str(key))
             if known is not None and known != topic_id:
@@ -185,6 +209,7 @@ class LogDirectory:
     async def create_future(self, key: TopicPartition, topic_id: str, unique: str, *, generation: int) -> str:
         """Creates an empty directory, durably, for a partition that is to move here."""
         path = self._renamed(key, unique, "future")
+        await self._check_presence()
         await self._disk.make_dirs(path)
         await self._disk.sync_dir(self.path)
         await self._write_topic_id(path, topic_id)
@@ -276,7 +301,8 @@ async def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
     if META_NAME in names:
         return DirectoryIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
     if [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
-        raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; name an empty one in log.dirs")
+        way_out = f"name an empty one in log.dirs, or mount the disk of {path} if it is not mounted"
+        raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; {way_out}")
     return None
 
 

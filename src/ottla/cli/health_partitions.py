@@ -1,0 +1,71 @@
+"""The partitions of a cluster by what is wrong with them, as ``ottla cluster health`` counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.cli.partition_states import is_tight
+
+if TYPE_CHECKING:
+    from ottla.client.admin import PartitionDescription
+    from ottla.types import TopicPartition
+
+
+@dataclass(slots=True)
+class PartitionStates:
+    """The partitions in each state."""
+
+    count: int = 0
+    offline: list[str] = field(default_factory=list)
+    under_min_isr: list[str] = field(default_factory=list)
+    at_min_isr: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)  # in sync is a broker that serves and does not answer
+    under_replicated: list[str] = field(default_factory=list)
+    without_preferred_leader: list[str] = field(default_factory=list)
+    eligible_in_use: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
+    missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
+    immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
+    tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
+    unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
+    could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
+
+    def add(
+        self,
+        key: TopicPartition,
+        partition: PartitionDescription,
+        *,
+        min_isr: int,
+        adding: Collection[int],
+        serving: Collection[int],
+        silent: Collection[int] = (),
+    ) -> None:
+        name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
+        eligible = partition.eligible or ()
+        is_offline = partition.leader not in serving
+        spare = len(in_sync) - min(min_isr, len(replicas))
+        absent = [node for node in replicas if node not in in_sync and node not in adding]
+        self.count += 1
+        for node in absent:
+            self.missing[node] = self.missing.get(node, 0) + 1
+        for node in replicas if set(serving) <= set(replicas) else ():
+            self.immovable[node] = self.immovable.get(node, 0) + 1
+        for node in set(partition.offline) & set(serving):
+            self.unopened[node] = self.unopened.get(node, 0) + 1
+        if is_tight(min_isr, len(replicas)) and len(replicas) > 1:
+            self.tight.append(name)
+        if is_offline:
+            self.could_lead |= {*in_sync, *eligible} - set(serving)
+        for states, is_so in (
+            (self.offline, is_offline),
+            (self.under_min_isr, not is_offline and spare < 0),
+            (self.at_min_isr, not is_offline and spare == 0),
+            (self.waiting, not is_offline and bool(set(in_sync) & set(silent))),
+            (self.under_replicated, bool(absent)),
+            (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
+            (self.eligible_in_use, bool(eligible)),
+        ):
+            if is_so:
+                states.append(name)
