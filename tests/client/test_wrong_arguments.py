@@ -215,10 +215,8 @@ def test_one_partition_in_the_place_of_a_list_is_refused(method: str) -> None:
         getattr(consumer, method)([KEY])
 
 
-def test_a_row_of_send_many_with_more_than_a_key_is_refused() -> None:
-    """The fourth was dropped in silence, be it meant as a partition or as headers."""
-    row = ("t", b"v", b"k", 3)
-    text = re.escape("send_many takes (topic, value) or (topic, value, key), and a row ends with [b'k', 3]: use send for the rest")
+def refuses_row(row: Any, text: str) -> None:
+    """``send_many`` of both clients refuses the row with that text."""
     with sync.Producer("h:1") as producer, pytest.raises(TypeError, match=text):
         producer.send_many([row])
 
@@ -228,6 +226,13 @@ def test_a_row_of_send_many_with_more_than_a_key_is_refused() -> None:
                 await producer.send_many([row])
 
     asyncio.run(asynchronous())
+
+
+def test_a_row_of_send_many_with_more_than_a_key_is_refused() -> None:
+    """The fourth was dropped in silence, be it meant as a partition or as headers."""
+    row = ("t", b"v", b"k", 3)
+    text = re.escape("send_many takes (topic, value) or (topic, value, key), and a row ends with [b'k', 3]: use send for the rest")
+    refuses_row(row, text)
 
 
 def test_one_new_topic_in_the_place_of_a_list_is_refused() -> None:
@@ -348,15 +353,7 @@ def test_a_callback_that_cannot_be_called_is_refused_where_it_is_given() -> None
 @pytest.mark.parametrize("row", [b"value", (b"value",), "tv", 5])
 def test_what_is_no_row_of_send_many_is_refused_with_what_is_expected(row: Any) -> None:
     text = re.escape(f"send_many takes (topic, value) or (topic, value, key), and a row is {row!r}")
-    with sync.Producer("h:1") as producer, pytest.raises(TypeError, match=text):
-        producer.send_many([row])
-
-    async def asynchronous() -> None:
-        async with aio.Producer("h:1") as producer:
-            with pytest.raises(TypeError, match=text):
-                await producer.send_many([row])
-
-    asyncio.run(asynchronous())
+    refuses_row(row, text)
 
 
 def test_what_no_request_can_hold_is_a_type_error_that_names_the_argument() -> None:

@@ -13,7 +13,8 @@ and synced, and each state in between is one from which the same log is found.
 
 The leader epochs of walked segments are taken from their batches. Producers come from the newest usable snapshot and the
 batches after it. An index is rebuilt where the segment was walked, and elsewhere when it is missing or wrong; that of aborted
-transactions, which is not missed where there are none, from the producers and the batches of the segment.
+transactions, which is not missed where there are none, from the producers and the batches of the segment. The segment before one that is
+still empty was closed a moment before the crash: that index is rebuilt there, too.
 """
 
 from __future__ import annotations
