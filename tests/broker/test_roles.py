@@ -30,6 +30,7 @@ def test_a_broker_without_others_is_its_own_controller(given: dict[str, str]) ->
 @pytest.mark.parametrize(("roles", "node"), [("broker,controller", 2), ("controller", 3), ("broker", 4)])
 def test_a_node_of_a_cluster_plays_its_configured_roles(roles: str, node: int) -> None:
     given = {"process.roles": roles, "node.id": str(node), "controller.quorum.voters": QUORUM, "controller.listener.names": "C"}
+    given |= {} if roles == "broker" else {"listeners": "PLAINTEXT://:9092,C://:9093"}
     found = read_roles(BrokerConfig(given))
     assert found.home is HomeKind.QUORUM
     assert (found.is_broker, found.is_controller) == ("broker" in roles, "controller" in roles)
@@ -71,6 +72,10 @@ def test_a_broker_may_ask_servers_for_the_voters() -> None:
             "has this node, whose node.id is 1, which is no controller",
         ),
         ({"controller.quorum.voters": QUORUM, "node.id": "1"}, "controller.listener.names is not set"),
+        (
+            {"controller.quorum.voters": QUORUM, "node.id": "1", "controller.listener.names": "C", "listeners": "PLAINTEXT://:9092"},
+            "listeners has no listener of controller.listener.names=C; a controller is reached by one: add C://HOST:PORT",
+        ),
         ({"controller.quorum.voters": "a:1"}, "id@host:port"),
         ({"controller.quorum.voters": "1@a:1;2@b:1;3@c:1"}, "id@host:port, with commas between voters"),
         ({"controller.quorum.voters": "1@a:1 2@b:1"}, "id@host:port, with commas between voters"),

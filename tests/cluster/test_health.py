@@ -248,7 +248,7 @@ def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_
     assert lagging.remedy.endswith("of 3 controllers 2 must run, and 2 do: no more may fail")
     turned_away = replace(WELL, voters=[one, two, three], configured_voters={1: "a:1", 2: "b:2", 3: "c:3"})
     assert next(findings(turned_away)).remedy.startswith(
-        "its process takes connections at b:2: it was turned away, or cannot reach controller 1"
+        "its process takes connections at b:2: it is stopped (SIGSTOP) or hangs, was turned away, or cannot reach controller 1"
     )
     assert next(findings(replace(turned_away, unreachable_voters=[2]))).remedy.startswith("start node 2 (")
     assert problems(replace(WELL, voters=[one, Voter(2, -1, True)])) == [f"{follows} has not fetched since 1 leads"]
@@ -608,3 +608,23 @@ def test_a_late_transaction_is_a_problem_and_an_open_one_is_not(tmp_path: Path) 
             await producer.close()
 
     asyncio.run(body())
+
+
+def test_a_broker_that_does_not_answer_is_not_said_to_be_unable_to_open_replicas() -> None:
+    """A process that was stopped (SIGSTOP) was sent to its log and to the limit of open files, until it was fenced."""
+    states = PartitionStates(missing={3: 2}, unopened={3: 2}, at_min_isr=["t-0"], under_replicated=["t-0", "t-1"])
+    for found in (replace(WELL, partitions=states, silent=[3]), replace(WELL, partitions=states, silent=[3], unanswered={3: "timed out"})):
+        shown = [f"{finding.problem} {finding.remedy}" for finding in findings(found)]
+        assert not [text for text in shown if "open" in text.replace("`", "")], shown
+        assert "broker 3 is not in sync for 2 partitions it does not answer, as above: `ottla cluster status` says what others see" in shown
+    [at_risk, lagging] = findings(replace(WELL, partitions=states))
+    assert "cannot open replicas there" in at_risk.remedy
+    assert "it cannot open 2 of them" in lagging.remedy
+
+
+def test_an_address_that_takes_no_connection_and_refuses_none_is_not_answered_by_a_start_of_a_broker() -> None:
+    silent = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at 127.0.0.1:9092: timed out")
+    assert "`ottla dev`" not in way_out(silent)
+    assert "stopped (SIGSTOP)" in way_out(silent)
+    refused = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at 127.0.0.1:9092: [Errno 111] Connect call failed")
+    assert "`ottla dev`" in way_out(refused)

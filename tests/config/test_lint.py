@@ -59,6 +59,7 @@ def test_the_replicas_of_new_topics_are_a_matter_of_controllers() -> None:
     assert (found.name, found.severity) == ("default.replication.factor", Severity.WARNING)
     assert "set it in the files of the controllers" in found.text
     assert list(lint(given)) == []
+    assert list(lint(given | {"min.insync.replicas": "2"})) == [], "the factor of the controllers counts, which this file does not have"
     assert not list(BrokerConfig(given | {"process.roles": "broker,controller", "default.replication.factor": "3"}).contradictions())
 
 

@@ -55,6 +55,16 @@ def test_a_directory_that_is_not_ours_is_refused_and_not_touched(name: str) -> N
     assert disk.contents() == before
 
 
+def test_what_a_broker_left_in_an_emptied_directory_is_named() -> None:
+    """`rm -rf DIR/*` leaves hidden files: "is not empty" puzzled, for `ls` shows none."""
+    disk = InstantDisk()
+    run(disk.make_dirs("/data"))
+    for name in (".ottla-reserve", ".ottla-running", ".lock"):
+        run(disk.write_file_atomic(f"/data/{name}", b"x"))
+    with pytest.raises(StorageError, match=r"only \.ottla-reserve, \.ottla-running, which a broker left: its other files were removed"):
+        open_directory(disk)
+
+
 def test_a_directory_of_another_node_or_cluster_is_refused_with_its_mark_left() -> None:
     disk = InstantDisk()
     run(open_directory(disk).mark_clean())

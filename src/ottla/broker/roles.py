@@ -96,6 +96,11 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
     if len(voters) == 1 and len(roles) == 2 and not _has_controller_listener(config):
         return NodeRoles(roles, voters, HomeKind.LONE)
     _check_listener(config)
+    if Role.CONTROLLER in roles and not _has_controller_listener(config):
+        names = ",".join(config["controller.listener.names"])
+        where = f"{config['controller.listener.names'][0]}://HOST:PORT"
+        advice = f"a controller is reached by one: add {where}, with the address in controller.quorum.voters"
+        raise _refused("listeners", f"has no listener of controller.listener.names={names}; {advice}")
     return NodeRoles(roles, voters, HomeKind.QUORUM, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
 
 

@@ -175,7 +175,7 @@ def findings(health: Health) -> Iterator[Finding]:
     reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
     room = f"make room on {_brokers(full)}: a log directory there is full, as below"
     diskless = sorted({broker for broker, _ in health.offline_log_dirs} & (states.unopened.keys() | states.missing.keys()))
-    unopened = sorted(states.unopened.keys() - {*diskless})
+    unopened = sorted(states.unopened.keys() - {*diskless} - health.unanswered.keys() - {*health.silent})
     cause = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
     if diskless:
         cause = f"mend the log directories of {_brokers(diskless)}, as below"
@@ -237,6 +237,8 @@ def findings(health: Health) -> Iterator[Finding]:
             if broker in diskless
             else f"it cannot open {states.unopened[broker]} of them: {_open_again([broker])}"
             if broker in unopened
+            else "it does not answer, as above: `ottla cluster status` says what others see"
+            if broker in health.silent or broker in health.unanswered
             else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
             "log, its disk and its network",
         )
@@ -289,8 +291,8 @@ def _return_of(voter: int, health: Health) -> str:
     address = health.configured_voters.get(voter)
     if address is None or voter in health.unreachable_voters:
         return f"start node {voter} ({HOW_TO_START.format(voter)}), or see what cuts it off from controller {health.controller}"
-    text = f"its process takes connections at {address}: it was turned away, or cannot reach controller {health.controller}"
-    return f"{text}; its log says why, at node_waits and the warnings before it"
+    causes = f"it is stopped (SIGSTOP) or hangs, was turned away, or cannot reach controller {health.controller}"
+    return f"its process takes connections at {address}: {causes}; its log says why, at node_waits and the warnings before it"
 
 
 def _start_voters(health: Health) -> str:

@@ -163,6 +163,10 @@ def end_with(problem: str | None) -> None:
         sys.exit(1)
 
 
+_SILENT: Final = (
+    "; no process took the connection, and none refused it: the node's process is stopped (SIGSTOP) or hangs, or a firewall or a wrong "
+    "address is in the way; `ottla cluster health -B` with another broker says what the cluster sees"
+)
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
     ErrorCode.NOT_CONTROLLER: "; `ottla cluster health` says what to start",
@@ -189,6 +193,11 @@ def is_out_of_reach(error: BaseException) -> bool:
     return error.code == ErrorCode.NETWORK_EXCEPTION and "no broker at" in error.message
 
 
+def is_silent(error: BaseException) -> bool:
+    """Returns whether no broker answered where a connection was not refused either: a process is stopped there, or packets are lost."""
+    return is_out_of_reach(error) and str(error).endswith(("timed out", "no answer"))
+
+
 @contextlib.contextmanager
 def asking_a_cluster() -> Iterator[None]:
     """Has errors of a cluster that takes no connection say what to start: another broker would be another cluster."""
@@ -197,6 +206,8 @@ def asking_a_cluster() -> Iterator[None]:
     except KafkaError as error:
         if not is_out_of_reach(error):
             raise
+        if is_silent(error):
+            raise KafkaError(error.code, f"{error.message}{_SILENT}") from error
         start = "start its brokers (`ottla broker start FILE`, `ottla cluster start`)"
         waits = "a node that runs and takes no clients yet says in its log what it waits for, at node_waits"
         raise KafkaError(error.code, f"{error.message}; {start}; {waits}") from error
@@ -215,6 +226,8 @@ def way_out(error: BaseException) -> str:
     if isinstance(error, KafkaError):
         if "`" in error.message or "did you mean" in error.message:
             return ""
+        if is_silent(error):
+            return _SILENT
         if is_out_of_reach(error):
             waits = "a node that has started and waits for its quorum takes no clients yet: its log says so at node_waits"
             return f"; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one; {waits}"

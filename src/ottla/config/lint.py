@@ -91,7 +91,7 @@ def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
 def _replication(config: BrokerConfig) -> Iterator[Finding]:
     """Yields settings of replicas with which records are refused, or lost, sooner than the number of nodes suggests."""
     min_isr, factor = config["min.insync.replicas"], config["default.replication.factor"]
-    if min_isr > factor:
+    if min_isr > factor and config["process.roles"] != ["broker"]:  # there the factor has no effect: the controllers' counts
         text = f"{min_isr} is above default.replication.factor={factor}: topics that are created without a factor need all replicas"
         yield Finding("min.insync.replicas", Severity.WARNING, f"{text} for acks=all; raise the factor, or lower it")
     voters = len(config["controller.quorum.voters"])

@@ -24,7 +24,7 @@ from msgspec import Struct
 from ottla.errors import StorageError
 from ottla.ports import Disk
 from ottla.storage.directory.predecessors import BootMark, Predecessors
-from ottla.storage.directory.room import Room
+from ottla.storage.directory.room import RESERVE_NAME, Room
 from ottla.storage.disk_errors import ABSENT, is_disk_at_fault
 from ottla.storage.segment.files import overwrite
 from ottla.types import TopicPartition
@@ -43,6 +43,7 @@ _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
 _HARMLESS: Final = frozenset({"lost+found", LOCK_NAME})  # found in directories that are otherwise empty
+_LEFT_BEHIND: Final = frozenset({RESERVE_NAME, RUNNING_NAME, CLEAN_SHUTDOWN_NAME})  # what `rm -rf DIR/*` leaves
 
 
 class DirectoryIdentity(Struct, frozen=True):
@@ -300,7 +301,12 @@ async def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
     meta_path = f"{path}/{META_NAME}"
     if META_NAME in names:
         return DirectoryIdentity.from_text((await disk.read_file(meta_path)).decode(errors="replace"), meta_path)
-    if [name for name in names if name != f"{META_NAME}.tmp"]:  # an atomic write that never finished leaves its .tmp
+    others = [name for name in names if name != f"{META_NAME}.tmp"]  # an atomic write that never finished leaves its .tmp
+    if others and _LEFT_BEHIND.issuperset(others):
+        hidden = ", ".join(sorted(others))
+        way_out = "restore them; or, if they shall be lost, remove these, too, and format the directory again"
+        raise StorageError(f"{path} has no {META_NAME}, only {hidden}, which a broker left: its other files were removed; {way_out}")
+    if others:
         way_out = f"name an empty one in log.dirs, or mount the disk of {path} if it is not mounted"
         raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; {way_out}")
     return None
