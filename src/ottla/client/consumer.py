@@ -91,6 +91,8 @@ class Consumer:
         _, membership = self._group()
         if self._positions and self._subscription is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; assign no partitions first")
+        listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        listener.check()
         may_create = self._settings.allow_auto_create_topics
         wake, absent = self._fetcher.wake, self._absent
         subscription = Subscription(self._cluster, membership, wake, topics, pattern, may_create=may_create, absent=absent)
@@ -98,7 +100,7 @@ class Consumer:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
         assert self._rebalances is not None, "it has a membership"
-        self._rebalances.listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        self._rebalances.listener = listener
 
     async def unsubscribe(self) -> None:
         """Leaves the group and reads nothing more. A coordinator that does not answer is waited for until request.timeout.ms has passed."""

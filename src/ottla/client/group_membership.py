@@ -173,6 +173,9 @@ class GroupMembership:
 
     def _why_not(self, code: int) -> str:
         """Returns what is wrong with the client's settings, where the brokers return only the code."""
+        if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            own = ",".join(self._settings.partition_assignment_strategy)
+            return f": its members have no assignor in common with partition.assignment.strategy={own}; `ottla group describe` shows theirs"
         if code != ErrorCode.INVALID_SESSION_TIMEOUT:
             return ""
         keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"
