@@ -60,7 +60,7 @@ def client_settings(*kinds: type[Settings], **own: Any) -> Any:
     every: tuple[type[Settings], ...] = (ClusterSettings, *(kinds or (AdminSettings,)))
     wanted = {name for kind in every for name in checks_of(kind)}
     given = {name: value for name, value in _given().items() if name in wanted}
-    for name, check in ((name, check) for kind in every for name, check in checks_of(kind).items() if name in given):
+    for name, check in ((name, check) for kind in every for name, check in checks_of(kind).items() if name in given and name not in own):
         try:
             check(name.replace("_", "."), given[name])
         except KafkaError as error:
