@@ -53,12 +53,18 @@ def client_settings(*kinds: type[Settings], **own: Any) -> Any:
 
     from ottla.client.options import AdminSettings, ClusterSettings
     from ottla.client.settings import checks_of
+    from ottla.errors import KafkaError
 
     if logging.lastResort is not None:  # prints what a client warns of, where the command has no handler
         logging.lastResort.setFormatter(logging.Formatter("ottla: %(message)s"))
     every: tuple[type[Settings], ...] = (ClusterSettings, *(kinds or (AdminSettings,)))
     wanted = {name for kind in every for name in checks_of(kind)}
     given = {name: value for name, value in _given().items() if name in wanted}
+    for name, check in ((name, check) for kind in every for name, check in checks_of(kind).items() if name in given and name not in own):
+        try:
+            check(name.replace("_", "."), given[name])
+        except KafkaError as error:
+            raise click.UsageError(error.message or str(error)) from None
     return {"client_id": CLIENT_ID, **given, **own}
 
 

@@ -104,15 +104,21 @@ def consume(
     reads what is written once it has its partitions. `ottla group seek` moves a group.
     """
     from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
-    from ottla.cli.record_format import RecordFormat
+    from ottla.cli.record_format import RecordFormat, check_word
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetcher import FetchSettings
     from ottla.client.membership_settings import MembershipSettings
     from ottla.sync import Consumer
 
     with wrong_call():
+        check_word(layout)
         record_format = RecordFormat(layout)
         asked = parse_offsets(offset, time.time_ns() // 1_000_000)
+    for topic in topics:
+        if "," in topic and not topic.startswith("^"):
+            raise click.UsageError(f"{topic!r}: topics are separated by spaces: {' '.join(filter(None, topic.split(',')))}")
+    if group_id == "":
+        raise click.UsageError("-g: the group's name must not be empty")
     pattern = pattern_of(topics, include)
     matches = matcher_of(regex)
     settings: ConsumerOptions = client_settings(ConsumerSettings, FetchSettings, MembershipSettings, on_connectivity=say_connectivity)

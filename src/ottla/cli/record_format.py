@@ -128,6 +128,13 @@ _NUMBERS: dict[str, Callable[[AnyRecord, Marks], int]] = {
 }
 
 
+def check_word(text: str) -> None:
+    """Raises INVALID_REQUEST for a word in the place of a format: it would be printed for each record."""
+    if text.isalpha() and text != "json":
+        problem = f"record format: {text!r} names no field and is not json; '%v\\n' is the value, a line for each record"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{problem}; `ottla help format` lists what there is")
+
+
 class RecordFormat:
     """A compiled format. ``render`` gives one record's bytes."""
 

@@ -102,7 +102,7 @@ def _limited(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[A
         if timeout_ms is None:
             limit_ms, limit_text = self.default_api_timeout_ms, f"default_api_timeout_ms={self.default_api_timeout_ms}"
         else:
-            check_milliseconds(timeout_ms)
+            check_milliseconds(timeout_ms, "leave it out for default_api_timeout_ms")
             limit_ms, limit_text = timeout_ms + ANSWER_MS, f"timeout_ms={timeout_ms}"
         limit = asyncio.timeout(limit_ms / 1000)
         try:

@@ -63,6 +63,8 @@ def parse_bootstrap(servers: str | Sequence[str] | None) -> list[tuple[str, int]
     texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
     if len(texts) > 1 and isinstance(servers, str):
         texts = [text for text in texts if text.strip()]  # a comma at the end, as Java's client takes it
+    if not texts and isinstance(servers, list | tuple):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, 'the list of the brokers\' addresses is empty: Producer("localhost:9092", linger_ms=5)')
     if not texts or not all(isinstance(text, str) for text in texts):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,

@@ -2,13 +2,17 @@
 
 A commit covers what was handed out, or, with ``enable.auto.offset.store=false``, what the application has stored as processed. A member
 commits in the name of its generation; a consumer whose partitions were assigned by hand commits in its own.
+
+A poll waits for the automatic commit that it starts, but not past its own end: a coordinator that does not answer holds up no poll.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.client.background import background, end
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
@@ -46,11 +50,13 @@ class Commits:
         self._membership = membership
         self._stored: dict[TopicPartition, Place] = {}  # of assigned partitions
         self._committed_ms = clock.monotonic_ms()
+        self._under_way: asyncio.Task[None] | None = None  # an automatic commit that a poll has started; one at a time
 
     async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
         """Stores these offsets, or what is due, in the group. ILLEGAL_GENERATION for a subscribed consumer that is no member."""
         assert self._coordinator is not None, "the consumer has a group"
         assert self._membership is not None, "and with it a membership"
+        await self.close()
         wanted = self._due() if offsets is None else _wanted(offsets)
         if not is_subscribed:
             if wanted:
@@ -82,12 +88,32 @@ class Commits:
 
     @property
     def is_due(self) -> bool:
-        """Whether auto.commit.interval.ms has passed, where commits are automatic."""
+        """Whether auto.commit.interval.ms has passed, where commits are automatic and none is under way."""
         is_over = self._clock.monotonic_ms() - self._committed_ms >= self._settings.auto_commit_interval_ms
-        return self._settings.enable_auto_commit and is_over
+        return self._settings.enable_auto_commit and is_over and self._under_way is None
+
+    async def commit_by(self, deadline_ms: int) -> None:
+        """Does what ``commit_if_automatic`` does, and waits for it until the deadline at most; it then goes on by itself."""
+        await self.close()
+        task = self._under_way = background(self._commit_due(), name="ottla-commit")
+        task.add_done_callback(self._on_end)
+        await asyncio.wait({task}, timeout=max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
 
     async def commit_if_automatic(self) -> None:
         """Commits what is due, where that is automatic and this consumer is a member; a failure leaves it to the next owner."""
+        await self.close()
+        await self._commit_due()
+
+    async def close(self) -> None:
+        """Ends the commit that is under way, if there is one: sent again later, it would take back what a newer one stores."""
+        under_way, self._under_way = self._under_way, None
+        await end(under_way)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self._under_way is task:
+            self._under_way = None
+
+    async def _commit_due(self) -> None:
         membership = self._membership
         if membership is None or not self._settings.enable_auto_commit or membership.generation_id < 0:
             return

@@ -10,6 +10,7 @@ Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative r
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.buffer import AnyRecord, FetchBuffer
@@ -34,6 +35,9 @@ from ottla.client.subscription import Subscription, SubscriptionPattern
 from ottla.client.wrong_calls import check_milliseconds, check_offset, check_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+LEAVE_MS_MIN: Final = 1000
+"""For so long the answer to a leave is waited for, also after a commit that took all the time that a close has."""
 
 
 class Consumer:
@@ -87,6 +91,8 @@ class Consumer:
         _, membership = self._group()
         if self._positions and self._subscription is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; assign no partitions first")
+        listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        listener.check()
         may_create = self._settings.allow_auto_create_topics
         wake, absent = self._fetcher.wake, self._absent
         subscription = Subscription(self._cluster, membership, wake, topics, pattern, may_create=may_create, absent=absent)
@@ -94,18 +100,21 @@ class Consumer:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
         assert self._rebalances is not None, "it has a membership"
-        self._rebalances.listener = RebalanceListener(on_assigned, on_revoked, on_lost)
+        self._rebalances.listener = listener
 
     async def unsubscribe(self) -> None:
-        """Leaves the group and reads nothing more."""
+        """Leaves the group and reads nothing more. A coordinator that does not answer is waited for until request.timeout.ms has passed."""
         self._give_back()
         rebalances = self._rebalances
         if rebalances is not None and self._subscription is not None:
             rebalances.abandon()
             self._subscription.end()
-            await self._commits.commit_if_automatic()
+            deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
+            await self._commits.commit_by(deadline_ms)
+            await self._commits.close()
             await rebalances.give_up(list(self._positions))
-            await rebalances.membership.leave()
+            left_ms = max(LEAVE_MS_MIN, deadline_ms - self._clock.monotonic_ms())
+            await rebalances.membership.leave(left_ms)
         self._subscription = None
         self._assign(())
         self._is_assigned = False
@@ -204,7 +213,7 @@ class Consumer:
             if not await rebalances.run(subscription, deadline_ms):
                 return
             if self._commits.is_due:
-                await self._commits.commit_if_automatic()
+                await self._commits.commit_by(deadline_ms)
         await self._starting_points.find(deadline_ms)
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -317,7 +326,10 @@ class Consumer:
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def close(self) -> None:
-        """Commits when that is automatic, leaves the group and closes connections. A second call does nothing."""
+        """Commits when that is automatic, leaves the group and closes connections. A second call does nothing.
+
+        A coordinator that does not answer is waited for until request.timeout.ms has passed.
+        """
         if self._fetcher.is_ended:
             return
         self._fetcher.end()
@@ -325,6 +337,7 @@ class Consumer:
             if self._subscription is not None:
                 await self.unsubscribe()
         finally:
+            await self._commits.close()
             await self._fetcher.close()
             await self._starting_points.close()
             if self._membership is not None:

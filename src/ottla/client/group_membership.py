@@ -173,6 +173,9 @@ class GroupMembership:
 
     def _why_not(self, code: int) -> str:
         """Returns what is wrong with the client's settings, where the brokers return only the code."""
+        if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            own = ",".join(self._settings.partition_assignment_strategy)
+            return f": its members have no assignor in common with partition.assignment.strategy={own}; `ottla group describe` shows theirs"
         if code != ErrorCode.INVALID_SESSION_TIMEOUT:
             return ""
         keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"
@@ -309,21 +312,22 @@ class GroupMembership:
 
     # Leaving
 
-    async def leave(self) -> None:
+    async def leave(self, limit_ms: int) -> None:
         """Leaves the group, unless the member is static: it may come back in time and keep its partitions."""
         await self.close()
         if self.member_id and self._settings.group_instance_id is None:
-            await self._send_leave()
+            await self._send_leave(limit_ms)
         self._start_over(keep_id=False)
         self.needs_rejoin = self._was_lost = False
         self._topics = []
         self._counts = {}
 
-    async def _send_leave(self) -> None:
+    async def _send_leave(self, limit_ms: int | None = None) -> None:
         request = LeaveGroupRequest(self._group_id, self.member_id, [MemberIdentity(self.member_id, self._settings.group_instance_id)])
         try:
-            await self._coordinator.ask(request, LeaveGroupResponse)
-        except KafkaError:
+            async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
+                await self._coordinator.ask(request, LeaveGroupResponse)
+        except (KafkaError, TimeoutError):
             return  # the session times out instead
 
     async def close(self) -> None:

@@ -92,8 +92,8 @@ class Membership(Protocol):
         """Returns what a transaction says of this member. ILLEGAL_GENERATION when it subscribes and is no member."""
         ...
 
-    async def leave(self) -> None:
-        """Leaves the group, and forgets the subscription."""
+    async def leave(self, limit_ms: int) -> None:
+        """Leaves the group, and forgets the subscription. After so long without an answer the member's session ends by itself."""
         ...
 
     async def close(self) -> None:

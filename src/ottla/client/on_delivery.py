@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.client.accumulator import RecordMetadata
+from ottla.client.wrong_calls import check_takes
 from ottla.errors import KafkaError
 
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
 """Called once for a record, with where it landed or with why it did not."""
+
+
+_CHECKED: dict[str, object] = {}
+"""The code of the callback that was looked at last: a program gives the same one, or a lambda of the same line, with each record."""
 
 
 def check_callback(on_delivery: object) -> None:
@@ -20,6 +25,9 @@ def check_callback(on_delivery: object) -> None:
     code = getattr(on_delivery, "__code__", None)  # of a function, or of a method
     if code is not None and code.co_flags & inspect.CO_COROUTINE:
         raise TypeError("on_delivery is a coroutine function, which would not be awaited: give a plain one, or await the future of send")
+    if code is None or code is not _CHECKED.get("code"):
+        check_takes(on_delivery, "on_delivery", "the metadata", "the error")
+        _CHECKED["code"] = code
 
 
 def report(done: Any, on_delivery: OnDelivery) -> None:

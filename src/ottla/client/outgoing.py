@@ -5,6 +5,7 @@ What cannot be sent is refused here with a TypeError that says what to write ins
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,11 +45,11 @@ def prepare(
 ) -> Outgoing:
     """Returns the record as it is sent. TypeError for a wrong type, MESSAGE_TOO_LARGE for what no request could hold."""
     if type(topic) is not str or not topic:
-        raise TypeError(f"the topic is {topic!r}: give its name as a str")
+        raise TypeError("the topic is '': its name must not be empty" if topic == "" else f"the topic is {topic!r}: give its name as a str")
     if key_serializer is not None:
-        key = key_serializer(key)
+        key = _serialized("key", key_serializer(key))
     if value_serializer is not None:
-        value = value_serializer(value)
+        value = _serialized("value", value_serializer(value))
     if key is not None and type(key) is not bytes:
         key = _as_bytes("key", key)
     if value is not None and type(value) is not bytes:
@@ -66,6 +67,16 @@ def prepare(
         text = f"a record of {size} bytes is larger than max.request.size={size_bytes_max} of the producer"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text}; where that is raised, max.message.bytes of topic {topic!r} limits it, too")
     return Outgoing(topic, partition, key, value, pairs, timestamp_ms, size)
+
+
+def _serialized(what: str, content: object) -> object:
+    if content is None or isinstance(content, bytes | bytearray | memoryview):
+        return content
+    kind = type(content).__name__
+    if inspect.iscoroutine(content):
+        content.close()  # else Python warns that it was never awaited
+    why = "coroutine: give a plain function, which is not awaited" if kind == "coroutine" else f"{kind}: it is to return bytes or None"
+    raise TypeError(f"{what}_serializer returned a {why}")
 
 
 def _as_bytes(what: str, content: object) -> bytes:

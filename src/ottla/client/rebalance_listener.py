@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla.client.wrong_calls import check_takes
 from ottla.types import TopicPartition
 
 Rebalanced = Callable[[list[TopicPartition]], object]
@@ -26,6 +27,15 @@ class RebalanceListener:
     on_assigned: Rebalanced | None = None
     on_revoked: Rebalanced | None = None
     on_lost: Rebalanced | None = None  # on_revoked where it is None
+
+    def check(self) -> None:
+        """Raises TypeError for a callback that cannot be called with a list of partitions."""
+        for name, callback in (("on_assigned", self.on_assigned), ("on_revoked", self.on_revoked), ("on_lost", self.on_lost)):
+            if callback is None:
+                continue
+            if not callable(callback):
+                raise TypeError(f"{name}={callback!r} is no function: it is called with a list of partitions")
+            check_takes(callback, name, "a list of partitions")
 
     async def assigned(self, partitions: list[TopicPartition]) -> None:
         """Reports the partitions that were added, also when there are none: the round is over."""

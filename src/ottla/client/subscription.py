@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +62,8 @@ class Subscription:
         self.is_ended = False  # another task leaves the group: a poll that goes on meanwhile must not join it again
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics, such as [{topics!r}], and not {topics!r}")
+        if not isinstance(topics, Iterable):
+            raise TypeError(f"subscribe takes a list of topics, such as ['orders'], and not {topics!r}")
         for topic in topics:
             if not isinstance(topic, str):
                 raise TypeError(f"subscribe takes a list of topics, and {topic!r} is no string")
@@ -69,7 +71,8 @@ class Subscription:
                 text = f"{topic!r} is no name of a topic: a regular expression is pattern={topic[1:]!r}, which is to match the whole name"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if bool(topics) == (pattern is not None):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe takes a list of topics, or a pattern")
+            given = "both are given" if topics else "the list is empty: unsubscribe() ends a subscription"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"subscribe takes a list of topics, or a pattern; {given}")
         if pattern is None:
             membership.subscribe(list(topics), may_create=may_create)
             return

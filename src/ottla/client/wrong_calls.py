@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_WITHOUT_END: Final = "a program that waits without an end iterates over the consumer, or polls in a loop"
 K = TypeVar("K")
 
 
@@ -76,13 +78,26 @@ def check_name(what: str, name: object) -> None:
         raise TypeError(f"{what}={name!r}: one name is expected, as a string")
 
 
-def check_milliseconds(timeout_ms: object) -> None:
+def check_milliseconds(timeout_ms: object, way_out: str = _WITHOUT_END) -> None:
     """Raises TypeError for a timeout that may be meant as seconds, and KafkaError INVALID_REQUEST for one that may be meant as endless."""
     if not isinstance(timeout_ms, int):
         raise TypeError(f"timeout_ms={timeout_ms!r}: a whole number of milliseconds is expected, such as 1000 for a second")
     if timeout_ms < 0:
-        text = f"timeout_ms={timeout_ms} is negative; a program that waits without an end iterates over the consumer, or polls in a loop"
+        text = f"timeout_ms={timeout_ms} is negative; {way_out}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def check_takes(function: Callable[..., object], what: str, *arguments: str) -> None:
+    """Raises TypeError for a function that cannot be called with so many arguments by position; one that Python does not know passes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        text = f"{what} is called with {len(arguments)} argument{'s' * (len(arguments) > 1)}, {' and '.join(arguments)}"
+        raise TypeError(f"{text}; this one takes {signature}") from None
 
 
 def check_times(times: Mapping[Any, object]) -> None:

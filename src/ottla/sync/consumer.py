@@ -11,7 +11,7 @@ from ottla.client.buffer import Bytes, K, V
 from ottla.client.options import ConsumerOptions
 from ottla.client.other_keywords import with_hints
 from ottla.client.other_methods import with_method_hints
-from ottla.client.rebalance_listener import Rebalanced
+from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.subscription import SubscriptionPattern
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.sync.loop_thread import Blocking, blocking, in_caller, on_loop
@@ -85,6 +85,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """
+        RebalanceListener(on_assigned, on_revoked, on_lost).check()
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked), "on_lost": _in_caller(on_lost)}
         self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, **callbacks))
 

@@ -26,6 +26,14 @@ class Acl:
     host: str = WILDCARD
     pattern_type: PatternType = PatternType.LITERAL
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for a word in the place of an enum's member, which no request can hold."""
+        kinds = {"resource_type": ResourceType, "operation": Operation, "permission": Permission, "pattern_type": PatternType}
+        for name, kind in kinds.items():
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                raise TypeError(f"{name}={given!r}: give a member of {kind.__name__}, such as {kind.__name__}.{list(kind)[-1].name}")
+
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:

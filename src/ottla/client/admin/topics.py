@@ -151,7 +151,7 @@ class TopicAdmin(AdminBase):
             for answer in response.topics:
                 for result in answer.partitions:
                     key = TopicPartition(answer.name, result.partition_index)
-                    results[key] = error_of(result.error_code, str(key)) or result.low_watermark
+                    results[key] = error_of(result.error_code, _where(key, wanted[key], result.error_code)) or result.low_watermark
         return results
 
     async def elect_leaders(
@@ -203,6 +203,12 @@ class TopicAdmin(AdminBase):
 
 def _not_new(given: object) -> TypeError:
     return TypeError(f'create_topics takes a list of NewTopic, such as [NewTopic("orders", partition_count=3)], and not {given!r}')
+
+
+def _where(partition: TopicPartition, offset: int, code: int) -> str:
+    if code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        return str(partition)
+    return f"{partition}: offset {offset} is after its end, or negative; -1 deletes all that may be read"
 
 
 def _several(topics: Iterable[NewTopic]) -> Iterable[NewTopic]:

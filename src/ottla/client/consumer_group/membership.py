@@ -321,19 +321,20 @@ class ConsumerMembership:
 
     # Leaving
 
-    async def leave(self) -> None:
+    async def leave(self, limit_ms: int) -> None:
         """Leaves the group; a static member for a while: it may come back in time and keep its partitions."""
         await self.close()
         is_in = self._member.standing is not Standing.OUT
         self._member.end()
         self._topics, self._is_fresh = None, False
         if is_in:
-            await self._send_leave()
+            await self._send_leave(limit_ms)
 
-    async def _send_leave(self) -> None:
+    async def _send_leave(self, limit_ms: int | None = None) -> None:
         try:
-            await self._coordinator.ask(self._member.leaving(), ConsumerGroupHeartbeatResponse)
-        except KafkaError:
+            async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
+                await self._coordinator.ask(self._member.leaving(), ConsumerGroupHeartbeatResponse)
+        except (KafkaError, TimeoutError):
             return  # the session times out instead
 
     async def close(self) -> None:

@@ -1,0 +1,22 @@
+"""Words that a command cannot mean are a wrong call, exit code 2, and no broker is asked."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.cluster_command import ottla
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("consume a,b", "'a,b': topics are separated by spaces: a b"),
+        ("consume a -f raw", "record format: 'raw' names no field and is not json"),
+        ("consume a -X fetch.max.bytes=abc", "fetch.max.bytes='abc': expected an integer"),
+        ("produce a -X linger.ms=abc", "linger.ms='abc': expected an integer"),
+        ("consume a --group=", "-g: the group's name must not be empty"),
+    ],
+)
+def test_a_wrong_word_is_a_wrong_call(words: str, text: str) -> None:
+    result = ottla(*words.split(), "-B", "127.0.0.1:1")
+    assert text in result.stderr
+    assert result.returncode == 2
