@@ -209,6 +209,10 @@ class Disk(Protocol):
         """Returns when the file was written to last, in wall-clock milliseconds. FileNotFoundError when absent."""
         ...
 
+    async def take_turns(self, size: int) -> None:
+        """Lets whatever else waits for the loop go first, between two pieces of work of ``size`` bytes that do not wait for the disk."""
+        ...
+
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Returns the job's result. It is done away from the loop, over this disk, at most so many bytes a second.
 

@@ -17,7 +17,7 @@ from tests.quiet import silence
 
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.replicas.partition import Partition
-from ottla.broker.tasks.slices import SLICE_US
+from ottla.broker.tasks.slices import SHORT_SLICE_US, SLICE_US
 from ottla.client.admin import Admin, NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.groups.commands import DeleteTopicOffsets, DescribeGroup, FetchOffsets, FetchResult, JoinGroup, OffsetToCommit
@@ -152,14 +152,13 @@ def test_a_long_log_is_loaded_in_slices_and_requests_meanwhile_are_told_so() -> 
         await loading
         assert sum(machine.applied.values()) == 60 + 15_000 + 5000
         assert refused > 100
-        at_once = 32 * SLICE_US // LOOK_US
-        assert max(machine.applied.values()) <= 2 * at_once + 32, "two slices a turn, at most"
+        assert max(machine.applied.values()) <= 2 * (32 * SHORT_SLICE_US // LOOK_US) + 32, "two slices a turn, at most"
         machine.turn += 1
         shard.close()
         for _ in range(1000):
             await asyncio.sleep(0)
         assert sum(machine.given_up.values()) == 5000
-        assert max(machine.given_up.values()) <= 2 * at_once + 32
+        assert max(machine.given_up.values()) <= 2 * (32 * SLICE_US // LOOK_US) + 32
         turning.cancel()
 
     play(act)

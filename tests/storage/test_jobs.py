@@ -24,7 +24,7 @@ from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.recovery import producer_replay
 from ottla.storage.recovery.producer_replay import REPLAY_JOB
 from ottla.storage.segment import tally
-from ottla.storage.segment.tally import COUNT_JOB, CountRequest
+from ottla.storage.segment.tally import COUNT_JOB, PACE_BYTES, CountRequest
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
 
@@ -61,6 +61,23 @@ def test_a_recovery_by_jobs_leaves_the_same_bytes_as_one_inline(everything_is_lo
     monkeypatch.undo()
     assert recovered(inline) == found
     assert inline.jobs == []
+
+
+def test_a_short_walk_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, pieces = InstantDisk(), list[int]()
+    log = open_log(disk)
+    for number in range(60):
+        append(log, batch(b"x" * 10_000, producer_id=1, producer_epoch=0, base_sequence=number))
+    size = log.size_bytes
+
+    async def take_turns(size: int) -> None:
+        pieces.append(size)
+
+    monkeypatch.setattr(disk, "take_turns", take_turns)
+    recovered(disk)
+    walk_and_replay = 2
+    assert max(pieces) <= PACE_BYTES + 11_000, "a piece ends with a batch"
+    assert sum(pieces) > walk_and_replay * (size - PACE_BYTES - 11_000)
 
 
 def write_to(directory: Path, disk: InstantDisk) -> None:

@@ -102,11 +102,13 @@ def run(directory: Path, *, rounds: int) -> str:
                 for client, (readings, members) in groups.items():
                     members.append(client(cluster.bootstrap, TOPIC, readings))
                     members[-1].start()
+            leaving = [members.pop(0) for _, members in groups.values()] if number % 2 else []
             with trouble(cluster, kind, 1 + number * 2 % 3):
                 writer.wait_for_more()
-                if number % 2:
-                    for _, members in groups.values():
-                        members.pop(0).join()
+                for member in leaving:
+                    member.stopping.set()
+            for member in leaving:  # one whose coordinator stood still has waited for it
+                member.join()
             for index in range(PARTITIONS):
                 wait_for_in_sync(admin, TOPIC, set(ALL), index)
             admin.elect_leaders()

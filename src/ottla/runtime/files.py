@@ -244,6 +244,9 @@ class RealDisk:
     async def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    async def take_turns(self, size: int) -> None:
+        await asyncio.sleep(0)
+
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         worker = self.background_worker if job.is_background else self.worker
         return await worker.work(job, request, bytes_per_second)

@@ -34,6 +34,9 @@ class InlineDisk(RealDisk):
         file = await super().open(path, create=create)
         return InlineFile(path, os.dup(file.descriptor), file.size, self._pool, self._pace)
 
+    async def take_turns(self, size: int) -> None:
+        """Does nothing: nothing else waits."""
+
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = 0) -> R:
         """Does the job here and now, without pauses."""
         return await job.run(self, request, no_pace)

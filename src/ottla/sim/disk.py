@@ -361,6 +361,9 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return self.files[path]
 
+    async def take_turns(self, size: int) -> None:
+        await self.look("take_turns", "")
+
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Runs the job on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
         throttle = Throttle(bytes_per_second, self._elapsed_ms())

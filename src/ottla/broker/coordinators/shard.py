@@ -122,7 +122,7 @@ class Shard(Generic[M]):
 
         It goes on in slices, and ends early when the shard is closed meanwhile.
         """
-        slices = Slices(self._world.clock)
+        slices = Slices(self._world.clock, is_short=True)
         try:
             await self._read_log(slices)
             for count, decision in enumerate(self._machine.on_loaded(self._world.clock.now_ms()), 1):

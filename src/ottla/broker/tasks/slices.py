@@ -17,6 +17,8 @@ from ottla.ports import Clock
 T = TypeVar("T")
 
 SLICE_US: Final = 5_000
+SHORT_SLICE_US: Final = 1_000
+"""For work that goes on beside others of its kind, and for which no request waits."""
 SLICES_A_TURN: Final = 2
 _SORTED_AT_ONCE: Final = 5_000
 
@@ -44,24 +46,25 @@ def _go_on(loop: asyncio.AbstractEventLoop, paused: deque[asyncio.Future[None]])
 class Slices:
     """A division of long work into slices, made where the work starts. The work pauses where the state may change meanwhile."""
 
-    __slots__ = ("_clock", "_until_us")
+    __slots__ = ("_clock", "_slice_us", "_until_us")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, is_short: bool = False) -> None:
         self._clock = clock
-        self._until_us = clock.monotonic_us() + SLICE_US
+        self._slice_us = SHORT_SLICE_US if is_short else SLICE_US
+        self._until_us = clock.monotonic_us() + self._slice_us
 
     async def next(self) -> None:
         """Suspends when this slice has been long enough."""
         if self._clock.monotonic_us() >= self._until_us:
             await pause()
-            self._until_us = self._clock.monotonic_us() + SLICE_US
+            self._until_us = self._clock.monotonic_us() + self._slice_us
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yields the items in order, with a pause where this slice has been long enough."""
         for item in items:
             if self._clock.monotonic_us() >= self._until_us:
                 await pause()
-                self._until_us = self._clock.monotonic_us() + SLICE_US
+                self._until_us = self._clock.monotonic_us() + self._slice_us
             yield item
 
     async def over_distinct(self, items: Iterable[T]) -> AsyncIterator[T]:

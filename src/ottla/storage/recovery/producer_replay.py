@@ -15,7 +15,7 @@ from ottla.records.control import REMOVED_MARKER, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.tally import INLINE_BYTES_MAX
+from ottla.storage.segment.tally import INLINE_BYTES_MAX, PACE_BYTES
 from ottla.storage.segment.transaction_index import Transaction
 from ottla.storage.segment.walk import BatchWalk
 
@@ -46,18 +46,21 @@ async def replay_producers(
             return ProducerStates.from_snapshot(replayed.snapshot), replayed.aborted
         except WorkerDied:
             pass  # as in ``counting.count``
-    return producers, await _apply_batches(producers, await segment.opened(), position, segment.size, now_ms)
+    return producers, await _apply_batches(producers, await segment.opened(), position, segment.size, now_ms, disk.take_turns)
 
 
 async def _replay(disk: Disk, request: ReplayRequest, pace: Pace) -> Replayed:
     producers = ProducerStates.from_snapshot(request.snapshot)
-    aborted = await _apply_batches(producers, await disk.open(request.path), request.position, request.end, request.now_ms)
+    aborted = await _apply_batches(producers, await disk.open(request.path), request.position, request.end, request.now_ms, pace)
     return Replayed(producers.to_snapshot(), aborted)
 
 
-async def _apply_batches(producers: ProducerStates, file: File, position: int, end: int, now_ms: int) -> list[Transaction]:
-    walk, aborted = BatchWalk(file, position, end), list[Transaction]()
+async def _apply_batches(producers: ProducerStates, file: File, position: int, end: int, now_ms: int, pace: Pace) -> list[Transaction]:
+    walk, paced, aborted = BatchWalk(file, position, end), position, list[Transaction]()
     while (header := await walk.next()) is not None:
+        if walk.position - paced > PACE_BYTES:
+            await pace(walk.position - paced)
+            paced = walk.position
         if header.producer_id < 0:
             continue
         if header.is_control:
