@@ -82,7 +82,7 @@ def test_a_runner_outlives_a_broker_that_is_away_for_five_minutes(tmp_path: Path
         finally:
             process.kill()
             process.wait()
-        known = ("cluster_pipeline-", "no broker can be reached", "a broker can be reached again")
+        known = ("starting Spark", "cluster_pipeline-", "ottla: no broker can be reached", "ottla: a broker can be reached again")
         assert not [line for line in lines() if line and not line.startswith(known)], "a failure is one line"
         assert sorted(record.value for record in read(broker.bootstrap, COPY)) == sorted(b"%d" % number for number in range(2 * ROW_COUNT))
         check_totals(broker.bootstrap, data / "cluster_pipeline-totals")
