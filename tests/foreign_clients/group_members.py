@@ -160,6 +160,7 @@ class OfAiokafka(Member):
             auto_commit_interval_ms=COMMIT_MS,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
+            request_timeout_ms=10_000,  # it waits so long for each of several requests before it ends
         )
         await consumer.start()
         try:
