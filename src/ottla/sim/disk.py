@@ -362,7 +362,9 @@ class SimDisk:
         return self.files[path]
 
     async def take_turns(self, size: int) -> None:
-        await self.look("take_turns", "")
+        if self._is_dead:
+            await self._gone()
+        await self._take_time(LOOK_SUSPENDS)
 
     async def work(self, job: Job[Q, R], request: Q, *, bytes_per_second: float = math.inf) -> R:
         """Runs the job on this disk and in virtual time, over copies of the values. An injected fault of "work" is the worker's death."""
