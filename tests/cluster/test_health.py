@@ -628,3 +628,30 @@ def test_an_address_that_takes_no_connection_and_refuses_none_is_not_answered_by
     assert "stopped (SIGSTOP)" in way_out(silent)
     refused = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at 127.0.0.1:9092: [Errno 111] Connect call failed")
     assert "`ottla dev`" in way_out(refused)
+
+
+def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:
+    """A process that was stopped (SIGSTOP) was to be started."""
+    [paused] = findings(replace(WELL, fenced=[3], paused={3: 77}))
+    assert paused.remedy.startswith("continue broker 3 (`kill -CONT 77`), or move its replicas")
+    assert "broker start" not in paused.remedy
+    [hanging] = findings(replace(WELL, fenced=[3], hanging={3: "b:3"}))
+    assert hanging.remedy.startswith(
+        "look at broker 3 (`ottla cluster status`): its process takes connections at b:3, and is starting, is st"
+    )
+    [silent] = findings(replace(WELL, silent=[3], unanswered={3: "timed out"}, paused={3: 77}))
+    assert silent.problem == "broker 3 serves, and does not answer: its process 77 is stopped (SIGSTOP)"
+    assert silent.remedy == "continue broker 3 (`kill -CONT 77`)"
+    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"])
+    all_down = replace(WELL, fenced=[2, 3, 4], hanging={3: "b:3"}, paused={4: 77}, partitions=states)
+    ways = next(findings(all_down)).remedy.split("; ")
+    assert [way.split(" (")[0] for way in ways] == ["continue broker 4", "look at broker 3", "start broker 2"]
+
+
+def test_the_broker_that_does_not_answer_is_what_an_offline_partition_of_its_own_waits_for() -> None:
+    """The cluster fences it between two answers: any brokers were to be started, or an unclean leader elected of none."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(-1, [3], [3]), min_isr=1, adding=[], serving={1, 2, 3}, silent=[3])
+    offline = next(findings(replace(WELL, partitions=states, silent=[3])))
+    assert offline.problem == "1 partition (t-0) has no leader and cannot be read or written"
+    assert offline.remedy == "broker 3 had everything, and does not answer, as below: it leads again once it does"

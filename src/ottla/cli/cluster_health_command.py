@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ottla.cli.client_settings import client_options, client_settings, note_local_file
-from ottla.cli.local_brokers import lone_broker, note_settings_of
+from ottla.cli.local_brokers import lone_broker, note_settings_of, running_at
 from ottla.cli.node_orders import asked_option, data_option, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
@@ -75,6 +75,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     note_settings_of(servers)
     with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin, is_sure=is_sure)
+    seen.paused = _paused(servers, data)
     found = list(findings(seen))
     if is_shown or not found:
         if output == "json":
@@ -83,6 +84,14 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
         else:
             click.echo("\n".join(summary(seen, found)))
     return not found
+
+
+def _paused(servers: str, data: str | None) -> dict[int, int]:
+    """Returns the nodes of this machine's cluster whose processes SIGSTOP has stopped, where it is the one that was asked."""
+    from ottla.runtime.supervision.paused import is_paused
+
+    state = running_at(servers, place_of(data))
+    return {} if state is None else {node.node_id: node.pid for node in state.nodes if node.pid is not None and is_paused(node.pid)}
 
 
 def _servers_of(data: str | None) -> str:
