@@ -24,7 +24,8 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
-from ottla.cli.cluster_health import Health, findings, look, summary
+from ottla.cli import cluster_health_command
+from ottla.cli.cluster_health import Finding, Health, findings, look, summary
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
@@ -481,12 +482,25 @@ def test_waiting_for_health_ends_when_the_cluster_is_well(tmp_path: Path) -> Non
     environment = os.environ | {"OTTLA_BOOTSTRAP": f"127.0.0.1:{port}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
-        assert "no broker at" in process.stderr.readline()
+        line = process.stderr.readline()
+        assert (line.startswith("ottla: waiting: NETWORK_EXCEPTION"), "no broker at" in line) == (True, True)
         with BrokerThread({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(tmp_path)}):
             shown, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     [item] = json.loads(shown)["items"]
     assert item["is_healthy"]
+
+
+def test_what_is_waited_for_is_said_when_it_changes_and_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was said of a cluster that answers and is not well."""
+    ill = [[Finding(text, "") for text in texts] for texts in (["a"], ["a"], ["b", "c"], ["b", "c"])]
+    looks = iter([*ill, []])
+    clock = iter([1.0, 2.0, 3.0, 30.0, 31.0])
+    monkeypatch.setattr(cluster_health_command, "_look", lambda *_, **__: next(looks))
+    monkeypatch.setattr(cluster_health_command, "_now", lambda: next(clock))
+    monkeypatch.setattr(cluster_health_command, "WATCH_SECONDS", 0.0)
+    done = CliRunner().invoke(cli, ["cluster", "health", "--until-healthy"])
+    assert (done.exit_code, done.stderr) == (0, "ottla: waiting: a\n" + "ottla: waiting: b, and 1 more\n" * 2)
 
 
 def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> PartitionDescription:
