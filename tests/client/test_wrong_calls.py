@@ -240,7 +240,7 @@ def test_partitions_for_says_what_it_waits_for(caplog: pytest.LogCaptureFixture)
             assert re.fullmatch(r"topic 'never' does not exist; partitions_for waits for it, for another \d+ s", warning)
             await client.close()
 
-    with_broker(body)
+    with_broker(body, auto_create_topics_enable="false")
 
 
 @pytest.mark.parametrize("is_created", [True, False])

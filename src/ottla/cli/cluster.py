@@ -195,7 +195,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     """
     from click.core import ParameterSource
 
-    from ottla.cli.nodes.ends import shown_of
+    from ottla.cli.node_ends import shown_of
     from ottla.cli.nodes.standing import standing_of
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
@@ -273,7 +273,7 @@ def stop(node: int | None, data: str | None) -> None:
     """Stop all nodes in order, or NODE alone."""
     import time
 
-    from ottla.cli.nodes.ends import waiting_for_the_end
+    from ottla.cli.node_ends import waiting_for_the_end
     from ottla.runtime.supervision.control import NoSupervisor
 
     place = place_of(data)
@@ -307,7 +307,7 @@ def kill(node: int, data: str | None) -> None:
 @data_option
 def restart(node: int, data: str | None) -> None:
     """Start NODE again; one that runs is stopped in order first."""
-    from ottla.cli.nodes.ends import waiting_for_the_end
+    from ottla.cli.node_ends import waiting_for_the_end
 
     place = place_of(data)
     with waiting_for_the_end(place, node):

@@ -297,7 +297,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the partition numbers. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
-        return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms)
+        return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms, setting="default_api_timeout_ms")
 
     def metrics(self) -> ConsumerMetrics:
         """Returns what this consumer has done so far, and its lag."""
