@@ -20,6 +20,7 @@ from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import SimBroker
+from ottla.testing import thread_cluster
 
 
 def test_records_of_a_topic_that_is_deleted_meanwhile_fail_with_that() -> None:
@@ -111,3 +112,19 @@ def test_partitions_for_makes_a_topic_where_brokers_do(caplog: pytest.LogCapture
 
     with_broker(body)
     assert not caplog.messages
+
+
+def test_records_that_wait_together_for_room_fail_together() -> None:
+    """Each waited for max_block_ms after the one before it, and so did the next send."""
+    with (
+        thread_cluster(1) as nodes,
+        sync.Producer(nodes.bootstrap, buffer_memory=20_000, max_block_ms=300, delivery_timeout_ms=60_000) as producer,
+    ):
+        producer.send("t", b"first").result(60)
+        with nodes.faults.late("Produce", ms=6_000):
+            futures = [producer.send("t", bytes(1000)) for _ in range(90)]
+            error = futures[-1].exception(60)
+            assert not futures[0].done()
+        assert isinstance(error, KafkaError)
+        assert (error.code, error.message) == (ErrorCode.REQUEST_TIMED_OUT, "the buffer of 20000 bytes remained full")
+        assert sum(future.exception(60) is None for future in futures) in range(18, 40)

@@ -26,10 +26,21 @@ def without_leader(cluster: Cluster, partition: TopicPartition) -> KafkaError | 
     """Returns why the newest metadata has no leader of the partition; None where it has one."""
     if cluster.leader(partition) is not None:
         return None
+    if (absence := absence_of(cluster, partition)) is None:
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER)
     if cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        text = f"{topic_text(partition.topic, is_absent=True)}, or no longer: it may have been deleted meanwhile"
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{absence}, or no longer: it may have been deleted meanwhile")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, absence)
+
+
+def absence_of(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """Returns what the newest metadata does not have: the topic, or the partition of it. None where it has both."""
+    known = cluster.topics.get(partition.topic)
+    if known is None:
+        return topic_text(partition.topic, is_absent=True)
+    if partition.partition not in known.partitions:
+        return f"topic {partition.topic!r} has no partition {partition.partition}; it has {len(known.partitions)}"
+    return None
 
 
 class AbsentTopics:
