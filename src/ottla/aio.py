@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Unpack, overload
+from typing import Any, Final, Generic, Unpack, overload
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
@@ -200,6 +200,9 @@ def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
     return security
 
 
+_OF_OTHERS: Final = {"producers": (ProducerSettings,), "consumers": (ConsumerSettings, FetchSettings, MembershipSettings)}
+
+
 @with_method_hints
 @on_own_loop
 @with_hints
@@ -208,7 +211,7 @@ class Producer(Face, producer.Producer):
 
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
-        of_cluster, of_producer = divided((ClusterSettings, ProducerSettings), settings)
+        of_cluster, of_producer = divided((ClusterSettings, ProducerSettings), settings, _OF_OTHERS)
         super().__init__(_cluster(bootstrap_servers, of_cluster), of_producer)
         self._unclosed = Unclosed("ottla.aio.Producer", CLOSE, self._cluster)
 
@@ -258,7 +261,7 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
         kinds = (ClusterSettings, ConsumerSettings, FetchSettings, MembershipSettings)
-        of_cluster, of_consumer, fetch, membership = divided(kinds, settings)
+        of_cluster, of_consumer, fetch, membership = divided(kinds, settings, _OF_OTHERS)
         super().__init__(_cluster(bootstrap_servers, of_cluster), replace(of_consumer, fetch=fetch, membership=membership))
         self._loop = asyncio.get_running_loop()
         self._unclosed = Unclosed("ottla.aio.Consumer", CLOSE, self._cluster)
@@ -292,7 +295,7 @@ class Admin(Face, admin.Admin):
 
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[AdminOptions]) -> None:
-        of_cluster, of_admin = divided((ClusterSettings, AdminSettings), settings)
+        of_cluster, of_admin = divided((ClusterSettings, AdminSettings), settings, _OF_OTHERS)
         super().__init__(_cluster(bootstrap_servers, of_cluster), default_api_timeout_ms=of_admin.default_api_timeout_ms)
         self._loop = asyncio.get_running_loop()
         self._unclosed = Unclosed("ottla.aio.Admin", CLOSE, self._cluster)

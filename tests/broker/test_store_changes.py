@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -189,6 +190,7 @@ def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
     changing = Changing(tmp_path)
     changing.store.write_bytes(changing.again(not_after=datetime.now(UTC) - timedelta(minutes=1)).store.read_bytes())
     with changing.running():
+        assert " certificate_expired " in capfd.readouterr().out.partition("tls_stores_not_loaded")[0], "it came after a minute"
         before = changing.presented()
         secured: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": str(changing.authority.trust)}
         with pytest.raises(KafkaError, match="certificate has expired; an ottla broker takes a new one within a minute"):
@@ -199,6 +201,23 @@ def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
         assert changing.presented() == before, "it may have no more than what is set"
         changing.store.write_bytes(changing.again().store.read_bytes())
         eventually(changing.presented, lambda shown: shown != before)
+
+
+def test_a_file_whose_certificate_has_expired_has_a_warning(tmp_path: Path) -> None:
+    authority, file = Authority(tmp_path), tmp_path / "server.properties"
+    old = authority.issue("broker", not_after=datetime.now(UTC) - timedelta(minutes=1))
+    lines = ["listeners=TLS://:9092,IN://:9093", "listener.security.protocol.map=TLS:SSL,IN:PLAINTEXT", "inter.broker.listener.name=IN"]
+    for key, store, is_expired in (
+        ("listener.name.tls.ssl.keystore.location", old.store, True),
+        ("ssl.keystore.location", old.store, True),
+        ("ssl.keystore.location", tmp_path / "elsewhere.pem", False),
+        ("ssl.keystore.location", authority.issue("valid").store, False),
+    ):
+        file.write_text("\n".join([*lines, f"{key}={store}"]))
+        done = CliRunner().invoke(cli, ["config", "lint", str(file), "--json"])
+        found = [row for row in json.loads(done.stdout)["items"] if "expired" in row["text"]]
+        assert [(row["line"], row["name"], row["severity"]) for row in found] == [(4, key, "warning")] * is_expired, done.output
+        assert all(row["text"].startswith("the certificate expired at 20") for row in found)
 
 
 def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Changing) -> None:

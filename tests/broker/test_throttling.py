@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 
+from ottla.admin_http.kafka_names import broker_families
+from ottla.broker.requests import throttling
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as altering
@@ -95,6 +97,33 @@ def test_a_producer_above_its_quota_gets_a_pause_and_is_not_read_meanwhile() -> 
         other = broker.client("modest")
         await other.refresh([TOPIC])
         assert await Client(other).produce(10) == 0, "the quota is another's"
+
+    run(main())
+
+
+def test_pauses_are_counted_by_quota_and_client_and_those_of_very_many_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators saw no client that was slowed down."""
+    name = "ottla_client_throttle_time_ms_total"
+    monkeypatch.setattr(throttling, "PAUSED_MAX", 1)
+
+    async def main() -> None:
+        broker, client = await start()
+
+        def shown() -> dict[tuple[str, ...], float]:
+            assert broker.broker is not None
+            [family] = [found for found in broker_families(broker.broker.status, idle_share=0.0) if found.name == name]
+            return {tuple(text for _, text in sample.labels): sample.value for sample in family.samples}
+
+        await set_quota(client._cluster, {"client-id": None}, producer_byte_rate=200)
+        assert (await client.produce(), shown()) == (0, {})
+        pause_ms = await client.produce(2)
+        assert shown() == {("producer_byte_rate", "ANONYMOUS", "greedy"): pause_ms}
+        total = 0
+        for other in (broker.client("second"), broker.client("third")):
+            await other.refresh([TOPIC])
+            total += await Client(other).produce(3)
+        assert shown().pop(("producer_byte_rate", throttling.OTHERS, throttling.OTHERS)) == total
+        assert len(shown()) == 2
 
     run(main())
 

@@ -34,6 +34,7 @@ COLUMNS: Final = frozenset({"PID"})
 """Those of tables whose values differ from run to run."""
 VARIABLE: Final = (
     (re.compile(r"^warning: ~/bin/ottla: a unit .*\n", re.MULTILINE), ""),  # the page's reader has it below /opt
+    (re.compile(r"^ottla: waiting: .*\n", re.MULTILINE), ""),  # what a machine that is slower waits for
     (re.compile(r"\b20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d\+00:00)?"), "DATE"),
     (re.compile(r"(?<![\w/])[\w+/]{86}=="), "HMAC"),  # before ids: one may have 22 such characters between two slashes
     (re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])"), "ID"),

@@ -133,6 +133,25 @@ def test_a_node_is_stopped_in_order_and_started_again(cluster: ClusterCommand) -
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+def test_a_node_that_sigstop_has_stopped_is_shown_as_such_and_stops_at_once(cluster: ClusterCommand) -> None:
+    """It was shown as one that serves, and to be started; its stop printed nothing for 50 s."""
+    pid = cluster.pids[3]
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: cluster.node(3)["process"], lambda process: process == "stopped (SIGSTOP)")
+    eventually(lambda: cluster.node(3)["broker"], lambda broker: broker == "fenced")
+    health = ottla("cluster", "health", "--data", str(cluster.place))
+    assert f"continue broker 3 (`kill -CONT {pid}`)" in health.stdout
+    assert "start broker 3" not in health.stdout
+    said = cluster.call("stop", "3")
+    way = "it is continued (SIGCONT), to stop in order; a node that has not ended 50 s after the order is killed (SIGKILL)"
+    assert said == f"ottla: process {pid} of node 3 is stopped (SIGSTOP): {way}\nnode 3 has stopped\n"
+    assert cluster.node(3)["process"] == "stopped"
+    cluster.call("restart", "3")
+    eventually(lambda: cluster.node(3)["broker"], lambda state: state == "alive")
+
+
+@pytest.mark.slow
 def test_an_added_broker_gets_partitions_of_new_topics(cluster: ClusterCommand) -> None:
     """Mechanism 8."""
     with Admin(cluster.bootstrap) as admin:

@@ -163,7 +163,7 @@ def test_a_partitioner_of_ones_own_decides_and_its_mistakes_are_the_records() ->
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await producer.close()
 
-    with_broker(body)
+    with_broker(body, auto_create_topics_enable="false")
 
 
 @pytest.mark.parametrize("given", [{"bootstrap.servers": "x:1"}, None, 9092, [], [9092]])

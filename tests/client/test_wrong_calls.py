@@ -76,7 +76,7 @@ def test_errors_of_groups_name_the_group_and_the_way_out() -> None:
         consumer.subscribe(["t"])
         while not await consumer.poll(1_000):
             pass
-        with pytest.raises(KafkaError, match=r"of group 'g': the group has members.*stop them first"):
+        with pytest.raises(KafkaError, match=r"in group 'g': the group has members.*stop them first"):
             await admin.set_offsets("g", {("t", 0): 0})
         await consumer.close()
         await admin.close()
@@ -240,7 +240,7 @@ def test_partitions_for_says_what_it_waits_for(caplog: pytest.LogCaptureFixture)
             assert re.fullmatch(r"topic 'never' does not exist; partitions_for waits for it, for another \d+ s", warning)
             await client.close()
 
-    with_broker(body)
+    with_broker(body, auto_create_topics_enable="false")
 
 
 @pytest.mark.parametrize("is_created", [True, False])

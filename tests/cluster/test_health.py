@@ -24,7 +24,8 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
-from ottla.cli.cluster_health import Health, findings, look, summary
+from ottla.cli import cluster_health_command
+from ottla.cli.cluster_health import Finding, Health, findings, look, summary
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
@@ -481,12 +482,25 @@ def test_waiting_for_health_ends_when_the_cluster_is_well(tmp_path: Path) -> Non
     environment = os.environ | {"OTTLA_BOOTSTRAP": f"127.0.0.1:{port}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
-        assert "no broker at" in process.stderr.readline()
+        line = process.stderr.readline()
+        assert (line.startswith("ottla: waiting: NETWORK_EXCEPTION"), "no broker at" in line) == (True, True)
         with BrokerThread({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(tmp_path)}):
             shown, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     [item] = json.loads(shown)["items"]
     assert item["is_healthy"]
+
+
+def test_what_is_waited_for_is_said_when_it_changes_and_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was said of a cluster that answers and is not well."""
+    ill = [[Finding(text, "") for text in texts] for texts in (["a"], ["a"], ["b", "c"], ["b", "c"])]
+    looks = iter([*ill, []])
+    clock = iter([1.0, 2.0, 3.0, 30.0, 31.0])
+    monkeypatch.setattr(cluster_health_command, "_look", lambda *_, **__: next(looks))
+    monkeypatch.setattr(cluster_health_command, "_now", lambda: next(clock))
+    monkeypatch.setattr(cluster_health_command, "WATCH_SECONDS", 0.0)
+    done = CliRunner().invoke(cli, ["cluster", "health", "--until-healthy"])
+    assert (done.exit_code, done.stderr) == (0, "ottla: waiting: a\n" + "ottla: waiting: b, and 1 more\n" * 2)
 
 
 def partition(leader: int, replicas: list[int], in_sync: list[int], eligible: list[int] | None = None) -> PartitionDescription:
@@ -628,3 +642,30 @@ def test_an_address_that_takes_no_connection_and_refuses_none_is_not_answered_by
     assert "stopped (SIGSTOP)" in way_out(silent)
     refused = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at 127.0.0.1:9092: [Errno 111] Connect call failed")
     assert "`ottla dev`" in way_out(refused)
+
+
+def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:
+    """A process that was stopped (SIGSTOP) was to be started."""
+    [paused] = findings(replace(WELL, fenced=[3], paused={3: 77}))
+    assert paused.remedy.startswith("continue broker 3 (`kill -CONT 77`), or move its replicas")
+    assert "broker start" not in paused.remedy
+    [hanging] = findings(replace(WELL, fenced=[3], hanging={3: "b:3"}))
+    assert hanging.remedy.startswith(
+        "look at broker 3 (`ottla cluster status`): its process takes connections at b:3, and is starting, is st"
+    )
+    [silent] = findings(replace(WELL, silent=[3], unanswered={3: "timed out"}, paused={3: 77}))
+    assert silent.problem == "broker 3 serves, and does not answer: its process 77 is stopped (SIGSTOP)"
+    assert silent.remedy == "continue broker 3 (`kill -CONT 77`)"
+    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"])
+    all_down = replace(WELL, fenced=[2, 3, 4], hanging={3: "b:3"}, paused={4: 77}, partitions=states)
+    ways = next(findings(all_down)).remedy.split("; ")
+    assert [way.split(" (")[0] for way in ways] == ["continue broker 4", "look at broker 3", "start broker 2"]
+
+
+def test_the_broker_that_does_not_answer_is_what_an_offline_partition_of_its_own_waits_for() -> None:
+    """The cluster fences it between two answers: any brokers were to be started, or an unclean leader elected of none."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(-1, [3], [3]), min_isr=1, adding=[], serving={1, 2, 3}, silent=[3])
+    offline = next(findings(replace(WELL, partitions=states, silent=[3])))
+    assert offline.problem == "1 partition (t-0) has no leader and cannot be read or written"
+    assert offline.remedy == "broker 3 had everything, and does not answer, as below: it leads again once it does"

@@ -81,7 +81,7 @@ IN_ZOOKEEPER: Final = "kafka.security.authorizer.AclAuthorizer"
     [
         ({"super.users": "User:admin"}, f"set authorizer.class.name={STANDARD}"),
         ({"allow.everyone.if.no.acl.found": "true"}, f"set authorizer.class.name={STANDARD}"),
-        ({"authorizer.class.name": "com.example.Authorizer"}, "is not one of"),
+        ({"authorizer.class.name": "com.example.Authorizer"}, "is not one of (empty), org.apache"),
         ({"authorizer.class.name": STANDARD, "zookeeper.connect": "127.0.0.1:2181"}, f"ACLs are znodes; set it to {IN_ZOOKEEPER}"),
         ({"authorizer.class.name": IN_ZOOKEEPER}, f"with a quorum, ACLs are in its metadata log; set it to {STANDARD}"),
         ({"super.users": "User:admin", "zookeeper.connect": "127.0.0.1:2181"}, f"set authorizer.class.name={IN_ZOOKEEPER}"),

@@ -15,6 +15,7 @@ from ottla.errors import KafkaError
 from ottla.runtime.supervision import supervisor as supervision
 from ottla.runtime.supervision.control import Answer, NoSupervisor, Order, ask_supervisor, serve_control
 from ottla.runtime.supervision.node_process import NodeFailed, NodeSpec, NodeState
+from ottla.runtime.supervision.paused import is_paused
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.supervision.supervisor import Supervisor
 
@@ -25,6 +26,9 @@ TOGETHER = (
     "import signal, threading; term = threading.Event(); signal.signal(signal.SIGTERM, lambda *_: term.set()); "
     + SERVES
     + "term.wait(); print('left', flush=True); closed = sys.stdin.readline(); open(sys.argv[1], 'a').write(closed)"
+)
+SLOW = "from os.path import exists; from threading import Event; event = Event(); " + TOGETHER.replace(
+    "term.wait();", "term.wait(); import os, time; [time.sleep(0.01) for _ in iter(lambda: os.path.exists(sys.argv[2]), True)];"
 )
 FAILS = "import sys; sys.stdin.readline(); sys.stderr.write('ottla: the disk is on fire\\n'); sys.exit(3)"
 
@@ -76,25 +80,45 @@ def test_a_node_that_ignores_sigterm_is_killed_in_the_end_and_that_is_said(monke
 
 def test_nodes_that_stop_together_end_when_all_have_left_and_one_alone_at_once(tmp_path: Path) -> None:
     async def body() -> None:
-        closed = tmp_path / "closed"
-        watch = Watch(spec(1, TOGETHER, str(closed)), spec(2, TOGETHER, str(closed)), spec(3, TOGETHER, str(closed)))
+        closed, may_leave = tmp_path / "closed", tmp_path / "may_leave"
+        watch = Watch(spec(1, TOGETHER, str(closed)), spec(2, SLOW, str(closed), str(may_leave)), spec(3, TOGETHER, str(closed)))
         await watch.supervisor.start()
         await watch.supervisor.stop_node(3)
         assert closed.read_text() == "close\n"
-        slow = watch.supervisor.nodes[2].pid
-        assert slow is not None
-        os.kill(slow, signal.SIGSTOP)
         stopping = asyncio.create_task(watch.supervisor.stop())
         await watch.until(lambda: watch.supervisor.nodes[1].has_left)
         assert watch.supervisor.nodes[1].is_running
         assert closed.read_text() == "close\n", "it waits for the slow one"
-        os.kill(slow, signal.SIGCONT)
+        may_leave.touch()
         await stopping
         assert closed.read_text() == "close\n" * 3
         assert [node.state for node in watch.supervisor.nodes.values()] == [NodeState.STOPPED] * 3
         assert watch.said == []
 
     watched(body)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+def test_a_node_that_was_stopped_by_sigstop_is_continued_and_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        monkeypatch.setattr(supervision, "STOP_SECONDS_MAX", 10.0)
+        watch = Watch(spec(1, TOGETHER, str(tmp_path / "closed")))
+        await watch.supervisor.start()
+        node = watch.supervisor.nodes[1]
+        assert node.pid is not None
+        assert not is_paused(node.pid)
+        os.kill(node.pid, signal.SIGSTOP)
+        await watch_paused(node.pid)
+        await watch.supervisor.stop_node(1)
+        assert (node.state, watch.said) == (NodeState.STOPPED, [])
+
+    watched(body)
+
+
+async def watch_paused(pid: int) -> None:
+    async with asyncio.timeout(30):
+        while not is_paused(pid):
+            await asyncio.sleep(0.01)
 
 
 def test_a_node_that_dies_meanwhile_keeps_no_other_from_ending(tmp_path: Path) -> None:

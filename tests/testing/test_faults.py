@@ -158,6 +158,7 @@ def test_a_number_in_the_place_of_a_name_is_refused_with_one(served: ThreadNodes
     [
         ("produce", "NONE", "'produce' is not the name of an API; did you mean 'Produce'?"),
         ("Produce", "not_leader", "'not_leader' is not the name of an error code"),
+        ("Fetch", "NOPE", "'NOPE' is not the name of an error code, such as 'NOT_LEADER_OR_FOLLOWER'; ottla.errors.ErrorCode has them all"),
         ("Fetch", "OFFSET_OUT_OF_RANG", "did you mean 'OFFSET_OUT_OF_RANGE'?"),
     ],
 )

@@ -52,6 +52,7 @@ def broker_families(status: Status, *, idle_share: float) -> Iterator[Family]:
     yield from _requests(status)
     yield from _network(status, idle_share)
     yield from _authorizer(status)
+    yield _throttled(status)
 
 
 def _controller(status: Status) -> Iterator[Family]:
@@ -107,6 +108,13 @@ def _replicated(status: Status) -> Iterator[Family]:
         ("alterlogdirs", "Bytes a second of replicas that move between log directories.", status.parts.mover.rate),
     ):
         yield gauge(f"kafka_server_{name}replication_byte_rate", text, rate)
+
+
+def _throttled(status: Status) -> Family:
+    found = status.parts.throttling.pauses_ms.items()
+    samples = [Sample(ms, (("quota", kind.value), ("user", user), ("client_id", client))) for (kind, user, client), ms in found]
+    text = "Milliseconds for which clients above a quota had to pause. Clients beyond a number are counted together, as (others)."
+    return Family("ottla_client_throttle_time_ms_total", "counter", text, samples)
 
 
 def _quorum(status: Status) -> Iterator[Family]:

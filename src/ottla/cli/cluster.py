@@ -195,6 +195,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
     """
     from click.core import ParameterSource
 
+    from ottla.cli.node_ends import shown_of
     from ottla.cli.nodes.standing import standing_of
     from ottla.cli.quorum_states import controller_text
     from ottla.runtime.supervision.control import NoSupervisor
@@ -208,7 +209,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
         return
     place = place_of(data)
     try:
-        state = state_of(place)
+        state = shown_of(state_of(place))
     except NoSupervisor:
         report_stopped(place, output)
         sys.exit(1)
@@ -272,21 +273,23 @@ def stop(node: int | None, data: str | None) -> None:
     """Stop all nodes in order, or NODE alone."""
     import time
 
+    from ottla.cli.node_ends import waiting_for_the_end
     from ottla.runtime.supervision.control import NoSupervisor
 
     place = place_of(data)
-    order(place, "stop", node)
-    if node is not None:
-        click.echo(f"node {node} has stopped", err=True)
-        return
-    deadline = time.monotonic() + STOP_SECONDS_MAX
-    while time.monotonic() < deadline:
-        try:
-            order(place, "status")
-        except NoSupervisor:
-            click.echo("the cluster has stopped", err=True)
+    with waiting_for_the_end(place, node):
+        order(place, "stop", node)
+        if node is not None:
+            click.echo(f"node {node} has stopped", err=True)
             return
-        time.sleep(0.05)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while time.monotonic() < deadline:
+            try:
+                order(place, "status")
+            except NoSupervisor:
+                click.echo("the cluster has stopped", err=True)
+                return
+            time.sleep(0.05)
     raise click.ClickException(f"nodes still run after {STOP_SECONDS_MAX:.0f} s; `ottla cluster status` names them")
 
 
@@ -304,5 +307,9 @@ def kill(node: int, data: str | None) -> None:
 @data_option
 def restart(node: int, data: str | None) -> None:
     """Start NODE again; one that runs is stopped in order first."""
-    order(place_of(data), "restart", node)
+    from ottla.cli.node_ends import waiting_for_the_end
+
+    place = place_of(data)
+    with waiting_for_the_end(place, node):
+        order(place, "restart", node)
     click.echo(f"node {node} serves", err=True)

@@ -17,9 +17,9 @@ from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
-from ottla.cli.quorum_voters import configured_voters, without_connection
+from ottla.cli.quorum_voters import configured_voters, listening, without_connection
 from ottla.cli.starting import HOW_TO_START
-from ottla.cli.unanswered_health import is_login, shut_by, unanswered_by
+from ottla.cli.unanswered_health import brought_back, is_login, named, shut_by, unanswered_by
 from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
@@ -60,6 +60,12 @@ class Health:
     configured_voters: dict[int, str] = field(default_factory=dict)
     unreachable_voters: list[int] = field(default_factory=list)
     default_replicas: int = 1  # of a topic that is created without a number
+    hanging: dict[int, str] = field(default_factory=dict)  # fenced, and a process takes connections at the address
+    paused: dict[int, int] = field(default_factory=dict)  # by SIGSTOP: the processes of brokers of this machine
+
+    def back(self, brokers: list[int]) -> str:
+        """Returns what brings brokers back that do not serve."""
+        return brought_back(brokers, self.paused, self.hanging)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         controller_silence=None if silence is None else silence.message,
         configured_voters=configured,
         default_replicas=default_replicas(admin, controllers),
+        hanging=listening({node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes if node.node_id in cluster.fenced}),
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
     )
 
@@ -171,14 +178,14 @@ def findings(health: Health) -> Iterator[Finding]:
     down = sorted({*fenced, *absent})
     full = sorted({broker for broker, _ in health.full_log_dirs} & states.missing.keys())
     shut = sorted(health.unanswered.keys() - {*health.silent})
-    first = f"; where it runs, first mend what is wrong with {_brokers(shut)}, as above" if shut else ""
-    reach = f"{_start(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
-    room = f"make room on {_brokers(full)}: a log directory there is full, as below"
+    first = f"; where it runs, first mend what is wrong with {named(shut)}, as above" if shut else ""
+    reach = f"{health.back(down)}{first}" if down else "see that all brokers run and reach each other: `ottla cluster status`"
+    room = f"make room on {named(full)}: a log directory there is full, as below"
     diskless = sorted({broker for broker, _ in health.offline_log_dirs} & (states.unopened.keys() | states.missing.keys()))
     unopened = sorted(states.unopened.keys() - {*diskless} - health.unanswered.keys() - {*health.silent})
-    cause = f"{_brokers(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
+    cause = f"{named(unopened)} cannot open replicas there: {_open_again(unopened)}" if unopened else ""
     if diskless:
-        cause = f"mend the log directories of {_brokers(diskless)}, as below"
+        cause = f"mend the log directories of {named(diskless)}, as below"
     restart = room if full and not down else cause if cause and not down else reach
     zookeeper = "see that ZooKeeper runs and the brokers reach it (zookeeper.connect): `ottla cluster status`"
     if health.controller is None:
@@ -198,12 +205,15 @@ def findings(health: Health) -> Iterator[Finding]:
         yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller))
     if states.offline:
         owners = sorted(states.could_lead)
+        alive = sorted(states.silent_owners)
+        does, it = ("does", "it leads") if len(alive) == 1 else ("do", "they lead")
+        waits = f"{named(alive)} had everything, and {does} not answer, as below: {it} again once {it.split()[0]} {does}"
         unknown = cause or "start the brokers that have replicas: `ottla topic describe --unavailable`"
-        lossless = f"{_start(owners)}: they had everything" if owners else unknown
+        lossless = f"{health.back(owners)}: they had everything" if owners else waits if alive else unknown
         unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
         yield Finding(
             f"{_count(states.offline)} no leader and cannot be read or written",
-            lossless if cause and not owners else f"{lossless}; only if they never return: {unclean}",
+            lossless if (cause or alive) and not owners else f"{lossless}; only if they never return: {unclean}",
         )
     if states.under_min_isr:
         yield Finding(f"{_count(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -221,12 +231,12 @@ def findings(health: Health) -> Iterator[Finding]:
     for broker in fenced:
         forget = f" and forget it (`ottla broker unregister {broker}`)"
         yield Finding(
-            f"broker {broker} is registered and does not serve", f"{_start([broker])}{first}{_or_move_away(broker, health, forget)}"
+            f"broker {broker} is registered and does not serve", f"{health.back([broker])}{first}{_or_move_away(broker, health, forget)}"
         )
     for broker in absent:
-        yield Finding(f"broker {broker} holds replicas and is not registered", f"{_start([broker])}{_or_move_away(broker, health)}")
+        yield Finding(f"broker {broker} holds replicas and is not registered", f"{health.back([broker])}{_or_move_away(broker, health)}")
     for broker in health.silent:
-        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, "")))
+        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), health.paused.get(broker)))
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
@@ -309,15 +319,10 @@ def _start_voters(health: Health) -> str:
     return f"start controller{'s'[: len(down) != 1]} {named}, which take{verb} no connection ({HOW_TO_START.format(numbers)}): {count}"
 
 
-def _start(brokers: list[int]) -> str:
-    numbers = "NODE" if len(brokers) > 1 else str(brokers[0])
-    return f"start {_brokers(brokers)} ({HOW_TO_START.format(numbers)})"
-
-
 def _open_again(brokers: list[int]) -> str:
     """Returns what to do about replicas that brokers which serve cannot open, with their log directories well."""
     limit = "raise the limit (ulimit -n, or LimitNOFILE of the unit)"
-    return f"the log says why, at partition_offline; where that is too many open files, {limit} and re{_start(brokers)}"
+    return f"the log says why, at partition_offline; where that is too many open files, {limit} and re{brought_back(brokers, {}, {})}"
 
 
 def _or_move_away(broker: int, health: Health, then: str = "") -> str:
@@ -370,7 +375,3 @@ def _count(names: Iterable[str]) -> str:
     found = list(names)
     shown = ", ".join(found[:NAMES_MAX]) + (", ..." if len(found) > NAMES_MAX else "")
     return f"{len(found)} partition{'s'[: len(found) != 1]} ({shown}) {'has' if len(found) == 1 else 'have'}"
-
-
-def _brokers(ids: list[int]) -> str:
-    return f"broker{'s'[: len(ids) != 1]} {', '.join(map(str, ids))}"

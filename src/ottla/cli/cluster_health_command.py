@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ottla.cli.client_settings import client_options, client_settings, note_local_file
-from ottla.cli.local_brokers import lone_broker, note_settings_of
+from ottla.cli.local_brokers import lone_broker, note_settings_of, running_at
 from ottla.cli.node_orders import asked_option, data_option, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
 from ottla.errors import OttlaError
 
+if TYPE_CHECKING:
+    from ottla.cli.cluster_health import Finding
+
 TIMEOUT_MS: Final = 5_000
 WATCH_SECONDS: Final = 2.0
+REPEAT_SECONDS: Final = 15.0
+"""After which a command that waits says again what it waits for."""
 
 
 @click.command()
@@ -42,18 +47,20 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
         raise click.UsageError("--timeout limits --until-healthy")
     is_repeated = watch or until_healthy
     deadline = time.monotonic() + (math.inf if timeout is None else timeout)
-    last_problem = ""
+    waiting = _Waiting()
     while True:
         is_last = time.monotonic() >= deadline
         try:
-            is_well = _look(data, bootstrap, output, is_shown=watch or not until_healthy or is_last, is_sure=until_healthy)
+            problems = _look(data, bootstrap, output, is_shown=watch or not until_healthy or is_last, is_sure=until_healthy)
+            is_well = not problems
+            if problems and not watch and not is_last and until_healthy:
+                more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+                waiting.say(f"waiting: {problems[0].problem}{more}")
         except OttlaError as error:
             if not is_repeated:
                 raise
             is_well = False
-            if str(error) != last_problem:
-                last_problem = str(error)
-                complain(last_problem)
+            waiting.say(f"waiting: {error}" if until_healthy else str(error))
         if not is_repeated or is_last or (until_healthy and is_well):
             break
         time.sleep(min(WATCH_SECONDS, max(0.0, deadline - time.monotonic())))
@@ -63,8 +70,26 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
         sys.exit(1)
 
 
-def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> bool:
-    """Returns whether the cluster is well. What was seen is printed where that is wanted, and where it is well."""
+def _now() -> float:
+    return time.monotonic()
+
+
+class _Waiting:
+    """What a command waits for, said when it changes, and again after ``REPEAT_SECONDS``."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._again_at = 0.0
+
+    def say(self, text: str) -> None:
+        now = _now()
+        if text != self._said or now >= self._again_at:
+            self._said, self._again_at = text, now + REPEAT_SECONDS
+            complain(text)
+
+
+def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> list[Finding]:
+    """Returns what is wrong with the cluster. What was seen is printed where that is wanted, and where nothing is wrong."""
     from ottla.cli.cluster_health import findings, look, summary
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
@@ -75,6 +100,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     note_settings_of(servers)
     with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin, is_sure=is_sure)
+    seen.paused = _paused(servers, data)
     found = list(findings(seen))
     if is_shown or not found:
         if output == "json":
@@ -82,7 +108,15 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
             print_json("cluster health", [item])
         else:
             click.echo("\n".join(summary(seen, found)))
-    return not found
+    return found
+
+
+def _paused(servers: str, data: str | None) -> dict[int, int]:
+    """Returns the nodes of this machine's cluster whose processes SIGSTOP has stopped, where it is the one that was asked."""
+    from ottla.runtime.supervision.paused import is_paused
+
+    state = running_at(servers, place_of(data))
+    return {} if state is None else {node.node_id: node.pid for node in state.nodes if node.pid is not None and is_paused(node.pid)}
 
 
 def _servers_of(data: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -239,13 +240,16 @@ def list_keys(word: str, resource: str | None, output: str) -> None:
 def lint(file: str, output: str) -> None:
     """Report what is wrong in a server.properties FILE.
 
-    Exit code 1 for unknown keys, and for values with which no broker starts. Files that they name are not read.
+    Exit code 1 for unknown keys, and for values with which no broker starts. Files that they name are not checked, but certificates that
+    have expired are reported, where they can be read.
 
     Each finding has the line of its key; one about a default has none.
 
     Also reported are keys without effect, and values with which a broker starts and will not do well.
     """
+    from ottla.broker.requests.expired_certificates import expired_by_key
     from ottla.broker.start_check import all_problems
+    from ottla.config import BrokerConfig
     from ottla.config.lint import Finding, Severity, readable, repeated
     from ottla.config.lint import lint as findings_of
     from ottla.config.properties import numbered_pairs
@@ -259,6 +263,8 @@ def lint(file: str, output: str) -> None:
         for error in all_problems(legal, unread):
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
+        for name, text in expired_by_key(BrokerConfig(legal), time.time_ns() // 1_000_000).items():
+            findings.append(Finding(name, Severity.WARNING, text))
     if not findings and output == "text":
         click.echo("nothing to report")
         return

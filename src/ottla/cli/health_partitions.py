@@ -31,6 +31,7 @@ class PartitionStates:
     tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
     unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
+    silent_owners: set[int] = field(default_factory=set)  # of those, brokers that serve, as the cluster says, and do not answer
 
     def add(
         self,
@@ -58,6 +59,7 @@ class PartitionStates:
             self.tight.append(name)
         if is_offline:
             self.could_lead |= {*in_sync, *eligible} - set(serving)
+            self.silent_owners |= {*in_sync, *eligible} & set(silent)
         for states, is_so in (
             (self.offline, is_offline),
             (self.under_min_isr, not is_offline and spare < 0),

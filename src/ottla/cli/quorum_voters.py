@@ -53,6 +53,14 @@ def refusing(voters: Mapping[int, str]) -> list[int]:
         return sorted(node for node, refuses in zip(voters, threads.map(_refuses, voters.values())) if refuses)
 
 
+def listening(addresses: Mapping[int, str]) -> dict[int, str]:
+    """Returns the nodes at whose addresses a process takes connections."""
+    if not addresses:
+        return {}
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        return {node: addresses[node] for node, takes in zip(addresses, threads.map(takes_connections, addresses.values())) if takes}
+
+
 def _refuses(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from ottla.client.call_limit import ended_by
 from ottla.client.cluster import Cluster
 from ottla.client.wrong_calls import check_name
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +19,28 @@ from ottla.types import TopicPartition, topic_text
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
 WARNING_MS: Final = 1000
 """For so long a topic did not exist when a producer's wait for it is said: a broker that creates topics by itself takes less."""
+_NO_LEADER: Final = "no broker leads the partition: those with a replica in sync are down, or no controller is active that would elect one"
+
+
+def without_leader(cluster: Cluster, partition: TopicPartition) -> KafkaError | None:
+    """Returns why the newest metadata has no leader of the partition; None where it has one."""
+    if cluster.leader(partition) is not None:
+        return None
+    if (absence := absence_of(cluster, partition)) is None:
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER)
+    if cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{absence}, or no longer: it may have been deleted meanwhile")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, absence)
+
+
+def absence_of(cluster: Cluster, partition: TopicPartition) -> str | None:
+    """Returns what the newest metadata does not have: the topic, or the partition of it. None where it has both."""
+    known = cluster.topics.get(partition.topic)
+    if known is None:
+        return topic_text(partition.topic, is_absent=True)
+    if partition.partition not in known.partitions:
+        return f"topic {partition.topic!r} has no partition {partition.partition}; it has {len(known.partitions)}"
+    return None
 
 
 class AbsentTopics:
@@ -53,13 +76,18 @@ class AbsentTopics:
             self._warned.add(topic)
             log.warning("topic %r does not exist; %s for it, for another %d s", topic, what, (deadline_ms - now_ms) // 1000)
 
-    async def partitions_for(self, topic: str, *, ms: int) -> list[int]:
-        """Returns the numbers of the topic's partitions; waits so long for a topic that does not exist, and warns of it meanwhile."""
+    async def partitions_for(self, topic: str, *, ms: int, setting: str, allow_create: bool = False) -> list[int]:
+        """Returns the numbers of the topic's partitions; waits so long for a topic that does not exist, and warns of it meanwhile.
+
+        ``setting`` is the name of the limit.
+        """
         check_name("topic", topic)
         now_ms = self._cluster.world.clock.monotonic_ms()
         deadline_ms = now_ms + ms
         on_wait = partial(self.wait, topic, now_ms, deadline_ms, "partitions_for waits")
-        return sorted((await self._cluster.topic(topic, deadline_ms=deadline_ms, on_wait=on_wait)).partitions)
+        async with ended_by(ms, f"partitions_for has not ended in {setting}={ms}"):
+            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=allow_create, on_wait=on_wait)
+        return sorted(found.partitions)
 
     def look_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Warns of the partitions that the newest metadata says do not exist, and of their topics."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -21,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
 ANSWER_MS: Final = 1_000
 """A call that was given ``timeout_ms`` may take so much longer: a broker answers at the end of that time which items it has done."""
+TRY_MS: Final = 1_000
 C = TypeVar("C", bound=type[Any])
 
 
@@ -48,6 +49,10 @@ class _Call:
         for wait in self.waits:
             if wait.connection is not None:
                 wait.connection.close()
+        return self.named()
+
+    def named(self) -> str:
+        """Returns what is waited for."""
         outer = {wait.outer for wait in self.waits}
         return " and ".join(dict.fromkeys(wait.what for wait in self.waits if wait not in outer)) or "its own work"
 
@@ -77,6 +82,26 @@ def waiting_for(what: str, connection: _Closable | None = None) -> Iterator[None
         _WAIT.reset(token)
         if not is_cancelled:
             call.waits.remove(wait)
+
+
+@asynccontextmanager
+async def ended_by(limit_ms: float, what: str) -> AsyncIterator[None]:
+    """Ends the block in this time: REQUEST_TIMED_OUT, with ``what`` and what it waited for. Connections stay: others wait for them, too.
+
+    A try has ``TRY_MS`` at least, as where max.block.ms is 0.
+    """
+    noted = _Call()
+    token = _CALL.set(noted)
+    limit = asyncio.timeout(max(TRY_MS, limit_ms) / 1000)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: it waited for {noted.named()}") from None
+    finally:
+        _CALL.reset(token)
 
 
 def limited(kind: C) -> C:

@@ -16,7 +16,7 @@ from ottla.client.background import background, end
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.coordinator import GroupCoordinator
-from ottla.client.group_metadata import NO_MEMBER, OffsetAndMetadata, Place
+from ottla.client.group_metadata import OffsetAndMetadata, Place, no_member
 from ottla.client.handout import Handout
 from ottla.client.membership import Membership
 from ottla.client.meters import ConsumerMeters
@@ -64,7 +64,7 @@ class Commits:
                 self._meters.commits += 1
         elif self._membership.generation_id < 0:
             # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, NO_MEMBER)
+            raise no_member(self._membership.why_out)
         elif wanted:
             await self._membership.commit(wanted)
             self._meters.commits += 1

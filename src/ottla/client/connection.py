@@ -33,6 +33,7 @@ RESPONSE_BYTES_MAX: Final = 2**31 - 1
 SOFTWARE_NAME: Final = "ottla"
 EXPIRED: Final = "certificate has expired"
 """As OpenSSL says it."""
+_PLAIN: Final = "; a listener that speaks plain text ends it so (security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT' is for such)"
 RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
 """Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
@@ -88,7 +89,7 @@ class ClientConnection:
             for connection in made:
                 connection.close()
             if isinstance(error, TlsEndedError):
-                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}") from error
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {error}{_PLAIN}") from error
             is_untrusted = isinstance(error, TlsUntrustedError)
             way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_untrusted else ""
             if EXPIRED in str(error):

@@ -32,7 +32,7 @@ from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.rebalances import Rebalances
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription, SubscriptionPattern
-from ottla.client.wrong_calls import check_milliseconds, check_offset, check_times
+from ottla.client.wrong_calls import check_milliseconds, check_offset, check_records_max, check_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -161,6 +161,8 @@ class Consumer:
     async def _fetch(self, timeout_ms: int, *, max_records: int | None = None) -> None:
         """Fetches the records that a poll would return, for ``_next_record``."""
         check_milliseconds(timeout_ms)
+        if max_records is not None:
+            check_records_max(max_records)
         if self._subscription is None and not self._is_assigned:
             text = "the consumer has nothing to read: call subscribe([topic]) or assign([(topic, partition)]) before it polls"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -297,7 +299,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the partition numbers. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
-        return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms)
+        return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms, setting="default_api_timeout_ms")
 
     def metrics(self) -> ConsumerMetrics:
         """Returns what this consumer has done so far, and its lag."""

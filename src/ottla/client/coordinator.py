@@ -35,6 +35,12 @@ _LOOK_AGAIN: Final = frozenset(
 )
 
 
+def not_committed(topic: str, partition: int, group_id: str, code: int) -> str:
+    """Returns the text of a commit that was refused with this code."""
+    why = ": the topic or its partition does not exist" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
+    return f"offset of {topic}-{partition} in group {group_id!r}{why}"
+
+
 class Coordinator:
     """The broker that coordinates a group or a transactional id."""
 
@@ -111,7 +117,8 @@ class GroupCoordinator(Coordinator):
         for answer in response.topics:
             for result in answer.partitions:
                 if result.error_code:
-                    raise KafkaError(result.error_code, f"commit of {answer.name}-{result.partition_index}")
+                    text = not_committed(answer.name, result.partition_index, self._group_id, result.error_code)
+                    raise KafkaError(result.error_code, text)
 
     async def committed(self, partitions: list[TopicPartition], look_up: LookUp | None = None) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and leader epoch of each committed partition, once the transactions that have commits of them have ended.

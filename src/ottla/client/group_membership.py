@@ -26,7 +26,7 @@ from ottla.client.consumer_protocol import (
     encode_subscription,
 )
 from ottla.client.coordinator import Found, GroupCoordinator
-from ottla.client.group_metadata import NO_MEMBER, GroupMetadata, Place
+from ottla.client.group_metadata import GroupMetadata, Place, no_member, out_for_silence
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -65,6 +65,7 @@ class GroupMembership:
         self.generation_id = -1
         self.needs_rejoin = False
         self._was_lost = False  # a membership, since partitions were last assigned
+        self.why_out = ""
 
     # Called by the consumer
 
@@ -159,7 +160,7 @@ class GroupMembership:
                 await self._pause(attempt)
                 attempt += 1
                 continue
-            self._failed_joins = 0
+            self._failed_joins, self.why_out = 0, ""
             if self._heartbeats is None:
                 self._heartbeats = background(self._beat(wake), name="ottla-heartbeat")
             return joined
@@ -279,6 +280,7 @@ class GroupMembership:
 
     async def _drop_out(self) -> None:
         """Leaves, for the application does not poll. Others get its partitions; a static member's, when its session is over (KIP-345)."""
+        self.why_out = out_for_silence(self._group_id, self._settings.max_poll_interval_ms)
         if self._settings.group_instance_id is None:
             await self._send_leave()
         self._start_over(keep_id=False)
@@ -307,7 +309,7 @@ class GroupMembership:
         if not is_subscribed:
             return GroupMetadata(self._group_id)
         if self.generation_id < 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, NO_MEMBER)
+            raise no_member(self.why_out)
         return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._settings.group_instance_id)
 
     # Leaving

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -9,9 +10,23 @@ from typing import Any, Final, NamedTuple
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.positions import P, partition_of
 from ottla.client.wrong_calls import check_offsets
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import NO_EPOCH, TopicPartition
 
-NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
+log: Final = logging.getLogger("ottla.client")  # as in watch.py
+_NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
+
+
+def no_member(why_out: str) -> KafkaError:
+    """Returns the error of a call that needs a member. ``why_out`` is why this one left, or empty."""
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{_NO_MEMBER}; it left the group, for {why_out}" if why_out else _NO_MEMBER)
+
+
+def out_for_silence(group_id: str, interval_ms: int) -> str:
+    """Returns why a member leaves whose application does not poll, and warns of it: other members get its partitions."""
+    why = f"max_poll_interval_ms={interval_ms} passed without a poll"
+    log.warning("a consumer has left group %r: %s; raise that, or poll for fewer records (max_poll_records)", group_id, why)
+    return why
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class Membership(Protocol):
         ...
 
     @property
+    def why_out(self) -> str:
+        """Why this is no member any more, where the application did not poll; else empty."""
+        ...
+
+    @property
     def topics(self) -> list[str]:
         """What is subscribed to."""
         ...

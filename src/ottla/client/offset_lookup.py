@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from ottla.client.absent_topics import absence_of
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -68,10 +69,9 @@ async def ask_leaders(
     for partition, timestamp in times.items():
         leader = cluster.leader(partition)
         if leader is None:
-            known = cluster.topics.get(partition.topic)
-            is_unknown = known is None or partition.partition not in known.partitions
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else ErrorCode.LEADER_NOT_AVAILABLE
-            problems[partition] = KafkaError(code, str(partition))
+            absence = absence_of(cluster, partition)
+            code = ErrorCode.LEADER_NOT_AVAILABLE if absence is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            problems[partition] = KafkaError(code, f"{partition} has no leader at present" if absence is None else absence)
         else:
             by_leader.setdefault(leader, {})[partition] = timestamp
 

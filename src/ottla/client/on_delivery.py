@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.wrong_calls import check_takes
 from ottla.errors import KafkaError
 
+log: Final = logging.getLogger("ottla.client")  # as in watch.py
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
 """Called once for a record, with where it landed or with why it did not."""
 
@@ -31,11 +33,13 @@ def check_callback(on_delivery: object) -> None:
 
 
 def report(done: Any, on_delivery: OnDelivery) -> None:
-    """Calls the callback with what the future holds."""
+    """Calls the callback with what the future holds. What it raises is logged: no caller is there to take it."""
     if done.cancelled():
         return
     error = done.exception()
-    if error is None:
-        on_delivery(done.result(), None)
-    else:
-        on_delivery(None, error)
+    place = None if error is not None else done.result()
+    try:
+        on_delivery(place, error)
+    except Exception as problem:  # the application's edge
+        what = f"was not delivered: {error}" if place is None else f"was stored at {place.topic}-{place.partition} offset {place.offset}"
+        log.exception("on_delivery raised %s: %s; the record %s", type(problem).__name__, problem, what)

@@ -114,6 +114,7 @@ OTHER_POSITIONS: Final[Mapping[str, str]] = {
     "Producer.send_many": "write topic and value together: send_many([(topic, value), (topic, value, key)])",
     "Consumer.close": _NO_LIMIT,
     "Consumer.position": 'topic and number are one argument: position(("orders", 0))',
+    "Admin.alter_configs": 'write changes, a dict: alter_configs({Topic("orders"): {"retention.ms": 1}})',
     "Admin.create_partitions": 'name and count are a dict: create_partitions({"orders": 6})',
     "Consumer.poll": "max_records is named: poll(1000, max_records=500)",
     "Consumer.subscribe": 'topics are one list, and callbacks are named: subscribe(["orders", "payments"], on_assigned=f)',
@@ -131,6 +132,10 @@ def with_hints(kind: C) -> C:
         method = method or "__init__"
         if name == kind.__name__ and method != "send" and not hasattr(getattr(kind, method), _MARK):
             setattr(kind, method, _hinting(call, getattr(kind, method)))
+    if kind.__name__ == "Admin":  # its methods are of classes that no user knows
+        for public, function in inspect.getmembers(kind, inspect.isfunction):
+            if not public.startswith("_") and not hasattr(function, _MARK):
+                setattr(kind, public, _hinting(f"Admin.{public}", function))
     return kind
 
 
@@ -157,7 +162,7 @@ def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def refused(error: TypeError, given: tuple[Any, ...], named: Mapping[str, Any]) -> TypeError:
         if len(given) > len(by_position) and call in OTHER_POSITIONS:
             return TypeError(f"{call.partition('.')[2]}() takes no such argument by position: {OTHER_POSITIONS[call]}")
-        return _with_hint(error, call, named)
+        return _with_hint(error, call, named, method)
 
     @functools.wraps(method)
     def plain(*args: Any, **kwargs: Any) -> Any:
@@ -180,10 +185,20 @@ def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _with_hint(error: TypeError, call: str, given: Mapping[str, Any]) -> TypeError:
-    """Returns the error with what is meant by the first of the names that the call does not have; the error itself where there is none."""
+def _with_hint(error: TypeError, call: str, given: Mapping[str, Any], method: Callable[..., Any] | None = None) -> TypeError:
+    """Returns the error with what is meant by the first of the names that the call does not have; the error itself where there is none.
+
+    Where an administration's ``method`` is given, an error without a hint has the call's public name and its arguments.
+    """
     hints = OTHER_KEYWORDS.get(call, {})
+    arguments = [] if method is None else [name for name in inspect.signature(method).parameters if name != "self"]
+    if call.startswith("Admin."):
+        hints = {"timeout": _MILLISECONDS if "timeout_ms" in arguments else _API_LIMIT, "timeout_ms": _API_LIMIT} | {**hints}
+        hints = {name: hint for name, hint in hints.items() if name not in arguments}
     for name in given:
         if name in hints:
             return TypeError(f"{call.partition('.')[2] or call}() has no argument {name!r}: {hints[name]}")
+    if method is not None and call.startswith("Admin.") and str(error).startswith(method.__qualname__):
+        text = str(error).replace(method.__qualname__, call, 1)
+        return TypeError(f"{text}; its arguments are {', '.join(arguments)}" if arguments else f"{text}; it has no arguments")
     return error

@@ -82,7 +82,7 @@ def _serialized(what: str, content: object) -> object:
 def _as_bytes(what: str, content: object) -> bytes:
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
-    way_out = "encode it: headers have no serializer" if what == "header" else f"set {what}_serializer"
+    way_out = "encode it: headers have no serializer" if what.startswith("header") else f"set {what}_serializer"
     raise TypeError(f"the {what} is of type {type(content).__name__}: give bytes or None, or {way_out}")
 
 
@@ -94,4 +94,4 @@ def _as_pairs(headers: HeadersLike) -> Headers:
     for name, _ in pairs:
         if not isinstance(name, str):
             raise TypeError(f"a header's name is of type {type(name).__name__}: give a str")
-    return tuple((name, None if content is None else _as_bytes("header", content)) for name, content in pairs)
+    return tuple((name, None if content is None else _as_bytes(f"header {name!r}", content)) for name, content in pairs)

@@ -47,7 +47,8 @@ def chosen_by(partitioner: Partitioner, topic: str, key: bytes | None, partition
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the partitioner failed for a record of topic {topic!r}: {error!r}") from error
     if chosen is None or (isinstance(chosen, int) and 0 <= chosen < partition_count):
         return chosen
-    text = f"the partitioner returned {chosen!r} for a record of topic {topic!r}, which has {partition_count} partitions, from 0 on"
+    has = f"{partition_count} partition{'s'[: partition_count != 1]}"
+    text = f"the partitioner returned {chosen!r} for a record of topic {topic!r}, which has {has}, from 0 on"
     raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 

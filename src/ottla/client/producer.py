@@ -18,6 +18,7 @@ from typing import Any, Never, Self
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
 from ottla.client.batching import Batching
+from ottla.client.call_limit import ended_by
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.group_metadata import GroupMetadata, Offsets
@@ -128,8 +129,11 @@ class Producer:
         return [await self.send(topic, value, key=key) for topic, value, key in map(cells_of, records)]
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms."""
-        return await self._absent.partitions_for(topic, ms=self._settings.max_block_ms)
+        """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms.
+
+        Brokers that create topics by themselves create this one, as for ``send``.
+        """
+        return await self._absent.partitions_for(topic, ms=self._settings.max_block_ms, setting="max_block_ms", allow_create=True)
 
     def metrics(self) -> ProducerMetrics:
         """Returns what this producer has sent so far, and what it buffers now."""
@@ -289,9 +293,12 @@ class Producer:
         deadline_ms = now_ms + self._settings.max_block_ms
         on_wait = partial(self._absent.wait, topic, now_ms, deadline_ms)
         while not self._is_admitted(topic, partition):
-            found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True, on_wait=on_wait)
+            left_ms = deadline_ms - self._world.clock.monotonic_ms()
+            async with ended_by(left_ms, f"send to topic {topic!r} has not ended in max_block_ms={self._settings.max_block_ms}"):
+                found = await self._cluster.topic(topic, deadline_ms=deadline_ms, allow_create=True, on_wait=on_wait)
+                if partition is not None and partition not in found.partitions:
+                    await self._cluster.refresh([topic])  # it may have been added
             if partition is not None and partition not in found.partitions:
-                await self._cluster.refresh([topic])  # it may have been added
                 known = self._cluster.topics.get(topic)
                 if known is not None and partition not in known.partitions:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from ottla.client.absent_topics import without_leader
 from ottla.client.accumulator import PartitionQueue, ProducerBatch
 from ottla.client.background import background
 from ottla.client.buffer_memory import BufferMemory
@@ -37,7 +38,6 @@ from ottla.types import TopicPartition
 
 IN_FLIGHT_MAX: Final = 5
 NEVER_MS: Final = 2**63
-NO_LEADER: Final = "no broker leads the partition: those with a replica in sync are down, or no controller is active that would elect one"
 _ENDED: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "close ended before the record was acknowledged; it may have been stored")
 
 
@@ -228,13 +228,13 @@ class Sender:
             if self._is_idempotent and self._producer_id < 0:
                 self._producer_id = await new_producer_id(self._cluster)
         except Exception as error:  # noqa: BLE001 - the task's edge
-            problem = as_kafka_error(error)
+            problems = [(queue, as_kafka_error(error)) for queue in orphans]
         else:
-            problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
-            orphans = [queue for queue in orphans if self._cluster.leader(queue.partition) is None]
+            problems = [(queue, problem) for queue in orphans if (problem := without_leader(self._cluster, queue.partition)) is not None]
         finally:
             self._is_preparing = False
-        self._put_off(orphans, problem)
+        for queue, problem in problems:
+            self._put_off([queue], problem)
 
     async def _connect(self, node_id: int, queues: list[PartitionQueue]) -> None:
         """Connects to the broker. On failure the batches for it wait a little longer, or fail at their deadline."""

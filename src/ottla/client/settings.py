@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from ottla.client.other_settings import OTHER_SETTINGS
@@ -157,8 +158,13 @@ class Settings:
         """Raises INVALID_CONFIG for a setting that was given and does not fit the others."""
 
 
-def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[Any]:
-    """Divides the settings into one object of each kind. INVALID_CONFIG for an unknown setting: with the reason, or the nearest name."""
+def divided(
+    kinds: Sequence[type[Settings]], given: Mapping[str, Any], others: Mapping[str, Sequence[type[Settings]]] = MappingProxyType({})
+) -> list[Any]:
+    """Divides the settings into one object of each kind. INVALID_CONFIG for an unknown setting: with the reason, or the nearest name.
+
+    ``others`` are the settings of other clients, by what these are.
+    """
     known = sorted({BROKERS, *(name for kind in kinds for name in checks_of(kind))})
     for name in given:
         if name not in known:
@@ -166,7 +172,9 @@ def divided(kinds: Sequence[type[Settings]], given: Mapping[str, Any]) -> list[A
             if plain in known or plain == BROKERS:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}: write it with _, as {plain}")
             text = f"no setting {name!r}: {OTHER_SETTINGS[plain]}" if plain in OTHER_SETTINGS else f"unknown setting {name!r}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else _hint(plain, known)))
+            owners = (other for other, theirs in others.items() if any(plain in checks_of(kind) for kind in theirs))
+            whose = next((f": it is one of {other}" for other in owners), "")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else whose or _hint(plain, known)))
     made = [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
     for settings in made:
         settings.check_given(given)

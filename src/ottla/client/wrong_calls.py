@@ -72,6 +72,14 @@ def check_count(name: str, count: object) -> None:
         raise TypeError(f"{name}={count!r} is no whole number")
 
 
+def check_records_max(count: object) -> None:
+    """Raises TypeError for a ``max_records`` that is no whole number, and KafkaError INVALID_REQUEST for one that asks for nothing."""
+    check_count("max_records", count)
+    if isinstance(count, int) and count < 1:
+        text = f"max_records={count}: a number from 1 on is expected; leave it out for max_poll_records"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
 def check_name(what: str, name: object) -> None:
     """Raises TypeError for the name of a topic or a group that is no string."""
     if not isinstance(name, str):

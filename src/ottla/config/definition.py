@@ -110,7 +110,7 @@ class ConfigKey(msgspec.Struct, frozen=True, gc=False):
             raise self.refuse(raw, "has no meaning")
         for item in value if isinstance(value, list) else [value]:
             if self.choices is not None and not self._is_choice(item, self.choices):
-                raise self.refuse(raw, f"is not one of {', '.join(self.choices)}")
+                raise self.refuse(raw, f"is not one of {', '.join(each or '(empty)' for each in self.choices)}")
             if self.pattern is not None and not re.fullmatch(self.pattern, item):
                 raise self.refuse(raw, f"is not of the form {self.pattern}")
         if self.check is not None:

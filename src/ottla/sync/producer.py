@@ -28,6 +28,7 @@ from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.wrong_calls import cells_of, with_brokers_first
+from ottla.errors import ErrorCode
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
 from ottla.sync.waiting import Run, Single
@@ -319,15 +320,31 @@ class Producer(Blocking[aio.Producer]):
             self._remove(first)
         self._inner._refuse(first.topic, first.partition, future, error)
 
+    def _refuse_those_beside(self, refused: Run | Single, error: KafkaError, count: int) -> None:
+        """Fails the next records, so many at most, that have waited for the same as long: room, or the topic."""
+        for _ in range(count):
+            following = self._first()
+            if following is None or (following.topic != refused.topic and error.code != ErrorCode.REQUEST_TIMED_OUT):
+                return
+            try:
+                is_admitted = self._inner._is_admitted(following.topic, following.partition)
+            except KafkaError:
+                return  # the next move refuses it with that
+            if is_admitted:
+                return
+            self._refuse(following, error)
+
     def _remove(self, first: Single) -> None:
         self._waiting.popleft()
         self._moved_bytes += first.record.size_bytes + WAITING_OVERHEAD_BYTES
 
     async def _wait_and_move(self, first: Run | Single) -> None:
+        count = sum(len(each.futures) if isinstance(each, Run) else 1 for each in self._waiting)
         try:
             await self._inner._admit(first.topic, first.partition)
         except KafkaError as error:
             self._refuse(first, error)
+            self._refuse_those_beside(first, error, count - 1)
         self._is_held_up = None
         self._move()
 

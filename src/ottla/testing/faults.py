@@ -207,7 +207,7 @@ def _code(code: str | ErrorCode) -> ErrorCode:
     if not isinstance(code, str):
         raise TypeError(f"the code is {code!r}: give its name, such as {_example(code)!r}, or a member of ErrorCode")
     if code not in ErrorCode.__members__:
-        raise ValueError(f"{code!r} is not the name of an error code{_suggested(code, ErrorCode.__members__)}")
+        raise ValueError(f"{code!r} is not the name of an error code{_suggested(code, _FAILURES) or _ANY}")
     return ErrorCode[code]
 
 
@@ -215,6 +215,10 @@ def _example(code: object) -> str:
     """Returns the name that is meant by a number, or else any."""
     found = next((member.name for member in ErrorCode if member.value == code), None)
     return ErrorCode.NOT_LEADER_OR_FOLLOWER.name if found is None else found
+
+
+_FAILURES: Final = sorted({*ErrorCode.__members__} - {ErrorCode.NONE.name})
+_ANY: Final = f", such as {ErrorCode.NOT_LEADER_OR_FOLLOWER.name!r}; ottla.errors.ErrorCode has them all"
 
 
 def _suggested(name: str, known: Iterable[str]) -> str:

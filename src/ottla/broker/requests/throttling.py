@@ -10,7 +10,7 @@ The user of a quota is the name of the connection's principal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.broker.part import Part
 from ottla.broker.requests.context import Channel, RequestContext
@@ -25,6 +25,9 @@ from ottla.ports import World
 from ottla.quotas import ClientQuotas, QuotaKind
 
 D = TypeVar("D", bound=Decided)
+PAUSED_MAX: Final = 100
+"""So many clients are counted for themselves, by quota; the pauses of others are counted together: clients choose their own ids."""
+OTHERS: Final = "(others)"
 
 
 class Throttling(Part):
@@ -36,6 +39,8 @@ class Throttling(Part):
         self._mutation_quotas = ClientQuotas(window_count=config["controller.quota.window.num"], window_ms=window_ms)
         self._current: RequestContext | None = None  # whose handler is running, when request time is measured
         self._began_us = 0
+        self.pauses_ms: dict[tuple[QuotaKind, str, str], int] = {}
+        """How long clients had to pause since the start, by quota, user and client id."""
         self.limits_produce = self.limits_fetch = self.times_requests = False  # whether any client has such a quota
 
     async def on_image(self, delta: ImageDelta) -> None:
@@ -74,7 +79,7 @@ class Throttling(Part):
             QuotaKind.FETCH, context.principal.name, _client_id(context), size_bytes, now_ms
         )
         if pause_ms:
-            self._mute(context.connection, pause_ms)
+            self._pause(QuotaKind.FETCH, context, pause_ms)
         return pause_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext, wanted: int) -> int:
@@ -91,14 +96,21 @@ class Throttling(Part):
         now_ms = self._clock.monotonic_ms()
         pause_ms, is_spent = self._mutation_quotas.spend(context.principal.name, _client_id(context), count, now_ms, is_strict=is_strict)
         if pause_ms:
-            self._mute(context.connection, pause_ms)
+            self._pause(QuotaKind.MUTATION, context, pause_ms)
         return pause_ms, is_spent
 
     def _record(self, kind: QuotaKind, context: RequestContext, amount: float) -> int:
         pause_ms = self._quotas.record(kind, context.principal.name, _client_id(context), amount, self._clock.monotonic_ms())
         if pause_ms:
-            self._mute(context.connection, pause_ms)
+            self._pause(kind, context, pause_ms)
         return pause_ms
+
+    def _pause(self, kind: QuotaKind, context: RequestContext, pause_ms: int) -> None:
+        whose = (kind, context.principal.name, _client_id(context))
+        if whose not in self.pauses_ms and len(self.pauses_ms) >= PAUSED_MAX:
+            whose = (kind, OTHERS, OTHERS)
+        self.pauses_ms[whose] = self.pauses_ms.get(whose, 0) + pause_ms
+        self._mute(context.connection, pause_ms)
 
     def _mute(self, connection: Channel, pause_ms: int) -> None:
         until_ms = self._clock.monotonic_ms() + pause_ms

@@ -10,6 +10,7 @@ from typing import Final
 from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
+from ottla.client.coordinator import not_committed
 from ottla.client.group_membership import PROTOCOL_TYPE
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
 from ottla.client.wrong_calls import check_offsets, listed, named
@@ -196,7 +197,7 @@ class GroupAdmin(AdminBase):
             response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
             for answer in response.topics:
                 for result in answer.partitions:
-                    text = f"{answer.name}-{result.partition_index} of group {group_id!r}"
+                    text = not_committed(answer.name, result.partition_index, group_id, result.error_code)
                     if result.error_code in OF_MEMBERS:
                         text += ": the group has members, which commit for themselves; stop them first"
                     raise_for(result.error_code, text)

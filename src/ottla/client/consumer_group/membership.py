@@ -17,7 +17,7 @@ from ottla.client.consumer_group.member import LOST, ConsumerMember, Identity, P
 from ottla.client.consumer_group.topic_names import names_of
 from ottla.client.coordinator import EPOCHS_SINCE, Found, GroupCoordinator
 from ottla.client.failures import as_kafka_error
-from ottla.client.group_metadata import NO_MEMBER, GroupMetadata, Place
+from ottla.client.group_metadata import GroupMetadata, Place, no_member, out_for_silence
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -64,6 +64,7 @@ class ConsumerMembership:
         self._is_fresh = False  # the subscription: metadata has yet to be asked for its topics
         self._polled_ms = 0
         self._failed_joins = 0  # since the last one that came to its end
+        self.why_out = ""
         self._taking: Partitions = {}  # what the last round was for
         self._names: dict[bytes, str] = {}  # of the topics in it
         self._wake: Callable[[], None] = lambda: None
@@ -141,7 +142,7 @@ class ConsumerMembership:
         while True:
             try:
                 found = await self._join_once()
-                self._failed_joins = 0
+                self._failed_joins, self.why_out = 0, ""
                 return found
             except KafkaError as error:
                 if not error.is_transient:
@@ -261,6 +262,7 @@ class ConsumerMembership:
 
     async def _drop_out(self) -> None:
         """Leaves, for the application does not poll. Others get its partitions; a static member's, when its session is over."""
+        self.why_out = out_for_silence(self._group_id, self._settings.max_poll_interval_ms)
         self._member.lose()
         await self._send_leave()
 
@@ -316,7 +318,7 @@ class ConsumerMembership:
         if not is_subscribed:
             return GroupMetadata(self._group_id)
         if self._member.standing is not Standing.MEMBER:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, NO_MEMBER)
+            raise no_member(self.why_out)
         return GroupMetadata(self._group_id, self._member.epoch, self._member.member_id, self._settings.group_instance_id)
 
     # Leaving

@@ -108,6 +108,7 @@ class NodeProcess:
             return True
         self._become(NodeState.STOPPING)
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # one that SIGSTOP has stopped would never get it
         try:
             async with asyncio.timeout(seconds_max):
                 await asyncio.shield(self._life)
