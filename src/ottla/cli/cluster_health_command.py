@@ -75,7 +75,7 @@ def _now() -> float:
 
 
 class _Waiting:
-    """What a command waits for, said when it changes, and again after ``REPEAT_SECONDS``."""
+    """The lines about what a command waits for: one when that changes, and again after ``REPEAT_SECONDS``."""
 
     def __init__(self) -> None:
         self._said = ""
@@ -112,7 +112,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
 
 
 def _paused(servers: str, data: str | None) -> dict[int, int]:
-    """Returns the nodes of this machine's cluster whose processes SIGSTOP has stopped, where it is the one that was asked."""
+    """Returns the nodes of this machine's cluster whose processes SIGSTOP has stopped, where that cluster was asked."""
     from ottla.runtime.supervision.paused import is_paused
 
     state = running_at(servers, place_of(data))

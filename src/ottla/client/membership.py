@@ -36,7 +36,7 @@ class Membership(Protocol):
 
     @property
     def why_out(self) -> str:
-        """Why this is no member any more, where the application did not poll; else empty."""
+        """Why this has left its group, where the application did not poll; else empty."""
         ...
 
     @property
