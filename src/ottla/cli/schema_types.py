@@ -14,7 +14,8 @@ TYPES: Final = frozenset(
     {
         "array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal",
         "double", "float", "geography", "geometry", "int", "integer", "interval", "long", "map", "numeric",
-        "real", "short", "smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "varchar", "variant", "void",
+        "real", "short", "smallint", "string", "struct", "time", "timestamp", "timestamp_ltz",
+        "timestamp_ntz", "tinyint", "varchar", "variant", "void",
     }
 )  # fmt: skip
 MEANT: Final = {
