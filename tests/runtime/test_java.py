@@ -43,6 +43,20 @@ def test_a_java_that_is_too_old_is_passed_over_for_the_one_on_path(tmp_path: Pat
     assert java.find_java_home(environ) == tmp_path / "b"
 
 
+@pytest.mark.parametrize(("version", "said"), [("11", "is Java 11; PySpark needs"), (None, "has no bin/java that starts; PySpark needs")])
+def test_a_java_home_that_is_of_no_use_is_warned_of(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, version: str | None, said: str
+) -> None:
+    if version is not None:
+        fake_java(tmp_path / "a", version=version)
+    fake_java(tmp_path / "b", version="17")
+    for name, value in (environ | {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(tmp_path / "b" / "bin")}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.warns(UserWarning, match=f"^JAVA_HOME={tmp_path}/a {said} Java 17 or later, and is given that of {tmp_path}/b"):
+        assert java.use_java() == tmp_path / "b"
+    assert java.use_java() == tmp_path / "b", "without a warning: it is set now"
+
+
 def test_a_launcher_on_path_leads_to_the_home_that_java_itself_names(tmp_path: Path, environ: dict[str, str]) -> None:
     launcher = fake_java(tmp_path / "launchers", version="17")
     launcher.write_text(launcher.read_text().replace(str(tmp_path / "launchers"), "/opt/the real home"))

@@ -140,6 +140,7 @@ def test_an_honoured_option_is_kept_under_its_own_name_whatever_its_case(option)
     words = {
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.isolation.level": "read_committed",
+        "maxTriggerDelay": "1s",
         "delivery": "at_least_once",
         "checkpoint": "directory",
         "kafka.compression.type": "ZSTD",
@@ -334,6 +335,7 @@ def test_a_source_checks_its_bounds_before_the_query_starts(use, options):
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger=many"),
+        ({"maxTriggerDelay": "1 parsec"}, "maxTriggerDelay=1 parsec is not a duration such as 500ms"),
         ({"assign": "{}"}, "subscribe"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,21 @@ def test_a_query_without_records_says_that_it_waits_and_is_stopped(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("mine.py", "x = 1\ndef f(:\n", r"Error: \S+mine\.py:2: SyntaxError: invalid syntax"),
+        ("mine.txt", "x = 1\n", r"\S+mine\.txt is not a Python file"),
+    ],
+)
+def test_a_file_that_python_cannot_read_is_refused_before_spark_starts(topics: Topics, tmp_path: Path, name: str, content: str, said: str):
+    (tmp_path / name).write_text(content)
+    found = ottla("pipeline", "run", str(tmp_path / name), "--data", str(tmp_path / "data"), "-B", topics.bootstrap, expected=1)
+    assert re.search(said, found)
+    assert len(found.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.spark

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import ParseException
+from pyspark.sql.types import StructType
 from tests.spark.conftest import Topics
 from tests.waiting import eventually
 
+from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
 from ottla.errors import KafkaError
 from ottla.spark import defaults
@@ -109,7 +112,7 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
     ("query", "more", "said"),
     [
         ("select custmer from `{}`", [], "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
-        ("select id from `{}`", ["--schema", "{}=id strng"], '[UNSUPPORTED_DATATYPE] Unsupported data type "STRNG"'),
+        ("select id from `{}`", ["--schema", "{}=id map<string, strng>"], '[UNSUPPORTED_DATATYPE] Unsupported data type "STRNG"'),
         ("select 1 / (offset - offset) from `{}`", [], "[DIVIDE_BY_ZERO]"),
         ("select value from `{}` order by value", ["--follow"], "Sorting is not supported"),
         ("select value / 0 from `{}`", ["--follow", "--since", "0"], "Exception: [DIVIDE_BY_ZERO] Division by zero"),
@@ -140,9 +143,46 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
         (["select * from `shwon-1`"], 1, "names no topic of the cluster; did you mean shown-1?"),
         (["select 1", "--since", "yesterday"], 2, "time 'yesterday': expected milliseconds, seconds, an ISO date"),
         (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS"),
+        (["select 1", "--schema", "orders=id strng"], 2, "column id has type strng, which Spark does not know; did you mean string?"),
         ([f"select * from `{topic}`", "--schema", "misspelt=id int"], 1, "a schema for 'misspelt', which is no topic that the query names"),
         ([f"select * from `{topic}` timestamp as of 'x'", "--follow"], 2, "leave one of them out"),
     ):
         command = [sys.executable, "-m", "ottla", "sql", *arguments, "-B", topics.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, word in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("id string, amount dubble", "column amount has type dubble, which Spark does not know; did you mean double?"),
+        ("id: bool", "column id has type bool, which Spark does not know; did you mean boolean?"),
+        ("ids array<str>", "column ids has type str, which Spark does not know; did you mean string?"),
+        ("id string, amount", "column amount has no type, such as string, long or double"),
+        ("id", "column id has no type, such as string, long or double"),
+        (" ", "it has no columns: give names with types, such as 'id string, amount double'"),
+        ("id string, amount DECIMAL(10,2) NOT NULL COMMENT 'a, b c', `x, y` array<struct<a: int, b map<string, int>>>", None),
+        ("struct<id: string>", None),
+        ("date date, at timestamp_ntz, i interval day to second, c varchar(3), s string collate UTF8_BINARY", None),
+        ("id string,", None),
+        ("a.b string", None),
+        ("?", None),
+    ],
+)
+def test_types_that_spark_does_not_know_are_found_without_it(columns: str, said: str | None):
+    assert schema_problem(columns) == said
+
+
+@pytest.mark.spark
+def test_no_type_that_spark_knows_is_refused(spark: Any):
+    sizes = {"char": "(3)", "character": "(3)", "varchar": "(3)", "geometry": "(4326)", "geography": "(4326)"}
+    inner = {"array": "<int>", "map": "<int, int>", "struct": "<a: int>"}
+    for name in sorted(TYPES):
+        kind = name + sizes.get(name, "") + inner.get(name, "")
+        made = StructType.fromDDL(f"a {kind}")
+        assert isinstance(made, StructType)
+        assert made.names == ["a"]
+        assert schema_problem(f"a {kind}") is None
+    for name in MEANT:
+        with pytest.raises(ParseException):
+            StructType.fromDDL(f"a {name}")

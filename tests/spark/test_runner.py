@@ -1,5 +1,6 @@
 """The runner of pipelines: which queries it starts again, which it does not; without Spark."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 from tests.spark.conftest import Topics
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark import dead_letters
 from ottla.spark import pipelines as pipelines_module
+from ottla.spark.dead_letters import BadRows
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
@@ -92,6 +95,7 @@ def runner(
     until_caught_up: bool = False,
     restarts_max: int | None = None,
     bootstrap: str = "broker:1",
+    absent: Callable[[set[str]], set[str]] = lambda topics: set(),
 ) -> Runner:
     return Runner(
         "session",
@@ -106,6 +110,7 @@ def runner(
         now_s=lambda: clock.now_s,
         pause=clock.pause,
         streams=lambda writer: ["orders"],
+        absent=absent,
     )
 
 
@@ -377,6 +382,22 @@ def test_a_sink_that_leaves_bad_rows_out_is_said_to_once(tmp_path: Path, is_ours
     assert [line for line in lines if "#" in line]
     assert all(line.endswith("bad rows 2") for line in lines if "#" in line)
     assert len([line for line in lines if line.startswith("app-totals  leaves bad rows out: ")]) == (0 if is_ours else 1)
+
+
+def test_a_topic_of_bad_rows_that_does_not_exist_is_said_before_the_first_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    form: Any = None
+    made = {name: BadRows(frozenset({"orders"}), form, name, {}) for name in ("orders-bad", "orders-bda")}
+    monkeypatch.setattr(dead_letters, "_SOURCES", made)
+    asked, lines = list[set[str]](), list[str]()
+
+    def absent(topics: set[str]) -> set[str]:
+        asked.append(topics)
+        return topics - {"orders-bad"}
+
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": lambda session: Writer(["runs"])}, Clock(pauses_max=10), lines, absent=absent).run()
+    assert asked == [{"orders-bad", "orders-bda"}]
+    assert lines[1] == "bad_rows=orders-bda: there is no such topic; the first bad row fails its query, unless the brokers create topics"
 
 
 def test_a_query_says_what_it_will_do_and_once_that_it_waits(tmp_path: Path):

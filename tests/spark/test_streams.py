@@ -234,6 +234,11 @@ def test_what_makes_no_sense_is_refused(spark):
         (lambda: read_topic(spark, "t", number, **brokers), "is no schema of columns"),
         (lambda: read_table(spark, "t", ORDERS, key="id", **brokers), "has a column of that name"),
         (lambda: read_table(spark, "t", ORDERS, without_key="drop", **brokers), "without_key=drop is neither"),  # type: ignore[arg-type]
+        (lambda: read_topic(spark, "t, u", ORDERS, bad_rows="u", **brokers), "bad_rows=u is a topic that the stream reads"),
+        (lambda: route(spark.range(1), big="id > 1"), "the condition of topic 'big' is a str: give a column that is true"),  # type: ignore[arg-type]
+        (lambda: route(spark.range(1), big=F.col("id")), "the condition of topic 'big' is bigint, not boolean"),
+        (lambda: route(spark.range(1), value="v", big=F.lit(True)), "value=v is no column of the frame, which has id"),
+        (lambda: to_topic(spark.range(1), "t", value="v", **brokers), "value=v is no column of the frame, which has id"),
         (lambda: route(spark.range(1)), "route needs a topic with its condition"),
         (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
         (lambda: to_topic(spark.range(1), "t", **brokers), r'write a batch by df\.write\.format\("ottla"\)'),

@@ -111,13 +111,15 @@ def run_pipelines(
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import MIRRORED, session, stop_session
         from ottla.spark.executors import is_local
-        from ottla.spark.pipelines import pipelines_of
+        from ottla.spark.pipelines import check_source, pipelines_of
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
     problem = topic_name_problem(app)
     if kind == "topic" and problem is not None:
         raise click.UsageError(f"the application is called {app!r}, and its checkpoints are in topics: {problem}; give another --app")
     directory = directory_of(app, data)
+    with errors_of(file):
+        check_source(file)
     with refusals_end():
         check_brokers(bootstrap)
     with held(directory):
@@ -143,6 +145,7 @@ def run_pipelines(
                     say=click.echo,
                     pause=pause,
                     explain=refusal_text,
+                    absent=lambda topics: absent_of(topics, bootstrap),
                 )
                 is_well = runner.run()
         finally:
@@ -193,6 +196,19 @@ def check_brokers(bootstrap: str) -> None:
 
     with Admin(bootstrap, **client_settings(request_timeout_ms=BROKERS_MS_MAX)) as admin:
         admin.describe_cluster()
+
+
+def absent_of(topics: set[str], bootstrap: str) -> set[str]:
+    """Returns those of the topics that the brokers do not list; none where they are asked in vain, which the queries will say."""
+    from ottla.sync import Admin
+
+    if not topics:
+        return set()
+    try:
+        with Admin(bootstrap, **client_settings(request_timeout_ms=BROKERS_MS_MAX)) as admin:
+            return topics - set(admin.list_topics())
+    except KafkaError:
+        return set()
 
 
 def command_of(name: str, app: str, data: Path | None, bootstrap: str) -> str:

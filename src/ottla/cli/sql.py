@@ -19,6 +19,7 @@ from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, format_option, print_rows, wrong_call
 from ottla.cli.pipeline_runs import QUERY_LOGGERS
+from ottla.cli.schema_types import schema_problem
 
 POLL_S = 0.2
 _TABLE = re.compile(r"\b(?:from|join)\s+`?([\w.-]+)", re.IGNORECASE)
@@ -57,6 +58,9 @@ def sql(
         name, equals, columns = text.partition("=")
         if not equals:
             raise click.UsageError(f"--schema {text}: it must be TOPIC=COLUMNS, such as orders='id string'")
+        problem = schema_problem(columns)
+        if problem is not None:
+            raise click.UsageError(f"--schema {text}: {problem}")
         given[name] = columns
     with wrong_call():
         since_ms = None if since is None else parse_offsets(f"@{since}", int(time.time() * 1000)).start.value

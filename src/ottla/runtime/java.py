@@ -19,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,15 @@ def find_java(environ: Mapping[str, str] = os.environ, *, version_min: int = JAV
 
 
 def use_java() -> Path:
-    """Sets JAVA_HOME of this process, and of its children, to a Java that PySpark can use."""
+    """Sets JAVA_HOME of this process, and of its children, to a Java that PySpark can use. Warns where the one of JAVA_HOME is none."""
+    given = os.environ.get("JAVA_HOME")
     home = find_java_home()
+    if given:
+        runtime = probe(Path(given, "bin", "java"))
+        if runtime is None or runtime.version < JAVA_VERSION_MIN:
+            why = "has no bin/java that starts" if runtime is None else f"is Java {runtime.version}"
+            text = f"JAVA_HOME={given} {why}; PySpark needs Java {JAVA_VERSION_MIN} or later, and is given that of {home}"
+            warnings.warn(f"{text}. Correct JAVA_HOME, or unset it", stacklevel=3)
     os.environ["JAVA_HOME"] = str(home)
     return home
 

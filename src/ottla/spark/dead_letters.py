@@ -60,6 +60,11 @@ def named(found: BadRows) -> str:
     return name
 
 
+def dead_letter_topics() -> set[str]:
+    """Returns the topics that take the bad rows of the sources that this process has made."""
+    return {bad.dead_letter_topic for bad in _SOURCES.values()}
+
+
 def warn_of_left_out(frame: DataFrame, query: Any) -> None:
     """Warns where the sink of a query of this frame, which has started, writes no bad rows: nothing else would say that they are lost."""
     if not _SOURCES or not hasattr(frame, "_jdf") or not hasattr(query, "_jsq"):

@@ -225,6 +225,8 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     check_settings(taken)
     for name in BOOLEANS:
         boolean(taken, name, True)
+    if "maxTriggerDelay" in taken:
+        duration_ms(taken, "maxTriggerDelay", "")
     if "kafka.compression.type" in taken:
         _check_codec(taken["kafka.compression.type"])
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:

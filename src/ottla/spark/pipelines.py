@@ -39,6 +39,13 @@ def pipeline(function: F) -> F:
     return function
 
 
+def check_source(path: Path) -> None:
+    """Checks what can be checked of a file without running it. KafkaError INVALID_CONFIG where it is no Python file, or a SyntaxError."""
+    if importlib.util.spec_from_file_location(path.stem, path) is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} is not a Python file")
+    compile(path.read_bytes(), str(path), "exec")
+
+
 def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
     """Returns the pipelines of a file, by the names of their functions. KafkaError INVALID_CONFIG for a file that has none."""
     found = importlib.util.spec_from_file_location(path.stem, path)

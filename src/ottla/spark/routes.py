@@ -29,6 +29,8 @@ def route(
     conditions = dict(topics or {}) | more
     if not conditions:
         raise invalid("route needs a topic with its condition, such as big=F.col('amount') > 1000")
+    for name, condition in conditions.items():
+        _check_condition(frame, name, condition)
     each = [F.struct(F.lit(name).alias("topic"), condition.alias("is_meant")) for name, condition in conditions.items()]
     meant = F.filter(F.array(*each), lambda one: one["is_meant"])
     columns = record_columns(frame, key=key, value=value)
@@ -38,6 +40,18 @@ def route(
         meant = F.when(F.col(CHANGE).isNull(), meant).otherwise(none)
     made = frame.select(F.explode(meant).alias("meant"), *columns)
     return made.select("meant.topic", *(name for name in ("key", "value", CHANGE) if name in made.columns))
+
+
+def _check_condition(frame: DataFrame, name: str, condition: Any) -> None:
+    """Checks that rows of the frame can be routed by it. KafkaError INVALID_CONFIG otherwise."""
+    from pyspark.sql import Column
+
+    way_out = f"a column that is true for the rows that go to {name!r}, such as F.col('amount') > 1000, or F.lit(True) for all"
+    if not isinstance(condition, Column):
+        raise invalid(f"the condition of topic {name!r} is a {type(condition).__name__}: give {way_out}")
+    kind = frame.select(condition.alias("is_meant")).schema["is_meant"].dataType.simpleString()
+    if kind not in ("boolean", "void"):
+        raise invalid(f"the condition of topic {name!r} is {kind}, not boolean: give {way_out}")
 
 
 def record_columns(
@@ -50,6 +64,8 @@ def record_columns(
     from pyspark.sql import functions as F
 
     names = [name for name in frame.columns if name != CHANGE]
+    if value is not None and not {value.lower(), value.lower().partition(".")[0].strip("`")} & {name.lower() for name in names}:
+        raise invalid(f"value={value} is no column of the frame, which has {', '.join(names)}")
     every = F.struct(*(F.col(f"`{name}`") for name in names))
     if values is not None:
         columns = [values.written(every, frame.select(*(f"`{name}`" for name in names)).schema, topic).alias("value")]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.dead_letters import LeftOutWarning
+from ottla.spark.dead_letters import LeftOutWarning, dead_letter_topics
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
@@ -101,6 +101,7 @@ class Runner:
         pause: Callable[[float], object] = time.sleep,
         streams: Callable[[Any], Sequence[str]] = streams_of,
         explain: Callable[[KafkaError, str], str] = lambda error, reads: str(error),
+        absent: Callable[[set[str]], set[str]] = lambda topics: set(),
     ) -> None:
         self._session = session
         self._app = app
@@ -117,6 +118,7 @@ class Runner:
         self._pause = pause
         self._streams = streams
         self._explain = explain  # a refusal of a query that reads these topics, with the right that is missing
+        self._absent = absent  # of these topics, those that do not exist
         self._queries: list[RunningQuery] = []
         self._is_stopped = False
         self.cannot_continue = False
@@ -134,6 +136,8 @@ class Runner:
                 found = RunningQuery(function, index, ", ".join(self._streams(writer)))
                 self._queries.append(found)
                 self._say(self._introduction(found, made.settings.get(index)))
+        for topic in sorted(self._absent(dead_letter_topics())):
+            self._say(f"bad_rows={topic}: there is no such topic; the first bad row fails its query, unless the brokers create topics")
         try:
             while self._queries:
                 for found in list(self._queries):

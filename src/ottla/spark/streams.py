@@ -50,6 +50,8 @@ def read_topic(
     checked(settings, STREAM)
     if schema is None and (bad_rows is not None or record is not None):
         raise invalid("bad_rows and record are for values with a schema; without one all columns of the record are there")
+    if bad_rows is not None and bad_rows in (name.strip() for name in settings.get("subscribe", "").split(",")):
+        raise invalid(f"bad_rows={bad_rows} is a topic that the stream reads: each bad row would come back, without end; name another one")
     if bad_rows is not None and is_remote():
         raise invalid("bad_rows needs a classic session: with Spark Connect the sink cannot ask what was counted")
     reader = spark.readStream.format("ottla").options(**settings)
