@@ -199,7 +199,7 @@ def check_brokers(bootstrap: str) -> None:
 
 
 def absent_of(topics: set[str], bootstrap: str) -> set[str]:
-    """Returns those of the topics that the brokers do not list; none where they are asked in vain, which the queries will say."""
+    """Returns which of the topics the brokers do not list; none where they do not answer, which the queries report."""
     from ottla.sync import Admin
 
     if not topics:
