@@ -93,6 +93,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "eligible_in_use": ["one-0", "two-0"],
                 "held": [],
                 "tight": ["two-0"],
+                "silent_owners": [],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
