@@ -133,7 +133,6 @@ def test_a_node_is_stopped_in_order_and_started_again(cluster: ClusterCommand) -
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 def test_a_node_that_sigstop_has_stopped_is_shown_as_such_and_stops_at_once(cluster: ClusterCommand) -> None:
     """It was shown as one that serves, and to be started; its stop printed nothing for 50 s."""
     pid = cluster.pids[3]

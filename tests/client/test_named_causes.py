@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -47,11 +46,9 @@ def test_a_broker_that_takes_connections_and_never_answers_holds_a_send_for_max_
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with sync.Producer(address, max_block_ms=300) as producer:
-            began = time.monotonic()
             with pytest.raises(KafkaError, match=f"max_block_ms=300.* it waited for .*{address}") as caught:
                 call(producer)
             assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
-            assert time.monotonic() - began < 8
 
 
 def test_a_tls_client_at_a_plain_listener_is_pointed_to_it(tmp_path: Any) -> None:
@@ -72,7 +69,7 @@ def test_a_member_that_left_because_it_was_not_polled_says_so(protocol: str, cap
         while not consumer.assignment():
             await consumer.poll(100)
         assert not caplog.messages
-        await asyncio.sleep(2 * INTERVAL_MS / 1000)
+        await asyncio.sleep(2 * INTERVAL_MS / 1000)  # of virtual time: the interval passes
         [line] = [record for record in caplog.records if record.name == "ottla.client"]
         assert line.levelno == logging.WARNING
         assert line.getMessage().startswith("a consumer has left group 'g': max_poll_interval_ms=1000 passed without a poll")

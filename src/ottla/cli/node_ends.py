@@ -29,14 +29,15 @@ def shown_of(state: PlaceState) -> PlaceState:
 @contextlib.contextmanager
 def waiting_for_the_end(place: Place, node_id: int | None) -> Iterator[None]:
     """Says meanwhile what is to be known of nodes that are stopped: who has to be continued for it, and who takes long to end."""
-    nodes = [node for node in shown_of(state_of(place)).nodes if node.pid is not None and node_id in (None, node.node_id)]
+    nodes = [node for node in shown_of(state_of(place)).nodes if node_id in (None, node.node_id)]
+    pids = {node.node_id: node.pid for node in nodes if node.pid is not None}
     limit = f"a node that has not ended {STOP_SECONDS_MAX:.0f} s after the order is killed (SIGKILL)"
     for node in nodes:
         if node.state == PAUSED:
             complain(f"process {node.pid} of node {node.node_id} is {PAUSED}: it is continued (SIGCONT), to stop in order; {limit}")
 
     def say() -> None:
-        named = ", ".join(f"node {node.node_id} (process {node.pid})" for node in nodes if _lives(node.pid))
+        named = ", ".join(f"node {number} (process {pid})" for number, pid in pids.items() if _lives(pid))
         if named:
             complain(f"still waiting for the end of {named}; {limit}")
 
@@ -49,9 +50,9 @@ def waiting_for_the_end(place: Place, node_id: int | None) -> Iterator[None]:
         patience.cancel()
 
 
-def _lives(pid: int | None) -> bool:
+def _lives(pid: int) -> bool:
     try:
-        os.kill(pid or 0, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
