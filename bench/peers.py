@@ -20,6 +20,7 @@ import ottla
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
+KAFKA_CLASSES = f"{TARGET}/kafka/lib/*"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 FETCH_SECONDS_MAX = 600.0
@@ -167,9 +168,7 @@ class Kafka(Peer):
         return f"{' and '.join(missing)} not installed" if missing else None
 
     def prepare(self) -> None:
-        if not (TARGET / "kafka" / "lib").is_dir():
-            options = ["-q", "dependency:copy-dependencies", "-DoutputDirectory=${project.build.directory}/lib"]
-            subprocess.run(["mvn", *options], cwd=HERE / "kafka", check=True, timeout=FETCH_SECONDS_MAX)
+        fetch_kafka()
         tool = self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._config))
         for name, level in self.features.items():
             tool += ["--feature", f"{name}={level}"]
@@ -179,7 +178,7 @@ class Kafka(Peer):
         return self._java("kafka.Kafka", str(self._config), heap="1g")
 
     def _java(self, *arguments: str, heap: str = "256m") -> list[str]:
-        return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-cp", f"{TARGET}/kafka/lib/*", *arguments]
+        return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "-cp", KAFKA_CLASSES, *arguments]
 
     def wait_until_ready(self) -> None:
         """It listens before it serves: whoever asks first has to ask again."""
@@ -191,6 +190,13 @@ class Kafka(Peer):
         except OSError:
             return False
         return True
+
+
+def fetch_kafka() -> None:
+    """Has Apache Kafka's own classes, with its clients, where ``KAFKA_CLASSES`` looks for them."""
+    if not (TARGET / "kafka" / "lib").is_dir():
+        options = ["-q", "dependency:copy-dependencies", "-DoutputDirectory=${project.build.directory}/lib"]
+        subprocess.run(["mvn", *options], cwd=HERE / "kafka", check=True, timeout=FETCH_SECONDS_MAX)
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,13 +1,14 @@
-"""Transactions of librdkafka (level 1) on a lone broker and on three nodes, ours and Apache Kafka's in turn.
+"""Transactions of librdkafka (level 1) and of Kafka's Java producer (level 2) on one node and on three, ours and Apache Kafka's in turn.
 
-``python -m bench.transactions [--seconds 15] [--rounds 3] [--nodes 1,3] [--peers ottla,kafka]``, each time after a warm-up. Printed is of
-each figure the median over the rounds, and ours to theirs.
+``python -m bench.transactions [--seconds 15] [--rounds 3] [--nodes 1,3] [--peers ottla,kafka] [--clients librdkafka,java]``, each time
+after a warm-up. Printed is of each figure the median over the rounds, and ours to theirs.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -18,7 +19,7 @@ from typing import Final, Protocol
 import confluent_kafka
 
 from bench.clusters import kafka_cluster, ottla_cluster
-from bench.peers import Kafka, Ottla
+from bench.peers import HERE, KAFKA_CLASSES, Kafka, Ottla, fetch_kafka
 from ottla.sync import Admin, KafkaError, NewTopic
 
 PARTITIONS: Final = 3
@@ -111,6 +112,29 @@ def measure(place: Place, seconds: float, replicas: int) -> Figures:
     return found
 
 
+def measure_java(place: Place, seconds: float, replicas: int) -> Figures:
+    """The same of the Java producer, whose virtual machine is warm after ``WARM_SECONDS``."""
+    fetch_kafka()
+    create(place.bootstrap, "of-java", replicas)
+    found: Figures = {}
+    for records in (100, 1):
+        program = ["java", "-cp", KAFKA_CLASSES, str(HERE / "java" / "Transact.java"), place.bootstrap]
+        program += ["of-java", str(PARTITIONS), str(len(VALUE)), str(records), f"{WARM_SECONDS:.0f}", f"{seconds:.0f}"]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as java:
+            assert java.stdout is not None
+            assert java.stdout.readline() == "begin\n"
+            cpu = place.cpu_seconds()
+            count, p50, p99, round_p50 = map(int, java.stdout.readline().removeprefix("end ").split())
+            cpu = place.cpu_seconds() - cpu
+        found[f"Java: transactions/s of {records} records"] = count / seconds
+        if records == 1:
+            found["Java: CPU ms of the brokers, one record"] = cpu / count * 1000
+            found["Java: commit p50, ms"] = p50 / 1000
+            found["Java: commit p99, ms"] = p99 / 1000
+            found["Java: begin to begin, one record, p50, ms"] = round_p50 / 1000
+    return found
+
+
 def rates(bootstrap: str, seconds: float, producer: confluent_kafka.Producer) -> Figures:
     """Records a second in transactions of 1,000, and with acks=all and idempotence alone, in pieces that are as large, in turn."""
     plain = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
@@ -166,20 +190,25 @@ def way_back(bootstrap: str, producer: confluent_kafka.Producer, replicas: int) 
     return {f"{BACK} p50, ms": found[150] * 1000, f"{BACK} p99, ms": found[297] * 1000}
 
 
+CLIENTS: Final = {"librdkafka": measure, "java": measure_java}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", default="1,3")
     parser.add_argument("--peers", default="ottla,kafka")
+    parser.add_argument("--clients", default="librdkafka,java")
     options = parser.parse_args()
     for nodes in map(int, options.nodes.split(",")):
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for _ in range(options.rounds):
             for name in options.peers.split(","):
                 with PLACES[nodes](name) as place:
-                    for figure, value in measure(place, options.seconds, nodes).items():
-                        found[figure][name].append(value)
+                    for client in options.clients.split(","):
+                        for figure, value in CLIENTS[client](place, options.seconds, nodes).items():
+                            found[figure][name].append(value)
         sys.stdout.write(f"{nodes} node(s), replication factor {nodes}\n")
         for figure, values in found.items():
             medians = {name: statistics.median(several) for name, several in values.items()}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from tests.quiet import silence
 
 from ottla.broker.coordinators import batches
@@ -265,6 +266,47 @@ def test_what_others_are_to_do_is_done_once_the_decision_is_committed_and_not_be
         may_commit.set()
         await asyncio.sleep(1)
         assert done == (["mark the partition"] if is_committed else [])
+        shard.close()
+
+    play(act)
+
+
+class Answering(Asking):
+    def decide(self, command: Any, now_ms: int) -> Decision:
+        replies = ((command, "decided"),) if isinstance(command, int) else ()
+        return replace(super().decide(command, now_ms), replies=replies)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("is_committed_at_once", [True, False])
+def test_a_client_is_answered_before_others_are_asked_to_do_what_follows(
+    is_committed_at_once: bool, is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
+        flush, order = Partition.flush_until_committed, list[str]()
+
+        async def late(written: Partition) -> None:
+            await asyncio.sleep(1)
+            await flush(written)
+
+        def note(_: object, effect: str) -> None:
+            order.append(effect)
+
+        world = broker.broker.world
+        shard = Shard(world, partition, Answering(), encode_record, lambda key, value: None, lambda: None, on_effect=note)
+        await shard.load()
+        await asyncio.sleep(5)
+        order.clear()
+        if not is_committed_at_once:
+            monkeypatch.setattr(Partition, "flush_until_committed", late)
+        order.append(await shard.ask(lambda token: cast("Command[str]", token)))
+        assert order == ["decided"]
+        if is_closed:
+            shard.close()
+        await asyncio.sleep(1)
+        assert order == (["decided"] if is_closed else ["decided", "mark the partition"])
         shard.close()
 
     play(act)

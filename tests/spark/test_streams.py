@@ -226,6 +226,7 @@ def test_a_stream_that_is_exactly_once_does_not_start_without_a_checkpoint_that_
 def test_what_makes_no_sense_is_refused(spark):
     brokers: Any = {"bootstrap": "127.0.0.1:1"}
     number: Any = 7
+    stream = spark.readStream.format("rate").load()
     for make, word in (
         (lambda: read_topic(spark, "t", bad_rows="dlq", **brokers), "are for values with a schema"),
         (lambda: read_topic(spark, "t", ORDERS, record="id", **brokers), "has a column of that name"),
@@ -241,6 +242,9 @@ def test_what_makes_no_sense_is_refused(spark):
         (lambda: to_topic(spark.range(1), "t", value="v", **brokers), "value=v is no column of the frame, which has id"),
         (lambda: route(spark.range(1)), "route needs a topic with its condition"),
         (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
+        (lambda: to_topic(stream.select(F.lit("v").alias("value")), **brokers), "no topic: give one"),
+        (lambda: to_topic(stream.select("timestamp"), options={"topic": "t"}, **brokers), "there is no column value among timestamp"),
+        (lambda: to_topic(stream.select(F.lit(1).alias("value")), options={"Topic": "t"}, **brokers), "column value is int"),
         (lambda: to_topic(spark.range(1), "t", **brokers), r'write a batch by df\.write\.format\("ottla"\)'),
     ):
         with pytest.raises(KafkaError, match=word):

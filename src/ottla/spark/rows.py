@@ -59,7 +59,7 @@ def check_columns(schema: StructType, options: Mapping[str, str]) -> None:
         way_out = "name one so, as .select(F.to_json(F.struct('*')).alias('value')) does; of a stream to_topic(...) does it"
         raise invalid(f"there is no column value among {', '.join(found)}: {way_out}")
     if topic_of(options) is None and "topic" not in found:
-        raise invalid("no topic: give the option topic, or a column topic")
+        raise invalid("no topic: give one (the option topic, to_topic's second argument), or a column topic, as route(...) makes it")
     ignored = [name for name in found if name not in _TYPES]
     if ignored:
         _warn_of_ignored(", ".join(ignored))

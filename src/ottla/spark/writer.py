@@ -115,6 +115,8 @@ def to_topic(
     given = brokers_of(bootstrap, said) | {name: text for name, text in wanted.items() if text is not None} | said
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     more = [name for name in frame.columns if name == CHANGE]
+    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value, values=values, topic=topic), *more)
+    check_columns(rows.drop(CHANGE).schema, {name.lower(): text for name, text in given.items()})  # now, and not in the first batch
     if more:
         if given.get("delivery", DELIVERIES[0]) != DELIVERIES[0]:
             raise invalid("changelogged needs delivery=exactly_once: the state is in the transaction of its results")
@@ -127,7 +129,6 @@ def to_topic(
                 f'checkpoint="topic" needs options={{"{CHECKPOINT}": ...}}: a checkpoint that was lost is written back before the start'
             )
         made.prepare(location)
-    rows = frame if topic is None else frame.select(*record_columns(frame, key=key, value=value, values=values, topic=topic), *more)
     if more:
         assert isinstance(made, DriverSink), "state in topics is exactly once"
         rows = with_changes(rows if topic is None else rows.withColumn("topic", F.lit(topic)), made.app)

@@ -344,12 +344,21 @@ class Shard(Generic[M]):
         if error is not None:
             self._refuse_replies(decided, "has failed")
             return
+        effects = [effect for decision in decided for effect in decision.effects]
+        is_answered = False
         for decision in decided:
             for token, value in decision.replies:
                 self._answer(token, value)
+                is_answered = True
+        if is_answered and effects:
+            asyncio.get_running_loop().call_soon(self._have_done, effects)  # the answers are sent first: nothing in them waits for this
+        else:
+            self._have_done(effects)
+
+    def _have_done(self, effects: list[Any]) -> None:
+        for effect in effects:
             if not self._is_closed:
-                for effect in decision.effects:
-                    self._on_effect(self, effect)
+                self._on_effect(self, effect)
 
     def _wait_for_replicas(self, decided: list[Decision]) -> None:
         """Waits, for too few replicas commit it: waiting clients have to ask again, and effects wait until there are enough."""
