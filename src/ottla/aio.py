@@ -90,7 +90,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.client.unclosed import Unclosed
-from ottla.client.usable import on_own_loop
+from ottla.client.usable import ClientClosedError, on_own_loop
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -106,6 +106,7 @@ __all__ = [
     "Append",
     "Broker",
     "BrokerLoggers",
+    "ClientClosedError",
     "ClientMetrics",
     "ClusterDescription",
     "CommitOutcomeUnknownError",
