@@ -62,6 +62,8 @@ def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_er
     with broker() as served:
         with pytest.raises(AttributeError, match=r"ThreadNodes has no 'kill': nodes in a thread are stopped and started; .*ottla_cluster"):
             served.kill(1)  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="has no 'get_bootstrap_server': write bootstrap, which is no call"):
+            served.get_bootstrap_server()  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match=r"ThreadNodes has no 'nosuch'$"):
             served.nosuch  # type: ignore[attr-defined]  # noqa: B018
         for call in (served.stop, served.start, served.restart, served.bootstrap_of, served.is_running):
@@ -198,3 +200,5 @@ def test_nodes_before_their_block_say_how_they_are_begun() -> None:
         assert "not begun" in repr(nodes)
     with broker() as served:
         assert repr(served) == f"<ThreadNodes of node 1 at {served.bootstrap}>"
+    with pytest.raises(RuntimeError, match="the block of these nodes has ended"):
+        served.topic()

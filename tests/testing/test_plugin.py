@@ -39,6 +39,22 @@ def test_two(ottla_broker, ottla_topic):
     with Producer(ottla_broker.bootstrap) as producer:
         producer.send_and_wait(ottla_topic, b"x")
 """
+SHOWS_NOTHING = """
+from ottla.sync import Producer
+from ottla.testing import broker
+
+def test_history(ottla_broker, ottla_topic, history):
+    with Producer(ottla_broker.bootstrap) as producer:
+        producer.send_and_wait(ottla_topic, b"x")
+
+def test_block_of_a_fault(ottla_broker):
+    with ottla_broker.faults.late("Fetch", 500):
+        pass
+
+def test_block_of_nodes():
+    with broker() as served:
+        served.faults.lost("EndTxn")
+"""
 TWO_BROKERS = """
 import pytest
 
@@ -93,7 +109,7 @@ def test_bad(ottla_broker, ottla_topic, history):
     history.sent("me", ottla_topic, "lost", partition=0, offset=0)
 
 def test_wrong(ottla_cluster):
-    ottla_cluster.kill(2)
+    ottla_cluster.restart(2)
     assert False
 
 def test_thread(ottla_broker):
@@ -137,7 +153,18 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
 
 @pytest.mark.slow
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
-    assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
+    code, output = run(tmp_path, LEAVES_A_FAULT)
+    assert code == 0
+    assert "error Produce happened 0 times, so the test has shown nothing about it" in output
+
+
+@pytest.mark.slow
+def test_a_history_of_no_client_and_a_fault_that_never_happened_are_warned_of(tmp_path: Path) -> None:
+    code, output = run(tmp_path, SHOWS_NOTHING)
+    assert code == 0, output
+    assert "UserWarning: the history has judged nothing: no client was watched, as in history.watch(Producer(...))" in output
+    for fault in ("late Fetch", "lost EndTxn"):
+        assert f"UserWarning: {fault} happened 0 times, so the test has shown nothing about it; clients have sent since" in output
 
 
 @pytest.mark.slow
@@ -162,7 +189,8 @@ def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: 
     assert code == 1
     assert re.search(r"unseen in test_bad-\d+-0: 'lost' was acknowledged to me at offset 0", output)
     nodes = output.partition("ottla nodes")[2]
-    assert nodes.count("broker_started") >= 3
+    assert "node 2" in nodes
+    assert nodes.count("broker_started") == 1, "not the ordinary start of all three"
     assert re.search(r"test_thread(?s:.)*ottla in this process(?s:.)*topic_created|ottla in this process", output)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -90,11 +91,18 @@ class Fault:
         """Withdraws the fault."""
         self._owner.remove(self)
 
+    def warn_if_idle(self) -> None:
+        """Warns of a fault that never happened: the test has shown nothing about it."""
+        if not self.happened:
+            warnings.warn(f"{self} 0 times, so the test has shown nothing about it; {self._seen()}", stacklevel=3)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.withdraw()
+        if error is None:
+            self.warn_if_idle()
 
     def __repr__(self) -> str:
         return f"<{self} {self.happened} times>"
@@ -125,7 +133,7 @@ class Faults:
         """Breaks the connection in place of an answer; the request is carried out."""
         return self._add(Fault(self, Kind.LOST, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
-    def late(self, api: str, *, ms: float, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
+    def late(self, api: str, ms: float, *, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Delays the answer; answers after it on the same connection wait for it. Applies to all requests, unless ``times`` says."""
         return self._add(Fault(self, Kind.LATE, _api_key(api), times=times, client_id=client_id, node_id=node_id, delay_ms=ms))
 
@@ -146,10 +154,11 @@ class Faults:
             raise ValueError("NONE is the code of success: a request that is not carried out has an error")
         return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
 
-    def clear(self) -> None:
-        """Withdraws all faults."""
+    def clear(self) -> list[Fault]:
+        """Withdraws all faults, and returns them."""
         with self.changed:
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, []
+        return waiting
 
     def remove(self, fault: Fault) -> None:
         with self.changed:

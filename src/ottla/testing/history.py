@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -114,6 +115,11 @@ class History:
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
         if found:
             raise AssertionError("\n".join([_text(found), *self._sent_again(found)]))  # pytest would add to the text of an assert
+
+    def warn_if_empty(self) -> None:
+        """Warns where no client did anything that is recorded: nothing was judged."""
+        if not self._operations:
+            warnings.warn("the history has judged nothing: no client was watched, as in history.watch(Producer(...))", stacklevel=2)
 
     def _sent_again(self, found: Iterable[Anomaly]) -> Iterator[str]:
         """Yields a line for a record that the test itself sent more than once to a topic that has an anomaly."""

@@ -67,10 +67,20 @@ class ProcessNodes(Served):
     @property
     def log(self) -> str:
         """The last lines of each node."""
+        return self.log_since({})
+
+    def log_positions(self) -> dict[int, int]:
+        """Returns where the log of each node ends now, in bytes."""
+        return {node_id: self.log_file(node_id).stat().st_size for node_id in self._nodes}
+
+    def log_since(self, positions: Mapping[int, int]) -> str:
+        """Returns the last lines of each node that has written some since it was there."""
         texts = []
         for node_id in self._nodes:
-            lines = self.log_file(node_id).read_text(errors="replace").splitlines()[-LOG_LINES:]
-            texts.append("\n".join([f"node {node_id}", *(f"  {line}" for line in lines), ""]))
+            written = self.log_file(node_id).read_bytes()[positions.get(node_id, 0) :]
+            lines = written.decode(errors="replace").splitlines()[-LOG_LINES:]
+            if lines:
+                texts.append("\n".join([f"node {node_id}", *(f"  {line}" for line in lines), ""]))
         return "".join(texts)
 
     def log_file(self, node_id: int) -> Path:
@@ -131,6 +141,7 @@ class ProcessNodes(Served):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._has_ended = True
         self._owned.close()
 
     def _node(self, node_id: int) -> NodeProcess:

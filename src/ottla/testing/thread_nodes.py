@@ -125,6 +125,10 @@ class ThreadNodes(Served):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._has_ended = True
+        for fault in self.faults.clear():
+            if error is None:
+                fault.warn_if_idle()
         self._owned.close()
 
     def _credentials(self) -> list[UserScramCredentialRecord]:
