@@ -19,6 +19,7 @@ from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.options import AdminOptions, AdminSettings, ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
+from ottla.testing import Fault, Faults, History, ProcessNodes, SecureBroker, Served, ThreadNodes
 from ottla.types import Secret
 
 # -- the client
@@ -56,7 +57,8 @@ def library_page() -> str:
     lead = (
         "`ottla.aio` is for asyncio, and `ottla.sync` has the same names for threads: what is awaited here returns there,\n"
         "`async for` and `async with` are `for` and `with`, and an `asyncio.Future` is a `concurrent.futures.Future`. Either has all\n"
-        "names of this page. Settings are arguments of the classes, by Kafka's names with underscores. [The client](../client.md) shows their use."
+        "names of this page. Settings are arguments of the classes, by Kafka's names with underscores. [The client](../client.md)\n"
+        "shows their use."
     )
     parts = [page("The client library", lead)]
     for who, (kind, options) in SETTINGS.items():
@@ -174,6 +176,17 @@ def written(value: Any, factory: Any, missing: object) -> str:
 # -- tests
 
 
+INTERNAL: Final = {
+    ThreadNodes: {"check", "start_stopped"},
+    ProcessNodes: {"check"},
+    SecureBroker: {"check", "start_stopped"},
+    Faults: {"claim", "happen", "release", "remove"},
+    Fault: {"fits"},
+    History: {"judge", "operations"},
+}
+"""What the fixtures and the nodes call, and no test. The order is that of the page."""
+
+
 def testing_page() -> str:
     lead = (
         "The public names of `ottla.testing`, and the fixtures that pytest finds. [Tests with brokers and clusters](../testing.md) shows\n"
@@ -184,11 +197,31 @@ def testing_page() -> str:
         found = getattr(testing, name)
         if inspect.isfunction(found):
             parts.append(f"## {name}\n\n{block(declaration(name, found))}\n{doc(found)}\n")
-    for name in testing.__all__:
-        found = getattr(testing, name)
-        if inspect.isclass(found):
-            parts += [f"## {name}\n\n{doc(found)}\n", *members(found)]
-    return "\n".join(parts)
+    of_all = {name for name in vars_of(ThreadNodes) if said_of(ThreadNodes, name) == said_of(ProcessNodes, name)}
+    not_shared = vars_of(ThreadNodes).keys() - of_all | INTERNAL[ThreadNodes]
+    parts += [f"## Served\n\n{doc(Served)}\n", *members(ThreadNodes, title="Served", without=not_shared)]
+    for kind, internal in INTERNAL.items():
+        assert internal <= vars_of(kind).keys(), f"{kind.__name__} has not all of {internal}"
+        parts.append(f"## {kind.__name__}\n\n{doc(kind)}\n\n{beside(kind)}".rstrip("\n") + "\n")
+        said = attributes_of(kind) if kind in (ThreadNodes, Fault) else {}
+        parts += [f"### {kind.__name__}.{name}\n\n{each.doc}\n" for name, each in said.items() if each.doc]
+        others = vars_of(ThreadNodes).keys() if kind is SecureBroker else of_all if issubclass(kind, Served) else set()
+        parts += members(kind, without=internal | others)
+    return "\n".join([*parts, f"## Seen\n\n{doc(testing.Seen)}\n\n{fields(testing.Seen)}"])
+
+
+def beside(kind: type) -> str:
+    """Returns how it is made, or what it has beside what its entry lists."""
+    if kind is History:
+        return block(declaration("History", kind).removeprefix("def ").removesuffix(" -> None"))
+    if kind is SecureBroker:
+        return "It has what [Served](#served) and [ThreadNodes](#threadnodes) have, and:"
+    return "It has what [Served](#served) has, and:" if issubclass(kind, Served) else ""
+
+
+def said_of(kind: type, name: str) -> str | None:
+    """Returns the docstring of a member, with a base's where it has none; None where there is no such member."""
+    return inspect.getdoc(getattr(kind, name)) if hasattr(kind, name) else None
 
 
 def fixtures() -> Iterator[list[str]]:

@@ -77,6 +77,18 @@ def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
     assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
 
 
+def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_once() -> None:
+    text = (ROOT / "docs" / "reference" / "testing.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^### \w+\.(\w+)\n\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    said = {name: re.sub(r"```.*?```", "", entry, flags=re.DOTALL) for name, entry in entries}
+    assert not [name for name, words in said.items() if not re.search(r"^[A-Z`].*\.$", words, re.MULTILINE)]
+    names = [name for name, _ in entries]
+    assert {name for name in names if names.count(name) > 1} == {"log", "restart", "stop"}, "threads and processes do these differently"
+    assert not {"claim", "fits", "happen", "release", "start_stopped"} & set(names)
+    assert "def check() -> None" in text, "of History; check(node_id) is of the nodes themselves"
+    assert "def check(node_id" not in text
+
+
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
     listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {page.as_posix() for page in site.sources().values()}
