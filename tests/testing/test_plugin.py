@@ -190,6 +190,17 @@ def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     assert code == 0, output
 
 
+@pytest.mark.parametrize(("options", "is_shown"), [((), False), (("-W", "default"), True), (("-W", "error::ResourceWarning"), True)])
+def test_a_client_that_is_not_closed_is_shown_where_the_page_of_the_client_says(
+    tmp_path: Path, options: tuple[str, ...], is_shown: bool
+) -> None:
+    source = "from ottla.sync import Producer\n\ndef test_it():\n    Producer('127.0.0.1:9')\n"
+    code, output = run(tmp_path, source, *options)
+    assert code == 0, output
+    assert ("unclosed ottla.sync.Producer" in output) is is_shown
+    assert ("PytestUnraisableExceptionWarning" in output) is (options[1:] == ("error::ResourceWarning",))
+
+
 def test_the_plugin_is_declared_and_waits_for_nothing() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert import_module(declared["project"]["entry-points"]["pytest11"]["ottla"]).__name__ == "ottla.pytest_plugin"
