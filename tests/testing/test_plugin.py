@@ -182,6 +182,14 @@ def test_the_test_of_the_documentation_passes(tmp_path: Path, word: str) -> None
 
 
 @pytest.mark.slow
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [source] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "def test_" in text]
+    code, output = run(tmp_path, source)
+    assert code == 0, output
+
+
+@pytest.mark.slow
 def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     chosen = [text for text in blocks if "asyncio.run" in text or "message_max_bytes" in text]
