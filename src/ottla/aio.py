@@ -98,7 +98,7 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.client.unclosed import Unclosed
-from ottla.client.usable import on_own_loop
+from ottla.client.usable import ClientClosedError, on_own_loop
 from ottla.client.watch import OnConnectivity
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.errors import ErrorCode, KafkaError
@@ -117,6 +117,7 @@ __all__ = [
     "Broker",
     "BrokerLoggers",
     "ByPartition",
+    "ClientClosedError",
     "ClientMetrics",
     "ClusterDescription",
     "ClusterOptions",

@@ -158,9 +158,15 @@ class ProcessNodes(Served):
                 await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={})
             order = NodeOrder(node_id, layout.properties_of(node_id))
             command = node_command(NODE_MODULE, f"node-{node_id}", str(directory))
-            self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), lambda node, said: None)
+            self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), _let_end)
         await asyncio.gather(*(node.start() for node in self._nodes.values()))
 
     async def _kill_all(self) -> None:
         self._paused.clear()
         await asyncio.gather(*(node.kill() for node in self._nodes.values()))
+
+
+def _let_end(node: NodeProcess, _: str | None) -> None:
+    """Lets a node end that has left its cluster; no other is stopped with it, for which it would have to wait."""
+    if node.has_left:
+        node.release()
