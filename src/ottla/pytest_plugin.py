@@ -105,7 +105,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Notes it again where the test begins: an ordinary start of its nodes explains no failure of it."""
+    """Notes it again where the test starts: an ordinary start of its nodes explains no failure of it."""
     pytest_runtest_setup(item)
     processes = sys.modules.get("ottla.testing.process_nodes")
     item.stash[_positions] = {} if processes is None else {nodes: nodes.log_positions() for nodes in processes.running}

@@ -210,12 +210,31 @@ def test_the_test_of_the_documentation_passes(tmp_path: Path, word: str) -> None
 
 
 @pytest.mark.slow
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [source] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "def test_" in text]
+    code, output = run(tmp_path, source)
+    assert code == 0, output
+
+
+@pytest.mark.slow
 def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     chosen = [text for text in blocks if "asyncio.run" in text or "message_max_bytes" in text]
     assert len(chosen) == 2
     code, output = run(tmp_path, "\n".join(chosen))
     assert code == 0, output
+
+
+@pytest.mark.parametrize(("options", "is_shown"), [((), False), (("-W", "default"), True), (("-W", "error::ResourceWarning"), True)])
+def test_a_client_that_is_not_closed_is_shown_where_the_page_of_the_client_says(
+    tmp_path: Path, options: tuple[str, ...], is_shown: bool
+) -> None:
+    source = "from ottla.sync import Producer\n\ndef test_it():\n    Producer('127.0.0.1:9')\n"
+    code, output = run(tmp_path, source, *options)
+    assert code == 0, output
+    assert ("unclosed ottla.sync.Producer" in output) is is_shown
+    assert ("PytestUnraisableExceptionWarning" in output) is (options[1:] == ("error::ResourceWarning",))
 
 
 def test_the_plugin_is_declared_and_waits_for_nothing() -> None:

@@ -17,7 +17,7 @@ from ottla.client.wrong_calls import check_takes
 from ottla.types import TopicPartition
 
 Rebalanced = Callable[[list[TopicPartition]], object]
-"""Called with the partitions that were assigned, are being given up or were lost; what it returns is awaited where it can be."""
+"""Called with the partitions that were assigned, are being given up or were lost; in ``ottla.aio`` it may be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)

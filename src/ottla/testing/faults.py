@@ -39,7 +39,7 @@ class Kind(Enum):
 
 
 class Fault:
-    """One of them. ``happened`` is how often it has."""
+    """A fault that a method of ``faults`` returned. As a context manager it ends with its block."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class Fault:
         self.api_key = api_key
         self.delay_ms = delay_ms
         self.code = code
-        self.happened = 0
+        self.happened: int = 0
+        """How often it has happened."""
         self._claimed = 0  # requests that it happens to, those included to which it has yet to happen
         self._times = times
         self._client_id = client_id
@@ -113,7 +114,11 @@ class Fault:
 
 
 class Faults:
-    """The faults of one test's nodes. The first that fits a request happens to it."""
+    """The faults of one test's nodes: ``ottla_broker.faults.lost("Produce")``. All end with the test.
+
+    ``api`` is Kafka's name of a request, such as Produce. A fault happens to the next ``times`` requests (None: to all), or only to
+    requests of one client, or to one node. The first that fits a request happens to it.
+    """
 
     def __init__(self, check_node: Callable[[int], object] = lambda node_id: None) -> None:
         """Takes ``check_node``, which raises ValueError for an id that no node has."""
@@ -161,6 +166,7 @@ class Faults:
         return waiting
 
     def remove(self, fault: Fault) -> None:
+        """Withdraws the fault."""
         with self.changed:
             if fault in self._waiting:
                 self._waiting.remove(fault)

@@ -34,7 +34,10 @@ SHOWN_MAX: Final = 10
 
 
 class History:
-    """The history of one test. ``bootstrap`` is where its topics are read at the end, with these settings; without it they are not."""
+    """The history of one test: what its clients did and saw.
+
+    ``bootstrap`` is where its topics are read at the end, with these settings of a client; without it they are not.
+    """
 
     def __init__(self, bootstrap: str = "", **settings: Unpack[ClusterOptions]) -> None:
         self.bootstrap = bootstrap
@@ -66,7 +69,7 @@ class History:
         self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
 
     def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
-        """Records that a consumer got these records."""
+        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``."""
         if records:
             self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
 

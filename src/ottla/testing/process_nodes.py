@@ -36,7 +36,10 @@ running: Final[WeakSet[ProcessNodes]] = WeakSet()
 
 
 class ProcessNodes(Served):
-    """A context manager: the nodes serve in its block; after it they are killed, and their data are deleted."""
+    """Nodes in processes: ``ottla_cluster`` and ``cluster()``.
+
+    They serve in the block of a ``with``; after it they are killed, and their data are deleted.
+    """
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "faults": "requests are disturbed at nodes in threads, of the fixtures ottla_broker and ottla_thread_cluster",
@@ -66,7 +69,7 @@ class ProcessNodes(Served):
 
     @property
     def log(self) -> str:
-        """The last lines of each node."""
+        """The last lines that each node has logged."""
         return self.log_since({})
 
     def log_positions(self) -> dict[int, int]:

@@ -25,7 +25,7 @@ _OF_OTHERS: Final = dict.fromkeys(
 
 
 class Served(ABC):
-    """A broker or a cluster that clients reach at ``bootstrap``."""
+    """A broker or a cluster that clients reach at ``bootstrap``: the common type of all, for annotations."""
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}  # what only other kinds of nodes have, and what there is instead
     _has_ended = False
@@ -105,7 +105,7 @@ class Served(ABC):
     @property
     @abstractmethod
     def node_ids(self) -> list[int]:
-        """The ids of all nodes, of those as well that do not run."""
+        """The ids of all nodes, from 1 on, whether they run or not."""
 
     def check(self, node_id: int) -> int:
         """Returns the id; ValueError when no node has it."""
@@ -116,4 +116,4 @@ class Served(ABC):
 
     @abstractmethod
     def is_running(self, node_id: int) -> bool:
-        """True when the node serves: it was neither stopped nor killed, nor is it paused."""
+        """True when the node serves: it is neither stopped nor killed nor paused."""
