@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
+from ottla.records.batch import HEADER_SIZE
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.disk_faults import Fault
 from ottla.types import TopicPartition
@@ -47,11 +49,11 @@ async def send(cluster: LoopCluster, count: int) -> None:
             await (await producer.send("t", b"%100d" % number, partition=0))
 
 
-def damage(directory: Path) -> None:
-    """A bit of the first segment is another one."""
+def damage(directory: Path, after: int = 0) -> None:
+    """A bit of the first segment is another one: so many bytes after its middle."""
     path = min(directory.glob("*.log"))
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 + after] ^= 1
     path.write_bytes(data)
 
 
@@ -208,3 +210,35 @@ def test_what_is_reported_last_of_a_damaged_replica_is_that_there_is_another_one
         assert (is_there[0], is_there[-1]) == (False, True)
 
     play(body)
+
+
+def test_a_leader_whose_growing_segment_is_damaged_is_suspected_by_a_follower_that_repeats_itself(tmp_path: Path) -> None:
+    """It went on to lead, and neither noticed nor said anything, while a good copy was in sync."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, replica_fetch_backoff_ms="20") as cluster:
+            await filled(cluster)
+            assert len(replica(cluster, 1).log.segments) == 1
+            await cluster.stop(3)
+            damage(place(tmp_path, 1), after=HEADER_SIZE + 50)  # of a value: the leader would notice a bent header
+            shutil.rmtree(place(tmp_path, 3))
+            await cluster.start(3)
+            await are_equal(cluster, tmp_path, RECORDS)
+            assert cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
+            assert len(strays(tmp_path, 1)) == 1, "what is damaged is kept"
+
+    asyncio.run(body())
+
+
+def test_what_grows_is_scrubbed_too(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            await filled(cluster)
+            before = replica(cluster, 1)
+            await cluster.nodes[1].part(Scrubber)._scrub_all()
+            assert not before.log.is_failed
+            damage(place(tmp_path, 1))
+            await cluster.nodes[1].part(Scrubber)._scrub_all()
+            assert before.log.is_failed
+
+    asyncio.run(body())

@@ -103,7 +103,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
         transactions,
         parking,
         mover,
-        Scrubber(world, config, partitions),
+        Scrubber(world, config, partitions, replication),
         LogCleaner(world, config, partitions),
         full,
         housekeeping,

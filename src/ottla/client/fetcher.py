@@ -27,7 +27,7 @@ from ottla.client.offset_lookup import Found, ask_leaders
 from ottla.client.positions import Positions
 from ottla.client.settings import Settings, boolean, choice, integer, text
 from ottla.client.usable import closed
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 from ottla.records.aborted import AbortedTransactions
@@ -182,6 +182,7 @@ class Fetcher:
         self.meters.fetches += 1
         self._cluster.take_endpoints(response.node_endpoints)
         problems: dict[TopicPartition, KafkaError] = {}
+        damage: KafkaError | None = None
         for partition, data in by_partition(request, response):
             state = self._positions.get(partition)
             if state is None or not self._is_as_asked(partition, versions):
@@ -198,9 +199,22 @@ class Fetcher:
             state.failures = state.retry_ms = 0
             if not data.error_code and data.diverging_epoch is None:
                 state.high_watermark = data.high_watermark
-                self._keep(partition, data, versions[partition])
+                try:
+                    self._keep(partition, data, versions[partition])
+                except DecodeError as error:
+                    damage = self._damaged(node, partition, error)
         if problems:
             await self._recover(problems, sent)
+        if damage is not None:
+            raise damage
+
+    def _damaged(self, node: int, partition: TopicPartition, found: DecodeError) -> KafkaError:
+        """Returns what is said of a partition whose next batch is damaged. It is asked for again after a pause: others may lead by then."""
+        state = self._positions.of(partition)
+        state.failures += 1
+        state.retry_ms = self._cluster.world.clock.monotonic_ms() + int(self._cluster.backoff.delay_ms(state.failures, self._cluster.world))
+        text = f"{partition} at offset {state.position}, from broker {node}: {found.message}; that broker's copy is damaged"
+        return KafkaError(found.code, f"{text} (docs/troubleshooting.md has what to do), and seek() reads what comes after it")
 
     def _is_as_asked(self, partition: TopicPartition, versions: dict[TopicPartition, int]) -> bool:
         """True when the partition is still assigned, and its position has not moved since the fetch was sent."""
@@ -230,6 +244,7 @@ class Fetcher:
         return position
 
     def _keep(self, partition: TopicPartition, data: PartitionData, version: int) -> None:
+        """Keeps the records that are consumed. DecodeError when there are none before a damaged batch."""
         state = self._positions.of(partition)
         start = state.position
         assert start is not None, "a partition that was fetched has a position"
@@ -242,29 +257,31 @@ class Fetcher:
         next_offset, last_epoch = start, NO_EPOCH
         # With read_uncommitted brokers list none. A batch below the position may still end a transaction, so each one is asked about.
         aborted = AbortedTransactions(data.aborted_transactions or ())
-        for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
-            is_committed = aborted.admits(view, at, header)
-            if header.last_offset < start:
-                continue
-            next_offset, last_epoch = header.last_offset + 1, header.leader_epoch
-            if header.is_control or not is_committed:
-                continue
-            kind = 1 if header.is_log_append_time else 0
-            columns = read_columns(view, at, header, start=start)
-            records.extend(
-                map(
-                    ConsumerRecord,
-                    repeat(partition.topic),
-                    repeat(partition.partition),
-                    columns.offsets,
-                    columns.times_ms,
-                    repeat(kind),
-                    columns.keys,
-                    columns.values,
-                    columns.headers,
-                    repeat(header.leader_epoch),
-                )
-            )
+        try:
+            for at, header in iterate_batches(view, check_crc=self._settings.check_crcs):
+                is_committed = aborted.admits(view, at, header)
+                if header.last_offset < start:
+                    continue
+                if not header.is_control and is_committed:
+                    columns = read_columns(view, at, header, start=start)
+                    records.extend(
+                        map(
+                            ConsumerRecord,
+                            repeat(partition.topic),
+                            repeat(partition.partition),
+                            columns.offsets,
+                            columns.times_ms,
+                            repeat(1 if header.is_log_append_time else 0),
+                            columns.keys,
+                            columns.values,
+                            columns.headers,
+                            repeat(header.leader_epoch),
+                        )
+                    )
+                next_offset, last_epoch = header.last_offset + 1, header.leader_epoch
+        except DecodeError:
+            if next_offset == start:
+                raise
         if next_offset > start:
             self._buffer.add(Fetched(partition, version, records, next_offset, last_epoch))
 

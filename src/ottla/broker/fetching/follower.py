@@ -120,6 +120,7 @@ class FollowerPolicy:
             data.records = part.region
             size = len(part.region)
             fetch.size_bytes += size
+            leading.sent(self._node, offset)
             meters = self._replication.meters
             meters.bytes_out += size
             if partition.role.is_adding(self._node):

@@ -6,7 +6,7 @@ The rules are the machine's (``replication/leader.py``); the log's end and the t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Led, Replication
@@ -15,14 +15,14 @@ from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
 
-if TYPE_CHECKING:
-    pass
+SUSPECT_COUNT: Final = 5
+"""A follower that was sent the same so often may be unable to take it."""
 
 
 class Leading:
     """The leadership of one epoch. ``end`` answers the requests that still wait for a commit."""
 
-    __slots__ = ("_announced", "_clock", "_commits", "_deletions", "_partition", "_replication", "has_ended", "machine")
+    __slots__ = ("_announced", "_clock", "_commits", "_deletions", "_partition", "_replication", "_sent", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -51,6 +51,7 @@ class Leading:
             now_ms=self._clock.monotonic_ms(),
         )
         self._announced = self.machine.high_watermark  # as those who wait know it
+        self._sent: dict[int, tuple[int, int]] = {}  # to each follower: from where last, and how often from there
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -89,6 +90,15 @@ class Leading:
         if machine.change is not None:
             self._replication.on_isr_change(self)
         return has_moved or len(self._deletions) > 0
+
+    def sent(self, node: int, offset: int) -> None:
+        """Notes what a follower is sent. One that asks for it again and again may find it damaged, which a leader that reads nothing
+        does not notice."""
+        last, count = self._sent.get(node, (-1, 0))
+        count = count + 1 if offset == last else 1
+        self._sent[node] = offset, count
+        if count == SUSPECT_COUNT:
+            self._replication.on_suspect(self._partition, offset)
 
     def look_for_laggards(self) -> None:
         """Asks for an ISR without followers that have not kept up; one outside it that kept up until now is no longer waited for."""

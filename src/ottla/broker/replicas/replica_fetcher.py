@@ -265,9 +265,9 @@ class ReplicaFetcher:
     def _failed(self, partition: Partition, followed: Followed, error: BaseException) -> None:
         if partition.followed is followed:  # else it follows another leader by now, or none
             if isinstance(error, KafkaError):
-                log.warning("replica_not_fetched", partition=str(partition.key), reason=error.message)
+                log.warning("replica_not_fetched", partition=str(partition.key), leader_id=followed.leader_id, reason=error.message)
             else:
-                log.error("replica_not_fetched", partition=str(partition.key), exc_info=error)
+                log.error("replica_not_fetched", partition=str(partition.key), leader_id=followed.leader_id, exc_info=error)
             followed.wait_until_ms = self._world.clock.monotonic_ms() + self._config["replica.fetch.backoff.ms"]
 
     async def _cut(self, cuts: list[Cut]) -> None:
