@@ -125,6 +125,7 @@ def test_the_unit_of_several_brokers_leaves_their_stop_to_their_supervisor() -> 
     assert "KillMode=mixed" in lines
     [seconds] = [int(line.partition("=")[2]) for line in lines if line.startswith("TimeoutStopSec=")]
     assert seconds > STOP_SECONDS_MAX, "the supervisor kills what does not stop before systemd kills the supervisor"
+    assert "TimeoutStartSec=infinity" in lines, "a recovery that takes longer than 90 s was ended, and begun again"
     assert "KillMode=mixed" not in CliRunner().invoke(cli, ["generate", "systemd"]).output
     assert CliRunner().invoke(cli, ["generate", "systemd", "--cores", "many"]).exit_code == 2
 
