@@ -33,7 +33,7 @@ Sizes = Mapping[int, Mapping[TopicPartition, int]]
 @bootstrap_option
 @format_option
 def moves(bootstrap: str, output: str) -> None:
-    """List partitions whose replicas are being moved, with what is left to copy.
+    """List partitions whose replicas are moved, and what is left.
 
     SIZE-BYTES is what all added replicas will have, LEFT-BYTES what they lack, and THROTTLE-RATE the bytes a second of the throttle that
     holds for the move, of the leader or of an added replica.
