@@ -87,10 +87,13 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     [group] = generate("alert-rules")["groups"]
     names = {rule["alert"] for rule in group["rules"]}
     assert names >= {"CertificateExpires", "CertificateExpiresSoon"}
+    [lagging] = [rule for rule in group["rules"] if rule["alert"] == "UnderReplicatedPartitions"]
+    assert lagging["for"] == "3m", "each rolling restart would have fired it"
     assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])
+        assert rule["annotations"]["description"], "an alert had no next step"
         assert names_in(rule["expr"]) <= served.keys() | OF_PROMETHEUS_ITSELF | OF_CERTIFICATES, rule
 
 

@@ -643,6 +643,8 @@ def test_an_address_that_takes_no_connection_and_refuses_none_is_not_answered_by
     assert "waits for a majority of the controllers (node_waits in its log says for which), or its process is stopped" in way_out(silent)
     refused = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at 127.0.0.1:9092: [Errno 111] Connect call failed")
     assert "`ottla dev`" in way_out(refused)
+    waited = KafkaError(ErrorCode.NOT_CONTROLLER, "this broker could not register in 60000 ms")
+    assert way_out(waited).startswith("; initial.broker.registration.timeout.ms is how long a start waits, and node_waits in the log says")
 
 
 def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:

@@ -224,6 +224,9 @@ def way_out(error: BaseException) -> str:
     if isinstance(error, BrokerOutOfReach):
         return how_to_start([error.node_id])
     if isinstance(error, KafkaError):
+        if "could not register in" in error.message:
+            more = "initial.broker.registration.timeout.ms is how long a start waits, and node_waits in the log says for what"
+            return f"; {more}; `ottla cluster health` with the addresses of all brokers says what to start"
         if "`" in error.message or "did you mean" in error.message:
             return ""
         if is_silent(error):
