@@ -144,7 +144,7 @@ class Status(Struct, frozen=True):
 
 
 class Node(Protocol):
-    """A node that the admin pages tell of from before its start until it has stopped."""
+    """A node as the admin pages show it, from before its start until it has stopped."""
 
     has_started: bool
     """Whether clients were let in: a start came to its end."""

@@ -62,7 +62,7 @@ def where_it_waits(
 ) -> str:
     """Returns where a consumer with these positions waits, and how what is before them can be read.
 
-    ``last`` has the end of what it may read: with ``read_committed``, where the first open transaction begins.
+    ``last`` has the end of what it may read: with ``read_committed``, the start of the first open transaction.
     """
     if not positions:
         return f"group {group_id} has given this member no partition: others have them (`ottla group describe {group_id} --members`)"

@@ -13,7 +13,7 @@ STOP_SECONDS: Final = 60
 def unit(*, command: str, properties: str, user: str, cores: str | None = None) -> str:
     """Returns the text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
 
-    A start has no time limit: systemd would end a recovery that takes longer than its 90 s, and begin it again.
+    A start has no time limit: systemd would end a recovery that takes longer than its 90 s, and repeat it.
 
     Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
 
