@@ -153,7 +153,7 @@ def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
         ("foreign", "INCONSISTENT_CLUSTER_ID"),
         (
             "without its metadata log",
-            "with its meta.properties and run `ottla storage format FILE --cluster-id ID` (docs/op",
+            "with its meta.properties and run `ottla storage format FILE --cluster-id ID`",
         ),
     ],
 )
