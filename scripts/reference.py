@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import dataclasses
-import importlib
-import inspect
 import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-import msgspec
 import structlog
+from library_pages import library_page, testing_page
+from page_parts import block, code, declaration, doc, page, table
 
-from ottla import aio, pytest_plugin, spark, testing
+from ottla import aio, spark
 from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
 from ottla.cli.config import in_force
 from ottla.cli.main import cli
 from ottla.cli.output import way_out
 from ottla.cli.record_format import LANGUAGE
-from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.options import AdminSettings, ClusterSettings
-from ottla.client.producer_settings import ProducerSettings
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
@@ -44,32 +39,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = ROOT / "docs" / "reference"
 SOURCE: Final = ROOT / "src" / "ottla"
 WIDTH: Final = 100
-SETTINGS: Final = {
-    "all clients": ClusterSettings,
-    "producers": ProducerSettings,
-    "consumers": ConsumerSettings,
-    "administration": AdminSettings,
-}
-CLIENTS: Final = ("Producer", "Consumer", "Admin")
-
-
-def page(title: str, lead: str) -> str:
-    return f"# {title}\n\n<!-- Written by `make reference` from the code: change that. -->\n\n{lead}\n"
-
-
-def cell(text: object) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    names = list(head)
-    lines = ["| " + " | ".join(names) + " |", "|--" * len(names) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(map(cell, row)) + " |" for row in rows)]) + "\n"
-
-
-def code(value: object) -> str:
-    return f"`{value}`" if str(value) else ""
-
 
 # -- commands
 
@@ -154,34 +123,8 @@ def pipelines_page() -> str:
     parts = [page("Pipelines: ottla.spark", lead)]
     for name in spark.__all__:
         found = getattr(spark, name)
-        parts.append(f"## {name}\n\n```python\ndef {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n")
+        parts.append(f"## {name}\n\n{block(declaration(name, found))}\n{doc(found)}\n")
     return "\n".join(parts)
-
-
-def testing_page() -> str:
-    lead = (
-        "The public names of `ottla.testing`, and the fixtures that pytest finds. [Tests with brokers and clusters](../testing.md) shows\n"
-        "their use. Arguments `properties` are broker keys with `_` for `.`; an instance is for the block of a `with`."
-    )
-    parts = [page("Tests: ottla.testing", lead), "## Fixtures\n", table(["fixture", "scope", "what it is"], fixtures())]
-    for name in testing.__all__:
-        found = getattr(testing, name)
-        if inspect.isfunction(found):
-            parts.append(f"## {name}\n\n```python\ndef {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n")
-    for name in testing.__all__:
-        found = getattr(testing, name)
-        if inspect.isclass(found):
-            parts += [f"## {name}\n\n{inspect.getdoc(found) or ''}\n", *members(found)]
-    return "\n".join(parts)
-
-
-def fixtures() -> Iterator[list[str]]:
-    """Yields the fixtures of the plugin, as its source has them."""
-    for node in ast.parse(Path(pytest_plugin.__file__).read_text()).body:
-        decorators = [ast.unparse(found) for found in node.decorator_list] if isinstance(node, ast.FunctionDef) else []
-        if isinstance(node, ast.FunctionDef) and any(found.startswith("pytest.fixture") for found in decorators):
-            scope = "session" if any("session" in found for found in decorators) else "test"
-            yield [code(node.name), scope, ast.get_docstring(node) or ""]
 
 
 # -- configuration
@@ -318,67 +261,6 @@ def message_of(node: ast.expr) -> str:
 
 def what_to_do(error: ErrorCode) -> str:
     return way_out(KafkaError(error, "")).removeprefix("; ")
-
-
-# -- the client
-
-MEANINGS: Final = dict(line.split("\t") for line in (Path(__file__).parent / "client_settings.tsv").read_text().splitlines())
-"""Setting to what it does."""
-
-
-def settings_of(kind: type) -> Iterator[list[str]]:
-    for found in dataclasses.fields(kind):
-        if found.name in ("fetch", "membership"):
-            assert isinstance(found.default_factory, type), "settings in groups"
-            yield from settings_of(found.default_factory)
-        else:
-            yield [code(found.name), code(found.type), code(found.default), MEANINGS[found.name]]
-
-
-def members(kind: type) -> Iterator[str]:
-    for name, found in sorted(vars_of(kind).items()):
-        if inspect.isfunction(found):
-            word = "async " if inspect.iscoroutinefunction(found) else ""
-            yield f"### {kind.__name__}.{name}\n\n```python\n{word}def {name}{signature(found)}\n```\n\n{inspect.getdoc(found) or ''}\n"
-        elif isinstance(found, property):
-            yield f"### {kind.__name__}.{name}\n\n{inspect.getdoc(found) or ''}\n"
-
-
-def signature(function: Callable[..., Any]) -> str:
-    """Returns it without the quotes of its annotations; those of defaults stay."""
-    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
-    return text.replace("*positional: Never", "*").replace(", **others: Never", "")  # which nothing is accepted as
-
-
-def vars_of(kind: type) -> dict[str, Any]:
-    """Public members, inherited ones among them."""
-    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_") and hasattr(kind, name)}
-
-
-def library_page() -> str:
-    lead = (
-        "`ottla.aio` is for asyncio, and `ottla.sync` has the same classes for threads: what is awaited here returns there.\n"
-        "Settings are arguments of the classes, by Kafka's names with underscores."
-    )
-    parts = [page("The client library", lead)]
-    for who, kind in SETTINGS.items():
-        parts.append(f"## Settings of {who}\n\n{table(['setting', 'type', 'default', 'meaning'], settings_of(kind))}")
-    for name in CLIENTS:
-        found = getattr(importlib.import_module(aio.__name__), name)
-        parts += [f"## {name}\n\n{inspect.getdoc(found) or ''}\n", *members(found)]
-    return "\n".join([*parts, "## Data classes\n", *data_classes()])
-
-
-def data_classes() -> Iterator[str]:
-    """Yields what the methods take and return, with fields, but for the clients themselves and their errors."""
-    for name in aio.__all__:
-        kind = getattr(aio, name)
-        if not inspect.isclass(kind) or not (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
-            continue
-        found = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else msgspec.structs.fields(kind)
-        annotations = inspect.get_annotations(kind)
-        rows = [[code(field.name), code(annotations.get(field.name, ""))] for field in found]
-        yield f"### {name}\n\n{inspect.getdoc(kind) or ''}\n\n{table(['field', 'type'], rows)}"
 
 
 # -- the code itself

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 from tests.test_repository import tracked_files
 
+from ottla import aio
+
 ROOT = Path(__file__).parent.parent
 SECONDS_MAX = 120
 
@@ -32,6 +34,59 @@ def test_the_reference_is_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+OF_PYTHON = {
+    "AbstractAsyncContextManager", "Any", "AsyncIterator", "Callable", "False", "Iterable", "Literal", "Mapping", "None", "Self",
+    "Sequence", "True",
+}  # fmt: skip
+
+
+def undefined_types(text: str) -> set[str]:
+    """The types that the page names, in what it declares and in the second column of tables, and that have no entry."""
+    declared = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    columns = re.findall(r"^\| `\w+` \| `(.*?)` \|", text, re.MULTILINE)
+    named = re.findall(r"(?<![\w.])[A-Z]\w+", re.sub(r"'[^']*'|\"[^\"]*\"", "", "\n".join([*declared, *columns])))
+    return {name for name in named if name not in OF_PYTHON and not re.search(rf"^###? {name}$", text, re.MULTILINE)}
+
+
+LIBRARY = ROOT / "docs" / "reference" / "library.md"
+
+
+def test_every_type_that_the_reference_of_the_client_names_has_an_entry() -> None:
+    assert not undefined_types(LIBRARY.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["HeadersLike", "Permission", "KafkaError", "Secret", "OnConnectivity", "ConfigSynonym"])
+def test_a_type_without_an_entry_is_found(name: str) -> None:
+    """In an argument, a field, a result, a setting, and in what another type stands for."""
+    assert undefined_types(LIBRARY.read_text(encoding="utf-8").replace(f"\n### {name}\n", f"\n### Another{name}\n")) == {name}
+
+
+def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
+    text = LIBRARY.read_text(encoding="utf-8")
+    entries = dict(re.findall(r"^##+ (\w+)\n\n(.*?)(?=^## |^### |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert not set(aio.__all__) - entries.keys()
+    silent = {
+        name
+        for name in aio.__all__
+        if not re.search(r"^[A-Z`*].*[.:]$", re.sub(r"```.*?```", "", entries[name], flags=re.DOTALL), re.MULTILINE)
+    }
+    assert not silent
+    assert "(self" not in text
+    assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
+
+
+def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_once() -> None:
+    text = (ROOT / "docs" / "reference" / "testing.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^### \w+\.(\w+)\n\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    said = {name: re.sub(r"```.*?```", "", entry, flags=re.DOTALL) for name, entry in entries}
+    assert not [name for name, words in said.items() if not re.search(r"^[A-Z`].*\.$", words, re.MULTILINE)]
+    names = [name for name, _ in entries]
+    assert {name for name in names if names.count(name) > 1} == {"log", "restart", "stop"}, "threads and processes do these differently"
+    assert not {"claim", "fits", "happen", "release", "start_stopped"} & set(names)
+    assert "def check() -> None" in text, "of History; check(node_id) is of the nodes themselves"
+    assert "def check(node_id" not in text
 
 
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:

@@ -65,21 +65,29 @@ from ottla.client.admin import (
     UpgradeType,
     UserChange,
 )
-from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, K, V
+from ottla.client.admin.configs import QuotaEntity
+from ottla.client.admin.resources import ConfigChange, ConfigChanges, ConfigValue
+from ottla.client.buffer import Bytes, ConsumerRecord, DeserializationError, Deserializer, K, V
 from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
+from ottla.client.commits import Committable
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.face import Face
 from ottla.client.failures import DeliveryError
 from ottla.client.fetcher import FetchSettings
-from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
+from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata, Offsets
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics
 from ottla.client.offset_lookup import FoundOffset
-from ottla.client.options import AdminOptions, AdminSettings, ClusterSettings, ConsumerOptions, ProducerOptions
+from ottla.client.on_delivery import OnDelivery
+from ottla.client.options import AdminOptions, AdminSettings, ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.other_keywords import with_hints
 from ottla.client.other_methods import with_method_hints
+from ottla.client.outgoing import HeadersLike, Serializer
+from ottla.client.partitioner import Partitioner
+from ottla.client.positions import ByPartition, PartitionLike
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.rebalance_listener import Rebalanced
 from ottla.client.security import ClientSecurity, security_of
 from ottla.client.settings import divided
 from ottla.client.subscription import SubscriptionPattern
@@ -90,39 +98,51 @@ from ottla.client.transaction_errors import (
     TransactionFatalError,
 )
 from ottla.client.unclosed import Unclosed
-from ottla.client.usable import on_own_loop
+from ottla.client.usable import ClientClosedError, on_own_loop
+from ottla.client.watch import OnConnectivity
 from ottla.client.wrong_calls import with_brokers_first
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
 from ottla.runtime.world import real_world
-from ottla.types import TopicPartition
+from ottla.types import Headers, Secret, TopicPartition
 
 __all__ = [
     "Acl",
     "AclFilter",
     "ActiveProducer",
     "Admin",
+    "AdminOptions",
     "Append",
     "Broker",
     "BrokerLoggers",
+    "ByPartition",
+    "ClientClosedError",
     "ClientMetrics",
     "ClusterDescription",
+    "ClusterOptions",
     "CommitOutcomeUnknownError",
+    "Committable",
     "CommittedOffset",
+    "ConfigChange",
+    "ConfigChanges",
     "ConfigEntry",
     "ConfigKind",
     "ConfigResource",
     "ConfigSource",
     "ConfigSynonym",
     "ConfigType",
+    "ConfigValue",
     "Consumer",
     "ConsumerMetrics",
+    "ConsumerOptions",
     "ConsumerRecord",
     "DelegationToken",
     "DeliveryError",
     "DeserializationError",
+    "Deserializer",
     "DirectoryReplica",
+    "ErrorCode",
     "Feature",
     "FencedProducer",
     "FoundOffset",
@@ -132,6 +152,8 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "HangingTransaction",
+    "Headers",
+    "HeadersLike",
     "KafkaError",
     "ListedTransaction",
     "LogDir",
@@ -139,21 +161,31 @@ __all__ = [
     "Node",
     "OffsetAndMetadata",
     "OffsetSpec",
+    "Offsets",
+    "OnConnectivity",
+    "OnDelivery",
     "Operation",
     "Outcome",
     "PartitionDescription",
+    "PartitionLike",
     "PartitionMetadata",
+    "Partitioner",
     "PatternType",
     "Permission",
     "Producer",
     "ProducerFencedError",
     "ProducerMetrics",
+    "ProducerOptions",
     "QuorumDescription",
     "QuorumReplica",
+    "QuotaEntity",
     "QuotaMatch",
     "Reassignment",
+    "Rebalanced",
     "RecordMetadata",
     "ResourceType",
+    "Secret",
+    "Serializer",
     "SubscriptionPattern",
     "Subtract",
     "Topic",
@@ -207,7 +239,7 @@ _OF_OTHERS: Final = {"producers": (ProducerSettings,), "consumers": (ConsumerSet
 @on_own_loop
 @with_hints
 class Producer(Face, producer.Producer):
-    """A producer; see ``ottla.client.options.ProducerOptions`` for the settings. Made on a running loop."""
+    """A producer; ``ProducerOptions`` are its settings. Made on a running loop."""
 
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
@@ -220,7 +252,7 @@ class Producer(Face, producer.Producer):
 @on_own_loop
 @with_hints
 class Consumer(Face, consumer.Consumer, Generic[K, V]):
-    """A consumer; see ``ottla.client.options.ConsumerOptions`` for the settings. Made on a running loop.
+    """A consumer; ``ConsumerOptions`` are its settings, and the two deserializers. Made on a running loop.
 
     ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
     """
@@ -288,7 +320,7 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
 @on_own_loop
 @with_hints
 class Admin(Face, admin.Admin):
-    """Administration; see ``ottla.client.options.AdminOptions`` for the settings. Made on a running loop.
+    """Administration; ``AdminOptions`` are its settings. Made on a running loop.
 
     Each call ends within ``default_api_timeout_ms``, with REQUEST_TIMED_OUT and what it waited for.
     """

@@ -13,7 +13,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """The codes of the wire, by Kafka's names."""
+    """Kafka's error codes, by Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -204,20 +204,23 @@ class OttlaError(Exception):
 
 
 class KafkaError(OttlaError):
-    """A failure that has a code on the wire."""
+    """A failure that has one of Kafka's error codes: what a broker or the client refused, or could not do."""
 
     def __init__(self, code: int, message: str = "") -> None:
-        self.code: Final = error_of(code)
-        self.message: Final = message
+        self.code: Final[ErrorCode] = error_of(code)
+        """Kafka's code."""
+        self.message: Final[str] = message
+        """What the code does not say; may be empty."""
         super().__init__(f"{self.code.name}: {message}" if message else self.code.name)
 
     @property
     def is_retriable(self) -> bool:
+        """Whether the same call may succeed later."""
         return self.code in RETRIABLE
 
     @property
     def is_transient(self) -> bool:
-        """Retriable, or there is no broker to ask at the moment: a client that has time left tries again."""
+        """Whether it is retriable, or there is no broker to ask at the moment: a client that has time left tries again."""
         return self.code in RETRIABLE or self.code == ErrorCode.BROKER_NOT_AVAILABLE
 
 

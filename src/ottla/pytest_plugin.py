@@ -14,7 +14,7 @@ What nodes have logged is shown of tests that fail, and of no others. The rest o
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ SERVED: Final = ("ottla_cluster", "ottla_thread_cluster", "ottla_secure_broker",
 """Where a topic is, and a history is read: the first of these that the test uses. A test that uses several has neither of them."""
 LINES_MAX: Final = 200
 _position = pytest.StashKey[int]()
+_positions = pytest.StashKey["Mapping[ProcessNodes, Mapping[int, int]]"]()
 _shared: Final[list[ThreadNodes]] = []
 
 
@@ -92,6 +93,7 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
     recorded = History(served.bootstrap, **served.client_settings)
     yield recorded
     recorded.check()
+    recorded.warn_if_empty()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,14 +104,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Notes it again where the test starts: an ordinary start of its nodes explains no failure of it."""
+    pytest_runtest_setup(item)
+    processes = sys.modules.get("ottla.testing.process_nodes")
+    item.stash[_positions] = {} if processes is None else {nodes: nodes.log_positions() for nodes in processes.running}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    """Clears the faults before fixtures are torn down, and starts the shared nodes that the test stopped: the next test has them all."""
+    """Clears the faults before fixtures are torn down, and starts the shared nodes that the test stopped: the next test has them all.
+
+    Of faults that never happened it warns.
+    """
     threads = sys.modules.get("ottla.testing.thread_nodes")
-    if threads is not None:
-        for nodes in list(threads.running):
-            nodes.faults.clear()
+    faults = [] if threads is None else [fault for nodes in list(threads.running) for fault in nodes.faults.clear()]
     for nodes in _shared:
         nodes.start_stopped()
+    for fault in faults:
+        fault.warn_if_idle()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,11 +130,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Adds the nodes' logs to the report of a test that failed."""
     report = yield
     if report.failed:
-        report.sections += _logs(item.stash.get(_position, 0))
+        report.sections += _logs(item.stash.get(_position, 0), item.stash.get(_positions, {}))
     return report
 
 
-def _logs(position: int) -> Iterator[tuple[str, str]]:
+def _logs(position: int, positions: Mapping[ProcessNodes, Mapping[int, int]]) -> Iterator[tuple[str, str]]:
     journal, processes = sys.modules.get("ottla.testing.journal"), sys.modules.get("ottla.testing.process_nodes")
     if journal is not None:
         lines = journal.JOURNAL.since(position).splitlines(keepends=True)
@@ -129,7 +142,9 @@ def _logs(position: int) -> Iterator[tuple[str, str]]:
             yield "ottla in this process", "".join(lines[-LINES_MAX:])
     if processes is not None:
         for nodes in list(processes.running):
-            yield "ottla nodes", nodes.log
+            lines = nodes.log_since(positions.get(nodes, {}))
+            if lines:
+                yield "ottla nodes", lines
 
 
 @contextmanager

@@ -89,7 +89,10 @@ class NamedInt(IntEnum):
 
 
 class Secret:
-    """A password or a key: shown as ``[hidden]`` wherever it is printed, logged or formatted; compared in constant time."""
+    """A password or a key: shown as ``[hidden]`` wherever it is printed, logged or formatted; compared in constant time.
+
+    Settings take a string in its place.
+    """
 
     __slots__ = ("_text",)
 
@@ -97,7 +100,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Returns the text itself, for who computes with it."""
+        """Returns the text itself."""
         return self._text
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse,
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature
 from ottla.metadata.delta import ImageDelta
-from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 
@@ -141,6 +142,44 @@ def test_a_new_controller_need_not_wait_for_the_next_heartbeat() -> None:
         while len(controller.asked) == before:
             await asyncio.sleep(0.001)
         assert asyncio.get_running_loop().time() - began < 0.1, "the interval is 2 s, of the simulated clock"
+
+    in_world(body)
+
+
+def brokers_image(*, leaving: int | None = None, is_fenced: bool = False, count: int = 3) -> ClusterImage:
+    brokers = {node: BrokerImage(node, 5, {}, None, is_fenced=False) for node in range(7, 7 + count)}
+    if leaving is not None:
+        brokers[leaving] = BrokerImage(leaving, 5, {}, None, is_fenced=is_fenced, in_controlled_shutdown=True)
+    return replace(EMPTY_IMAGE, brokers=brokers)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (brokers_image(), range(2)),
+        (brokers_image(leaving=8), range(20, 51)),
+        (brokers_image(leaving=8, is_fenced=True), range(2)),
+        (brokers_image(leaving=7), range(2)),
+        (brokers_image(leaving=8, count=100), range(4, 7)),
+    ],
+    ids=["none leaves", "another leaves", "another has left", "it leaves", "one of a hundred leaves"],
+)
+def test_heartbeats_come_often_while_another_broker_leaves(image: ClusterImage, expected: range) -> None:
+    """It may end once all others are known to have followed its last change, which had taken an interval of 2 s."""
+
+    async def body() -> None:
+        controller = Controller([registered(5)], [UNFENCED])
+        joined = lifecycle(controller, {"node.id": "7"})
+        await joined.join()
+        await joined.on_image(ImageDelta(brokers_image(), image))
+        before = len(controller.asked)
+        await asyncio.sleep(1)
+        assert len(controller.asked) - before in expected
+        await joined.on_image(ImageDelta(image, brokers_image()))
+        await asyncio.sleep(0.5)
+        before = len(controller.asked)
+        await asyncio.sleep(1)
+        assert len(controller.asked) - before <= 1
 
     in_world(body)
 

@@ -70,8 +70,10 @@ def test_a_token_is_shown_whatever_is_between_its_slashes() -> None:
 def test_the_first_minute_of_the_readme(tmp_path: Path) -> None:
     (install, start), records, _ = sessions("README.md")
     assert install == ("pip install ottla", "")
+    client = blocks("README.md", "python")[0]
     with new_terminal(tmp_path, start) as terminal:
         terminal.run(records)
+        assert f"# {terminal.python(client)}" in client, "it says what it prints"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from ottla import aio
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, Consumer, DeliveryError, NewTopic, Producer, RecordMetadata, TopicPartition, loop_thread
+from ottla.sync import Admin, ClientClosedError, Consumer, DeliveryError, NewTopic, Producer, RecordMetadata, TopicPartition, loop_thread
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -290,7 +290,7 @@ def test_a_poll_ends_when_another_thread_closes_its_consumer_and_no_later_one_wa
     assert assigned.wait(WAIT_SECONDS_MAX)
     consumer.close()
     ended = refused.get(timeout=WAIT_SECONDS_MAX)
-    assert (ended.code, ended.message) == (ErrorCode.INVALID_REQUEST, "this client is closed")
+    assert (type(ended), ended.code, ended.message) == (ClientClosedError, ErrorCode.INVALID_REQUEST, "this client is closed")
     with pytest.raises(KafkaError, match="this client is closed"):
         consumer.poll(0)
     consumer.close()

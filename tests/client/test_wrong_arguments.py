@@ -321,6 +321,17 @@ def test_what_is_not_there_is_not_listed_and_a_client_behaves_as_any_object() ->
                     copied(client)
 
 
+def test_a_block_or_a_loop_without_async_says_what_to_write() -> None:
+    async def body() -> None:
+        async with aio.Producer("h:1") as producer, aio.Consumer("h:1") as consumer:
+            with pytest.raises(AttributeError, match="'Producer' object has no attribute '__enter__': write `async with`"), producer:  # type: ignore[attr-defined]
+                pass
+            with pytest.raises(TypeError, match="'Consumer' object is not iterable: write `async for`"):
+                list(consumer)  # type: ignore[call-overload]
+
+    asyncio.run(body())
+
+
 def test_a_method_of_a_subclass_is_its_own() -> None:
     class Mine(sync.Producer):
         def produce(self) -> str:

@@ -34,6 +34,8 @@ def test_callbacks_of_a_subscription(name: str) -> None:
             consumer.subscribe(["t"], **{name: 5})  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=f"{name} is called with 1 argument, a list of partitions; this one takes \\(\\)"):
             consumer.subscribe(["t"], **{name: lambda: None})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=f"{name} is a coroutine function, which ottla.sync would not await: give a plain one"):
+            consumer.subscribe(["t"], **{name: _awaited})  # type: ignore[arg-type]
         assert not consumer.subscription()
         consumer.subscribe(["t"], **{name: print})  # type: ignore[arg-type]
 

@@ -38,7 +38,8 @@ def test_pipelines_are_run_shown_and_reset_and_topics_are_queried(terminal: Term
 def test_the_programs_of_the_readme(terminal: Terminal) -> None:
     _, records, _ = sessions("README.md")
     terminal.run(records)
-    producer, query = blocks("README.md", "python")
+    client, producer, query, _ = blocks("README.md", "python")
+    terminal.python(client)
     assert terminal.python(producer) == ""
     [shown] = [block for block in blocks("README.md", "") if "Batch: 0" in block]
     assert shown in terminal.python(query, seconds=SECONDS_MAX)

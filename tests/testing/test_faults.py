@@ -12,6 +12,8 @@ from ottla.errors import ErrorCode
 from ottla.sync import Admin, Consumer, Producer, TopicPartition
 from ottla.testing import ThreadNodes, broker, thread_cluster
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* happened 0 times, so the test has shown nothing")
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ThreadNodes]:

@@ -157,6 +157,8 @@ def test_it_is_written_as_check_history_reads_it(served: ThreadNodes, topic: str
 def test_watching_a_non_client_and_allowing_an_unknown_anomaly_are_refused() -> None:
     with pytest.raises(TypeError, match="str is neither a producer nor a consumer"):
         History().watch("x")
+    with pytest.raises(TypeError, match=r"Producer is a class: watch a client, as in history.watch\(Producer\(...\)\)"):
+        History().watch(Producer)
     with pytest.raises(ValueError, match="'lost' is no kind of anomaly"):
         History().allow("lost")
 

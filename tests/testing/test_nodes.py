@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.supervision.node_process import NodeProcess
 from ottla.sync import Consumer, Producer, TopicPartition
 from ottla.testing import Served, broker, cluster, secure_cluster, thread_cluster
 from ottla.testing.layout import PROFILE, Layout
@@ -61,6 +62,8 @@ def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_er
     with broker() as served:
         with pytest.raises(AttributeError, match=r"ThreadNodes has no 'kill': nodes in a thread are stopped and started; .*ottla_cluster"):
             served.kill(1)  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="has no 'get_bootstrap_server': write bootstrap, which is no call"):
+            served.get_bootstrap_server()  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match=r"ThreadNodes has no 'nosuch'$"):
             served.nosuch  # type: ignore[attr-defined]  # noqa: B018
         for call in (served.stop, served.start, served.restart, served.bootstrap_of, served.is_running):
@@ -115,7 +118,14 @@ def test_three_nodes_in_one_thread_replicate_and_come_back_one_by_one() -> None:
 
 
 @pytest.mark.slow
-def test_a_node_in_a_process_is_killed_paused_and_restarted() -> None:
+def test_a_node_in_a_process_is_killed_paused_and_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, release = list[int](), NodeProcess.release
+
+    def note(node: NodeProcess) -> None:
+        released.append(node.node_id)
+        release(node)
+
+    monkeypatch.setattr(NodeProcess, "release", note)
     with cluster(3, broker_session_timeout_ms=2000, broker_heartbeat_interval_ms=200) as served:
         topic = served.topic("t")
         send(served, topic, b"before")
@@ -131,6 +141,7 @@ def test_a_node_in_a_process_is_killed_paused_and_restarted() -> None:
         send(served, topic, b"after a pause")
         served.resume(paused)
         served.restart(paused)
+        assert set(released) == {paused}, "it waited for others, which run on, for 10 s"
         assert values(served, topic, 3) == [b"before", b"after a kill", b"after a pause"]
         assert served.log.count("broker_started") >= 3
         pids = [node.pid for node in served._nodes.values()]
@@ -189,3 +200,5 @@ def test_nodes_before_their_block_say_how_they_are_begun() -> None:
         assert "not begun" in repr(nodes)
     with broker() as served:
         assert repr(served) == f"<ThreadNodes of node 1 at {served.bootstrap}>"
+    with pytest.raises(RuntimeError, match="the block of these nodes has ended"):
+        served.topic()

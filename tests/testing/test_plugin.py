@@ -39,6 +39,22 @@ def test_two(ottla_broker, ottla_topic):
     with Producer(ottla_broker.bootstrap) as producer:
         producer.send_and_wait(ottla_topic, b"x")
 """
+SHOWS_NOTHING = """
+from ottla.sync import Producer
+from ottla.testing import broker
+
+def test_history(ottla_broker, ottla_topic, history):
+    with Producer(ottla_broker.bootstrap) as producer:
+        producer.send_and_wait(ottla_topic, b"x")
+
+def test_block_of_a_fault(ottla_broker):
+    with ottla_broker.faults.late("Fetch", 500):
+        pass
+
+def test_block_of_nodes():
+    with broker() as served:
+        served.faults.lost("EndTxn")
+"""
 TWO_BROKERS = """
 import pytest
 
@@ -93,7 +109,7 @@ def test_bad(ottla_broker, ottla_topic, history):
     history.sent("me", ottla_topic, "lost", partition=0, offset=0)
 
 def test_wrong(ottla_cluster):
-    ottla_cluster.kill(2)
+    ottla_cluster.restart(2)
     assert False
 
 def test_thread(ottla_broker):
@@ -137,7 +153,18 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
 
 @pytest.mark.slow
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
-    assert run(tmp_path, LEAVES_A_FAULT)[0] == 0
+    code, output = run(tmp_path, LEAVES_A_FAULT)
+    assert code == 0
+    assert "error Produce happened 0 times, so the test has shown nothing about it" in output
+
+
+@pytest.mark.slow
+def test_a_history_of_no_client_and_a_fault_that_never_happened_are_warned_of(tmp_path: Path) -> None:
+    code, output = run(tmp_path, SHOWS_NOTHING)
+    assert code == 0, output
+    assert "UserWarning: the history has judged nothing: no client was watched, as in history.watch(Producer(...))" in output
+    for fault in ("late Fetch", "lost EndTxn"):
+        assert f"UserWarning: {fault} happened 0 times, so the test has shown nothing about it; clients have sent since" in output
 
 
 @pytest.mark.slow
@@ -162,7 +189,8 @@ def test_a_failed_test_shows_what_nodes_have_logged_and_what_was_lost(tmp_path: 
     assert code == 1
     assert re.search(r"unseen in test_bad-\d+-0: 'lost' was acknowledged to me at offset 0", output)
     nodes = output.partition("ottla nodes")[2]
-    assert nodes.count("broker_started") >= 3
+    assert "node 2" in nodes
+    assert nodes.count("broker_started") == 1, "not the ordinary start of all three"
     assert re.search(r"test_thread(?s:.)*ottla in this process(?s:.)*topic_created|ottla in this process", output)
 
 
@@ -182,12 +210,31 @@ def test_the_test_of_the_documentation_passes(tmp_path: Path, word: str) -> None
 
 
 @pytest.mark.slow
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [source] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "def test_" in text]
+    code, output = run(tmp_path, source)
+    assert code == 0, output
+
+
+@pytest.mark.slow
 def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     chosen = [text for text in blocks if "asyncio.run" in text or "message_max_bytes" in text]
     assert len(chosen) == 2
     code, output = run(tmp_path, "\n".join(chosen))
     assert code == 0, output
+
+
+@pytest.mark.parametrize(("options", "is_shown"), [((), False), (("-W", "default"), True), (("-W", "error::ResourceWarning"), True)])
+def test_a_client_that_is_not_closed_is_shown_where_the_page_of_the_client_says(
+    tmp_path: Path, options: tuple[str, ...], is_shown: bool
+) -> None:
+    source = "from ottla.sync import Producer\n\ndef test_it():\n    Producer('127.0.0.1:9')\n"
+    code, output = run(tmp_path, source, *options)
+    assert code == 0, output
+    assert ("unclosed ottla.sync.Producer" in output) is is_shown
+    assert ("PytestUnraisableExceptionWarning" in output) is (options[1:] == ("error::ResourceWarning",))
 
 
 def test_the_plugin_is_declared_and_waits_for_nothing() -> None:

@@ -17,6 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import NO_EPOCH, Headers, TopicPartition
 
 Deserializer = Callable[[bytes | None], Any]
+"""Makes what the application reads of a key's or a value's bytes; None is a key or value that is not there."""
 K = TypeVar("K")
 V = TypeVar("V")
 K_co = TypeVar("K_co", covariant=True)
@@ -52,9 +53,12 @@ class DeserializationError(KafkaError):
     """
 
     def __init__(self, record: AnyRecord, problem: Exception) -> None:
-        self.partition: Final = TopicPartition(record.topic, record.partition)
-        self.offset: Final = record.offset
-        self.record: Final[ConsumerRecord[Bytes, Bytes]] = record
+        self.partition: Final[TopicPartition] = TopicPartition(record.topic, record.partition)
+        """Where the record is."""
+        self.offset: Final[int] = record.offset
+        """Its offset; ``seek`` to the next one continues."""
+        self.record: Final[ConsumerRecord[bytes | None, bytes | None]] = record
+        """The record itself, key and value as bytes."""
         text = f"record {record.offset} of {self.partition}: {type(problem).__name__}: {problem}; seek to {record.offset + 1} to continue"
         super().__init__(ErrorCode.INVALID_RECORD, text)
         self.__cause__ = problem

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class PartitionMetadata:
+    """A partition as metadata has it: the ids of its leader, -1 without one, of its replicas, and of those in sync."""
+
     leader: int
     leader_epoch: int
     replicas: list[int]
@@ -15,6 +17,8 @@ class PartitionMetadata:
 
 @dataclass(slots=True)
 class TopicMetadata:
+    """A topic, with its partitions by their numbers. ``topic_id`` has 16 bytes."""
+
     name: str
     topic_id: bytes
     is_internal: bool
@@ -30,6 +34,8 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """A broker: its id, and the address at which clients reach it."""
+
     node_id: int
     host: str
     port: int

@@ -27,7 +27,7 @@ from ottla.ports import Clock
 from ottla.types import TopicPartition
 
 Committable = ByPartition[int] | ByPartition[OffsetAndMetadata] | ByPartition[int | OffsetAndMetadata] | ConsumerRecord[Any, Any]
-"""Offsets of records to be read next, by partition; or the last record that was processed."""
+"""What a commit stores: by partition the offset that is to be read next, or a record, which means the offset after it."""
 
 
 class Commits:

@@ -228,7 +228,7 @@ class ClientConnection:
         """Does nothing, since nothing waits for it: the callers bound what may be in flight."""
 
     def on_close(self, error: Exception | None) -> None:
-        when = "" if self._was_answered else " before its first answer"
+        when = "" if self._was_answered else " before its first answer, as a listener does that wants TLS or a user (security_protocol)"
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or f'closed by the broker{when}'}"))
 
     def close(self) -> None:

@@ -357,12 +357,13 @@ class Consumer:
 
     def _group(self) -> tuple[GroupCoordinator, Membership]:
         if self._coordinator is None or self._membership is None:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id: give group_id=, or assign()")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "this consumer has no group.id: make it with group_id=")
         return self._coordinator, self._membership
 
     def _assigned(self, given: PartitionLike) -> PartitionPosition:
         partition = partition_of(given)
         state = self._positions.get(partition)
         if state is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer")
+            way_out = ": a group assigns partitions within poll(); seek in on_assigned, or after it" if self._subscription else ""
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer{way_out}")
         return state

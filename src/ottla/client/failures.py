@@ -30,11 +30,13 @@ class Pending(Protocol):
 
 
 class DeliveryError(KafkaError):
-    """Records that were sent are not known to be stored. ``failures`` are their partitions and why; the code is the first one's."""
+    """Records that were sent are not known to be stored; ``flush`` and ``close`` raise it. The code is the first failure's."""
 
     def __init__(self, failures: list[tuple[TopicPartition, KafkaError]], count: int) -> None:
-        self.failures = failures
-        self.count = count
+        self.failures: list[tuple[TopicPartition, KafkaError]] = failures
+        """The partition of each record and why it failed, in order; 10,000 at most are kept."""
+        self.count: int = count
+        """How many records failed."""
         partition, first = failures[0]
         others = f", and {count - 1} other records were not delivered either" if count > 1 else ""
         super().__init__(first.code, f"a record for {partition} was not delivered: {first.message or first.code.name}{others}")

@@ -31,7 +31,7 @@ def out_for_silence(group_id: str, interval_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """The coordinator refuses offsets of a member that is no longer one, where they come with its generation, or its epoch (KIP-447)."""
+    """A consumer's place in its group. With it the coordinator refuses offsets of a consumer that is no longer a member (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 Offsets = Mapping[P, int | OffsetAndMetadata] | ConsumerRecord[Any, Any]
-"""Offsets of records to be read next, by partition; or the last record that was processed."""
+"""What a transaction commits for a group: by partition the offset that is to be read next, or a record: the offset after it."""
 
 
 def places_of(offsets: Offsets[P]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -14,16 +14,20 @@ from ottla.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:
-    """Counts of a producer. Bytes are counted before compression; a request lasts from its send to its answer or failure."""
+    """Counts of a producer, since it was made; the last three are present values. Bytes are counted before compression."""
 
     records_acknowledged: int
     bytes_acknowledged: int
     batches_acknowledged: int
     records_failed: int
+    """Those whose futures raise."""
     batches_retried: int
+    """Sends of a batch after its first one."""
     batches_divided: int
+    """Batches that a topic did not take for their size, and that were sent in smaller ones."""
     requests: int
     request_ms_total: int
+    """The time of all requests, each from its send to its answer or failure."""
     request_ms_max: int
     requests_in_flight: int
     buffer_used_bytes: int
@@ -32,7 +36,7 @@ class ProducerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMetrics:
-    """``lag`` has the partitions that are assigned and of which a fetch was answered: how many offsets the position is behind the end."""
+    """Counts of a consumer, since it was made."""
 
     records: int
     bytes_fetched: int
@@ -41,6 +45,7 @@ class ConsumerMetrics:
     commits: int
     rebalances: int
     lag: Mapping[TopicPartition, int]
+    """How many offsets the position is behind the end, of each assigned partition of which a fetch was answered."""
 
 
 class ProducerMeters:

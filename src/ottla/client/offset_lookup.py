@@ -24,7 +24,7 @@ LEADER_CHANGE_MS_MAX = 30_000
 
 
 class FoundOffset(NamedTuple):
-    """A record found by its time. The offset is -1 where there is none."""
+    """A record that was found by its time: its offset, -1 where there is none, its own time, and its leader epoch."""
 
     offset: int
     timestamp_ms: int

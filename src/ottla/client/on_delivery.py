@@ -13,7 +13,7 @@ from ottla.errors import KafkaError
 
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
-"""Called once for a record, with where it landed or with why it did not."""
+"""A plain function, called once for a record: with (metadata, None) when it was stored, with (None, error) when it was not."""
 
 
 _CHECKED: dict[str, object] = {}

@@ -34,7 +34,10 @@ class AdminSettings(Settings):
 
 
 class ClusterOptions(TypedDict, total=False):
-    """``on_connectivity`` is called, on the client's loop, with an error when no broker can be reached and with None when one can again."""
+    """The settings that all clients have, as a dict: ``settings: ClusterOptions = {...}``, then ``Producer(**settings)``.
+
+    ``on_connectivity`` is called, on the client's loop, with an error when no broker can be reached and with None when one can again.
+    """
 
     client_id: str
     request_timeout_ms: int
@@ -67,13 +70,13 @@ class ClusterOptions(TypedDict, total=False):
 
 
 class AdminOptions(ClusterOptions, total=False):
-    """The options of ``AdminSettings``, which limit each call."""
+    """The settings of an ``Admin``, as a dict."""
 
     default_api_timeout_ms: int
 
 
 class ProducerOptions(ClusterOptions, total=False):
-    """The options of ``ProducerSettings``."""
+    """The settings of a ``Producer``, as a dict: ``settings: ProducerOptions = {...}``, then ``Producer(**settings)``."""
 
     acks: Literal["all", "0", "1", "-1", 0, 1, -1]
     enable_idempotence: bool
@@ -93,7 +96,7 @@ class ProducerOptions(ClusterOptions, total=False):
 
 
 class ConsumerOptions(ClusterOptions, total=False):
-    """The options of a consumer's three kinds of settings; deserializers are apart, as they type the records."""
+    """The settings of a ``Consumer``, as a dict. Deserializers are given apart: they determine the types of records."""
 
     group_id: str | None
     enable_auto_commit: bool

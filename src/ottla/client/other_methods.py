@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
 C = TypeVar("C", bound=type[Any])
+_ASYNC_WITH: Final = "write `async with`, or use ottla.sync"
 _NO_START: Final = "there is nothing to start: a client connects at its first use"
 _STOP: Final = "write close(), or use the client in a with block"
 _CALLBACKS: Final = "callbacks are called by themselves: give send on_delivery=, and call flush() at the end"
@@ -124,6 +125,10 @@ def with_method_hints(kind: C) -> C:
     for name, hint in OTHER_METHODS[kind.__name__].items():
         if not hasattr(kind, name):
             setattr(kind, name, _Missing(name, hint))
+    if hasattr(kind, "__aenter__"):
+        setattr(kind, "__enter__", _Missing("__enter__", _ASYNC_WITH))  # noqa: B010 - as below
+    if hasattr(kind, "__aiter__"):
+        setattr(kind, "__iter__", _refuse_iteration)  # noqa: B010 - as below; Python hides what a descriptor raises here
     setattr(kind, "__dir__", _dir)  # noqa: B010 - as above: a type checker sees the class as it is
     return kind
 
@@ -137,6 +142,10 @@ class _Missing:
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}: {self._hint}", name=self._name)
+
+
+def _refuse_iteration(self: object) -> NoReturn:
+    raise TypeError(f"{type(self).__name__!r} object is not iterable: write `async for`, or use ottla.sync")
 
 
 def _dir(self: object) -> list[str]:

@@ -15,8 +15,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import Headers
 
 Serializer = Callable[[Any], bytes | None]
+"""Makes bytes, or None, of a key or a value that ``send`` was given."""
 HeadersLike = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
-"""A record's headers as they may be given: by name, or as pairs where a name comes more than once."""
+"""A record's headers as they may be given: a dict by name, or pairs of name and value where a name occurs more than once."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Random
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
-"""An application's own: topic, key and number of partitions in, a partition out, or None for the choice that is made without it."""
+"""An application's choice: a function of topic, key and number of partitions that returns a partition; None for the default choice."""
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

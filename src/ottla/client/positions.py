@@ -13,11 +13,12 @@ from typing import Final, TypeVar
 from ottla.types import NO_EPOCH, TopicPartition
 
 PartitionLike = TopicPartition | tuple[str, int]
-"""A partition as an application may give it: ``("orders", 0)`` will do."""
+"""A partition as an application may give it: ``("orders", 0)``, or a ``TopicPartition``."""
 NOWHERE: Final = (-1, 0)
 T = TypeVar("T")
 P = TypeVar("P", bound=PartitionLike)
 ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
+"""A dict by partition: ``{("orders", 0): 7}``; ``ByPartition[int]`` has a number for each."""
 
 
 def partition_of(given: PartitionLike) -> TopicPartition:

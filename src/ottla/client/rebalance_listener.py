@@ -17,7 +17,7 @@ from ottla.client.wrong_calls import check_takes
 from ottla.types import TopicPartition
 
 Rebalanced = Callable[[list[TopicPartition]], object]
-"""Called with the partitions that were assigned, are being given up or were lost; what it returns is awaited where it can be."""
+"""Called with the partitions that were assigned, are being given up or were lost; in ``ottla.aio`` it may be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,16 @@ class RebalanceListener:
     on_revoked: Rebalanced | None = None
     on_lost: Rebalanced | None = None  # on_revoked where it is None
 
-    def check(self) -> None:
-        """Raises TypeError for a callback that cannot be called with a list of partitions."""
+    def check(self, *, is_awaited: bool = True) -> None:
+        """Raises TypeError for a callback that cannot be called with a list of partitions, or is one to await where nothing is awaited."""
         for name, callback in (("on_assigned", self.on_assigned), ("on_revoked", self.on_revoked), ("on_lost", self.on_lost)):
             if callback is None:
                 continue
             if not callable(callback):
                 raise TypeError(f"{name}={callback!r} is no function: it is called with a list of partitions")
             check_takes(callback, name, "a list of partitions")
+            if not is_awaited and inspect.iscoroutinefunction(callback):
+                raise TypeError(f"{name} is a coroutine function, which ottla.sync would not await: give a plain one, or use ottla.aio")
 
     async def assigned(self, partitions: list[TopicPartition]) -> None:
         """Reports the partitions that were added, also when there are none: the round is over."""

@@ -31,6 +31,7 @@ FENCED: Final = (
     "another producer has taken this transactional.id, or the transaction was open for longer than transaction.timeout.ms; "
     "what was open is aborted: close this producer, and make a new one to go on"
 )
+_PERHAPS_FENCED: Final = "call abort_transaction, which raises ProducerFencedError where another producer has taken this transactional.id"
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED})
 _FENCED_BY_COORDINATOR: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _FATAL: Final = frozenset(
@@ -67,5 +68,7 @@ def _as(problem: KafkaError, *, fenced: frozenset[ErrorCode]) -> KafkaError:
         return problem
     if problem.code in fenced:
         return ProducerFencedError(problem.code, f"{problem.message}: {FENCED}" if problem.message else FENCED)
+    if problem.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return TransactionAbortableError(problem.code, f"{problem.message or 'the epoch is not the newest one'}: {_PERHAPS_FENCED}")
     kind = TransactionFatalError if problem.code in _FATAL else TransactionAbortableError
     return kind(problem.code, problem.message)

@@ -80,6 +80,12 @@ EVENTS: Final = {
     },
     Event.ENDED: {State.COMMITTING: State.READY, State.SETTLING: State.READY, State.ABORTING: State.READY},
 }
+_BEGIN_FIRST: Final = {State.READY: f"{State.READY.value}: call begin_transaction, or use `with producer.transaction():`"}
+_WAYS_OUT: Final[dict[Call, dict[State, str]]] = {
+    **dict.fromkeys((Call.SEND, Call.SEND_OFFSETS, Call.COMMIT, Call.ABORT), _BEGIN_FIRST),
+    Call.INIT: {state: f"it was called already, and {state.value}" for state in State if state is not State.INITIALIZING},
+}
+"""What is said in place of the state."""
 TAKES_BATCHES: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 DROPS_BATCHES: Final = frozenset({State.ABORTABLE, State.ABORTING, State.FATAL})
 
@@ -96,7 +102,8 @@ class TransactionStates:
         following = CALLS[call].get(self.state)
         if following is None:
             self.raise_problem()
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{call.value} is out of place: {self.state.value}")
+            why = _WAYS_OUT.get(call, {}).get(self.state, self.state.value)
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{call.value} is out of place: {why}")
         return following
 
     def call(self, call: Call) -> None:

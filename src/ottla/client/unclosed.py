@@ -1,6 +1,6 @@
 """The warning of a client that is dropped without ``close``: which one, the line that made it, and how it is closed.
 
-As asyncio's transports do it: a ResourceWarning, which Python shows with ``-X dev``, with ``-W default`` and under pytest.
+As asyncio's transports do it: a ResourceWarning, which Python shows with ``-X dev`` and, as pytest does, with ``-W default``.
 """
 
 from __future__ import annotations

@@ -21,9 +21,13 @@ _PLAIN: Final = frozenset({"subscribe", "assign"})
 """They ask no broker, and have an effect that a closed client could not have."""
 
 
-def closed() -> KafkaError:
+class ClientClosedError(KafkaError):
+    """The client was closed: before the call, or by another thread during it."""
+
+
+def closed() -> ClientClosedError:
     """Returns the error of a call of a client that was closed."""
-    return KafkaError(ErrorCode.INVALID_REQUEST, "this client is closed")
+    return ClientClosedError(ErrorCode.INVALID_REQUEST, "this client is closed")
 
 
 def other_loop() -> RuntimeError:

@@ -25,7 +25,7 @@ WARNING_MS: Final = 1000
 WARNED_ATTEMPTS: Final = 5
 """After so many a batch has waited for two to three seconds."""
 OnConnectivity = Callable[[KafkaError | None], object]
-"""Called with the reason when the last broker is out of reach, and with None when one can again."""
+"""Called with the reason when the last broker becomes unreachable, and with None when one is reachable again."""
 
 
 def warn_of_attempts(partition: TopicPartition, attempts: int, left_ms: int, problem: KafkaError) -> None:

@@ -33,32 +33,49 @@ class ResourceType(NamedInt):
     """Kafka's ResourceType. UNKNOWN and ANY are of filters alone."""
 
     UNKNOWN = 0
+    """One that this client does not know."""
     ANY = 1
+    """In a filter: every type."""
     TOPIC = 2
+    """A topic, by its name."""
     GROUP = 3
+    """A group, by its id."""
     CLUSTER = 4
+    """The cluster; its one resource is named ``kafka-cluster``."""
     TRANSACTIONAL_ID = 5
+    """The transactional id of a producer."""
     DELEGATION_TOKEN = 6
+    """A token, by its id."""
     USER = 7
+    """A user whose tokens others may make and see: ``User:alice``."""
 
 
 class PatternType(NamedInt):
     """The kind of a resource's name: literal, or a prefix. Only filters have UNKNOWN, ANY and MATCH."""
 
     UNKNOWN = 0
+    """One that this client does not know."""
     ANY = 1
+    """In a filter: every pattern."""
     MATCH = 2
+    """In a filter: every pattern that covers the resource of this name."""
     LITERAL = 3
+    """The name itself; ``*`` is every name."""
     PREFIXED = 4
+    """Every name that starts with it."""
 
 
 class Permission(NamedInt):
     """Kafka's AclPermissionType. UNKNOWN and ANY are of filters alone."""
 
     UNKNOWN = 0
+    """One that this client does not know."""
     ANY = 1
+    """In a filter: either."""
     DENY = 2
+    """Refuses, whatever other ACLs allow."""
     ALLOW = 3
+    """Allows, where no other ACL denies."""
 
 
 _O = Operation

@@ -7,11 +7,14 @@ from ottla.wire.schema import Request, Response, Struct, array, boolean, int8, i
 
 
 class UpgradeType(NamedInt):
-    """The kind of change of a feature's level: a downgrade says whether metadata may be lost by it."""
+    """The kind of change of a feature's level."""
 
     UPGRADE = 1
+    """To a higher level."""
     SAFE_DOWNGRADE = 2
+    """To a lower one, if no metadata is lost by it."""
     UNSAFE_DOWNGRADE = 3
+    """To a lower one, also where metadata is lost."""
 
 
 class FeatureUpdateKey(Struct):

@@ -64,7 +64,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
     def close(self) -> None:
-        """Closes as the asynchronous ``close``; a call of another thread that waits raises INVALID_REQUEST. A second call does nothing."""
+        """Closes as the asynchronous ``close``; a call of another thread that waits raises ClientClosedError. A second one does nothing."""
         if not self._is_closed and not self._thread.is_of_parent:
             self._thread.end_calls()
         super().close()
@@ -85,7 +85,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
         """
-        RebalanceListener(on_assigned, on_revoked, on_lost).check()
+        RebalanceListener(on_assigned, on_revoked, on_lost).check(is_awaited=False)
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked), "on_lost": _in_caller(on_lost)}
         self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, **callbacks))
 

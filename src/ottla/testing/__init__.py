@@ -20,6 +20,7 @@ from ottla.testing.faults import Fault, Faults
 from ottla.testing.history import History
 from ottla.testing.layout import properties_from
 from ottla.testing.process_nodes import ProcessNodes
+from ottla.testing.records import Seen
 from ottla.testing.secure_broker import SecureBroker
 from ottla.testing.served import Served
 from ottla.testing.thread_nodes import ThreadNodes
@@ -30,6 +31,7 @@ __all__ = [
     "History",
     "ProcessNodes",
     "SecureBroker",
+    "Seen",
     "Served",
     "ThreadNodes",
     "broker",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -38,7 +39,7 @@ class Kind(Enum):
 
 
 class Fault:
-    """One of them. ``happened`` is how often it has."""
+    """A fault that a method of ``faults`` returned. As a context manager it ends with its block."""
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class Fault:
         self.api_key = api_key
         self.delay_ms = delay_ms
         self.code = code
-        self.happened = 0
+        self.happened: int = 0
+        """How often it has happened."""
         self._claimed = 0  # requests that it happens to, those included to which it has yet to happen
         self._times = times
         self._client_id = client_id
@@ -90,11 +92,18 @@ class Fault:
         """Withdraws the fault."""
         self._owner.remove(self)
 
+    def warn_if_idle(self) -> None:
+        """Warns of a fault that never happened: the test has shown nothing about it."""
+        if not self.happened:
+            warnings.warn(f"{self} 0 times, so the test has shown nothing about it; {self._seen()}", stacklevel=3)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.withdraw()
+        if error is None:
+            self.warn_if_idle()
 
     def __repr__(self) -> str:
         return f"<{self} {self.happened} times>"
@@ -105,7 +114,11 @@ class Fault:
 
 
 class Faults:
-    """The faults of one test's nodes. The first that fits a request happens to it."""
+    """The faults of one test's nodes: ``ottla_broker.faults.lost("Produce")``. All end with the test.
+
+    ``api`` is Kafka's name of a request, such as Produce. A fault happens to the next ``times`` requests (None: to all), or only to
+    requests of one client, or to one node. The first that fits a request happens to it.
+    """
 
     def __init__(self, check_node: Callable[[int], object] = lambda node_id: None) -> None:
         """Takes ``check_node``, which raises ValueError for an id that no node has."""
@@ -125,7 +138,7 @@ class Faults:
         """Breaks the connection in place of an answer; the request is carried out."""
         return self._add(Fault(self, Kind.LOST, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
-    def late(self, api: str, *, ms: float, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
+    def late(self, api: str, ms: float, *, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Delays the answer; answers after it on the same connection wait for it. Applies to all requests, unless ``times`` says."""
         return self._add(Fault(self, Kind.LATE, _api_key(api), times=times, client_id=client_id, node_id=node_id, delay_ms=ms))
 
@@ -146,12 +159,14 @@ class Faults:
             raise ValueError("NONE is the code of success: a request that is not carried out has an error")
         return self._add(Fault(self, Kind.ERROR, key, times=times, client_id=client_id, node_id=node_id, code=found))
 
-    def clear(self) -> None:
-        """Withdraws all faults."""
+    def clear(self) -> list[Fault]:
+        """Withdraws all faults, and returns them."""
         with self.changed:
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, []
+        return waiting
 
     def remove(self, fault: Fault) -> None:
+        """Withdraws the fault."""
         with self.changed:
             if fault in self._waiting:
                 self._waiting.remove(fault)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +34,10 @@ SHOWN_MAX: Final = 10
 
 
 class History:
-    """The history of one test. ``bootstrap`` is where its topics are read at the end, with these settings; without it they are not."""
+    """The history of one test: what its clients did and saw.
+
+    ``bootstrap`` is where its topics are read at the end, with these settings of a client; without it they are not.
+    """
 
     def __init__(self, bootstrap: str = "", **settings: Unpack[ClusterOptions]) -> None:
         self.bootstrap = bootstrap
@@ -65,7 +69,7 @@ class History:
         self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
 
     def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
-        """Records that a consumer got these records."""
+        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``."""
         if records:
             self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
 
@@ -114,6 +118,11 @@ class History:
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
         if found:
             raise AssertionError("\n".join([_text(found), *self._sent_again(found)]))  # pytest would add to the text of an assert
+
+    def warn_if_empty(self) -> None:
+        """Warns where no client did anything that is recorded: nothing was judged."""
+        if not self._operations:
+            warnings.warn("the history has judged nothing: no client was watched, as in history.watch(Producer(...))", stacklevel=2)
 
     def _sent_again(self, found: Iterable[Anomaly]) -> Iterator[str]:
         """Yields a line for a record that the test itself sent more than once to a topic that has an anomaly."""

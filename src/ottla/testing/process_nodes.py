@@ -36,7 +36,10 @@ running: Final[WeakSet[ProcessNodes]] = WeakSet()
 
 
 class ProcessNodes(Served):
-    """A context manager: the nodes serve in its block; after it they are killed, and their data are deleted."""
+    """Nodes in processes: ``ottla_cluster`` and ``cluster()``.
+
+    They serve in the block of a ``with``; after it they are killed, and their data are deleted.
+    """
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "faults": "requests are disturbed at nodes in threads, of the fixtures ottla_broker and ottla_thread_cluster",
@@ -66,11 +69,21 @@ class ProcessNodes(Served):
 
     @property
     def log(self) -> str:
-        """The last lines of each node."""
+        """The last lines that each node has logged."""
+        return self.log_since({})
+
+    def log_positions(self) -> dict[int, int]:
+        """Returns where the log of each node ends now, in bytes."""
+        return {node_id: self.log_file(node_id).stat().st_size for node_id in self._nodes}
+
+    def log_since(self, positions: Mapping[int, int]) -> str:
+        """Returns the last lines of each node that has written some since it was there."""
         texts = []
         for node_id in self._nodes:
-            lines = self.log_file(node_id).read_text(errors="replace").splitlines()[-LOG_LINES:]
-            texts.append("\n".join([f"node {node_id}", *(f"  {line}" for line in lines), ""]))
+            written = self.log_file(node_id).read_bytes()[positions.get(node_id, 0) :]
+            lines = written.decode(errors="replace").splitlines()[-LOG_LINES:]
+            if lines:
+                texts.append("\n".join([f"node {node_id}", *(f"  {line}" for line in lines), ""]))
         return "".join(texts)
 
     def log_file(self, node_id: int) -> Path:
@@ -131,6 +144,7 @@ class ProcessNodes(Served):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._has_ended = True
         self._owned.close()
 
     def _node(self, node_id: int) -> NodeProcess:
@@ -155,9 +169,15 @@ class ProcessNodes(Served):
                 await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={})
             order = NodeOrder(node_id, layout.properties_of(node_id))
             command = node_command(NODE_MODULE, f"node-{node_id}", str(directory))
-            self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), lambda node, said: None)
+            self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), _let_end)
         await asyncio.gather(*(node.start() for node in self._nodes.values()))
 
     async def _kill_all(self) -> None:
         self._paused.clear()
         await asyncio.gather(*(node.kill() for node in self._nodes.values()))
+
+
+def _let_end(node: NodeProcess, _: str | None) -> None:
+    """Lets a node end that has left its cluster; no other is stopped with it, for which it would have to wait."""
+    if node.has_left:
+        node.release()

@@ -9,7 +9,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 class Seen(NamedTuple):
-    """A record that a consumer got. ``value`` is None when a deserializer has hidden what is in the log."""
+    """A record that a consumer got, for ``History.polled``. ``value`` is None when a deserializer has hidden what is in the log."""
 
     topic: str
     partition: int

@@ -39,7 +39,10 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class SecureBroker(ThreadNodes):
-    """A context manager: nodes that serve in its block, and clients that know a password and the authority."""
+    """Secured nodes in a thread: ``ottla_secure_broker``, ``secure_broker()`` and ``secure_cluster()``.
+
+    Clients need the settings that it has for them: a user's password, and the authority that signed its certificate.
+    """
 
     _protocol: ClassVar[str] = "SASL_SSL"
 

@@ -19,18 +19,22 @@ LEADER_SECONDS_MAX: Final = 30.0
 LOOK_SECONDS: Final = 0.01
 
 _numbers = itertools.count(1)
+_OF_OTHERS: Final = dict.fromkeys(
+    ("get_bootstrap_server", "get_bootstrap_servers", "bootstrap_server", "bootstrap_servers"), "write bootstrap, which is no call"
+)
 
 
 class Served(ABC):
-    """A broker or a cluster that clients reach at ``bootstrap``."""
+    """A broker or a cluster that clients reach at ``bootstrap``: the common type of all, for annotations."""
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}  # what only other kinds of nodes have, and what there is instead
+    _has_ended = False
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             """Raises AttributeError, with the way out for what another kind of nodes has."""
-            way_out = self._elsewhere.get(name)
+            way_out = self._elsewhere.get(name) or _OF_OTHERS.get(name)
             raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {way_out}" if way_out else ""))
 
     def __repr__(self) -> str:
@@ -40,7 +44,9 @@ class Served(ABC):
             return f"<{type(self).__name__} of node {', '.join(map(str, self.node_ids))}, not begun>"
 
     def _check_begun(self, nodes: Sized) -> None:
-        """Raises RuntimeError before the block of the ``with``, where there are no nodes."""
+        """Raises RuntimeError before the block of the ``with`` and after it, where there are no nodes."""
+        if self._has_ended:
+            raise RuntimeError("the block of these nodes has ended: they are stopped, and their data are deleted")
         if not nodes:
             raise RuntimeError("the nodes start with a block: `with broker() as b:`, and then b.bootstrap; a fixture has begun one")
 
@@ -99,7 +105,7 @@ class Served(ABC):
     @property
     @abstractmethod
     def node_ids(self) -> list[int]:
-        """The ids of all nodes, of those as well that do not run."""
+        """The ids of all nodes, from 1 on, whether they run or not."""
 
     def check(self, node_id: int) -> int:
         """Returns the id; ValueError when no node has it."""
@@ -110,4 +116,4 @@ class Served(ABC):
 
     @abstractmethod
     def is_running(self, node_id: int) -> bool:
-        """True when the node serves: it was neither stopped nor killed, nor is it paused."""
+        """True when the node serves: it is neither stopped nor killed nor paused."""

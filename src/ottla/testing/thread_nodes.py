@@ -40,7 +40,10 @@ running: Final[WeakSet[ThreadNodes]] = WeakSet()
 
 
 class ThreadNodes(Served):
-    """A context manager: the nodes serve in its block, and their data are deleted after it."""
+    """Nodes in a thread: ``ottla_broker``, ``ottla_thread_cluster``, ``broker()`` and ``thread_cluster()``.
+
+    They serve in the block of a ``with``, and their data are deleted after it.
+    """
 
     _elsewhere: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("kill", "pause", "resume"),
@@ -56,7 +59,8 @@ class ThreadNodes(Served):
         self._addresses: dict[int, str] = {}
         self._owned = ExitStack()
         self._begun_at = JOURNAL.position
-        self.faults = Faults(self.check)
+        self.faults: Faults = Faults(self.check)
+        """What is to go wrong between clients and these nodes."""
 
     @property
     def bootstrap(self) -> str:
@@ -125,6 +129,10 @@ class ThreadNodes(Served):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._has_ended = True
+        for fault in self.faults.clear():
+            if error is None:
+                fault.warn_if_idle()
         self._owned.close()
 
     def _credentials(self) -> list[UserScramCredentialRecord]:

@@ -213,6 +213,8 @@ class WatchedConsumer(WatchedClient):
 
 def stand_in(recorder: Recorder, client: Any, process: str) -> WatchedClient:
     """Returns the client, watched. TypeError for what neither sends nor polls."""
+    if isinstance(client, type):
+        raise TypeError(f"{client.__name__} is a class: watch a client, as in history.watch({client.__name__}(...))")
     if hasattr(client, "produce") or hasattr(client, "send"):
         return WatchedProducer(recorder, client, process)
     if any(hasattr(client, name) for name in POLLS):

@@ -20,6 +20,7 @@ from ottla.loggers import get_logger
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
 from ottla.storage.directory.directory import LogDirectory
 
@@ -37,6 +38,7 @@ _ABOUT: Final = {
     "if it has ended, its session ends after broker.session.timeout.ms, and if it runs, this one needs a node.id of its own)"
 }
 STOP_MS_MAX: Final = 5 * 60 * 1000
+WITNESS_MS: Final = 2  # for each broker, between the heartbeats of all while one of them leaves: 500 heartbeats a second in all
 
 
 class Lifecycle(Part):
@@ -74,6 +76,7 @@ class Lifecycle(Part):
         self._task: asyncio.Task[None] | None = None
         self._wakes = asyncio.Event()
         self._is_stopping = False
+        self._leaving_ms: int | None = None  # between heartbeats while another broker leaves
         self._answered_ms = 0  # when a controller that knew it answered last
         self._reported: list[bytes] = []  # of failed log directories
         self._unreported_ms: int | None = None  # since when there are others
@@ -178,7 +181,7 @@ class Lifecycle(Part):
             elif answer is not None and answer.error_code == ErrorCode.NONE:
                 self._note(answer)
             is_settled = answer is not None and answer.error_code == ErrorCode.NONE and not self.is_fenced and not self._is_stopping
-            await self._pause(self._interval_ms if is_settled else RETRY_MS)
+            await self._pause((self._leaving_ms or self._interval_ms) if is_settled else RETRY_MS)
 
     def _note_reported(self, failed: list[bytes], *, has_heard: bool) -> None:
         """Notes whether a controller knows the failed directories: if none learns of them, the broker ends soon (KIP-858)."""
@@ -190,6 +193,17 @@ class Lifecycle(Part):
             if now_ms - self._unreported_ms > self._unreported_ms_max:
                 text = f"no controller has heard of a failed log directory for {self._unreported_ms_max} ms (log.dir.failure.timeout.ms)"
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    async def on_image(self, delta: ImageDelta) -> None:
+        """Sends heartbeats often while another broker leaves: it may end once all others are known to have followed its last change."""
+        brokers = delta.new.brokers
+        if delta.old.brokers is brokers:
+            return
+        was_leaving, self._leaving_ms = self._leaving_ms is not None, None
+        if any(broker.in_controlled_shutdown and not broker.is_fenced and node != self._broker_id for node, broker in brokers.items()):
+            self._leaving_ms = min(self._interval_ms, max(RETRY_MS, WITNESS_MS * len(brokers)))
+            if not was_leaving:
+                self.beat_soon()
 
     def on_controller(self) -> None:
         """Sends a heartbeat at once: another controller learns that this broker lives."""

@@ -29,9 +29,12 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """The cluster's id, its controller and its brokers."""
+
     cluster_id: str
     controller_id: int
     nodes: list[Node]
+    """The brokers that serve; with ``include_fenced``, all that are registered."""
     fenced: frozenset[int] = frozenset()
     """Ids of the nodes that are registered and do not serve."""
     authorized_operations: frozenset[Operation] | None = None

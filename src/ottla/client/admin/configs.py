@@ -46,7 +46,9 @@ R = TypeVar("R", bound=Response)
 C = TypeVar("C", bound=ConfigResource)
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Pairs of type (user, client-id, ip) and name; a name of None is the default of its type."""
+"""The user, client or address that has quotas, as pairs of type and name: ``(("user", "alice"), ("client-id", None))``.
+
+Types are user, client-id and ip. A name of None is the default of its type."""
 
 
 class ConfigAdmin(AdminBase):

@@ -52,7 +52,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """The metadata log."""
+    """The metadata log: who leads it, how far it is committed, who votes and who follows."""
 
     leader_id: int
     leader_epoch: int
@@ -140,7 +140,9 @@ class GroupDescription:
 
 
 class QuotaMatch(NamedInt):
-    """The names of an entity's type that a question is about, where it names none."""
+    """A choice of a type's entities, for ``describe_client_quotas``, in place of a name."""
 
     DEFAULT = 1
+    """The default of the type."""
     ANY = 2
+    """All of the type, the default too."""

@@ -51,6 +51,8 @@ OF_MEMBERS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
+    """A commit of a group: the offset to be read next, the leader epoch of the record before it (-1: unknown), and a text."""
+
     offset: int
     leader_epoch: int
     metadata: str

@@ -32,14 +32,19 @@ _OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEp
 
 
 class Outcome(Enum):
+    """The decision of a transactional id's coordinator on a transaction that hangs."""
+
     COMMIT = "commit"
+    """It was committed."""
     ABORT = "abort"
+    """It was aborted."""
     UNKNOWN = "unknown"
+    """No coordinator knows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """``outcome`` is what the coordinator of the transactional id knows; without an id no coordinator knows the producer."""
+    """A transaction of a partition that no coordinator has open: readers of committed records wait at its start."""
 
     partition: TopicPartition
     producer_id: int
@@ -48,6 +53,7 @@ class HangingTransaction:
     start_offset: int
     last_timestamp_ms: int
     transactional_id: str | None = None
+    """None where no coordinator knows the producer."""
     outcome: Outcome = Outcome.UNKNOWN
     ended_epoch: int = -1
     """The coordinator's epoch after the end; that of the data at levels 0 and 1, one more at level 2."""

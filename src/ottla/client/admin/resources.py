@@ -17,21 +17,21 @@ from ottla.types import NamedInt
 
 
 class ConfigResource:
-    """A thing with a configuration: one of the five below."""
+    """A thing with a configuration: a ``Topic``, ``Broker``, ``BrokerLoggers``, ``Group`` or ``ClientMetrics``."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Topic(ConfigResource):
-    """A topic."""
+    """A topic, as a thing with a configuration."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broker(ConfigResource):
-    """One broker; without an id, all of them: what they have where none of their own is set."""
+    """A broker, as a thing with a configuration; without an id, what all brokers have that set none of their own."""
 
     node_id: int | None = None
 
@@ -45,7 +45,7 @@ class BrokerLoggers(ConfigResource):
 
 @dataclass(frozen=True, slots=True)
 class Group(ConfigResource):
-    """A group."""
+    """A group, as a thing with a configuration."""
 
     group_id: str
 
@@ -68,21 +68,30 @@ class ConfigKind(Enum):
 
 
 class ConfigSource(NamedInt):
-    """The source of a value, the nearest first. One that this client does not know is UNKNOWN."""
+    """The place where a value was set."""
 
     UNKNOWN = 0
+    """A source that this client does not know."""
     TOPIC = 1
+    """The topic itself."""
     BROKER = 2
+    """One broker, while it ran."""
     ALL_BROKERS = 3
+    """All brokers (``Broker()``), while they ran."""
     FILE = 4
+    """The broker's ``server.properties``."""
     DEFAULT = 5
+    """Kafka's default: it was set nowhere."""
     BROKER_LOGGER = 6
+    """The level of a broker's logger."""
     CLIENT_METRICS = 7
+    """A subscription to the metrics of clients."""
     GROUP = 8
+    """The group itself."""
 
 
 class ConfigType(NamedInt):
-    """The type of a value. One that this client does not know is UNKNOWN."""
+    """The type of a value, in Kafka's words. One that this client does not know is UNKNOWN."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -121,22 +130,24 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An item that a list has from now on."""
+    """A change of a list, for ``alter_configs``: it has the item from now on."""
 
     item: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subtract:
-    """An item that a list does not have from now on."""
+    """A change of a list, for ``alter_configs``: it does not have the item from now on."""
 
     item: str
 
 
 ConfigValue = str | int | float | bool
+"""A value of a key; it is sent as text."""
 ConfigChange = str | int | float | Append | Subtract | None
-"""A value, or a change of a list; with None the key loses this resource's own value."""
+"""A value, or a change of a list; None removes this resource's own value."""
 ConfigChanges = Mapping[str, ConfigChange]
+"""Changes of one resource, by key: ``{"retention.ms": 3_600_000, "cleanup.policy": Append("compact"), "flush.ms": None}``."""
 
 
 def wire_of(resource: ConfigResource) -> tuple[int, str]:

@@ -42,20 +42,24 @@ PARTITIONS_MAX = 2_000
 @with_hints
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 means the broker's default."""
+    """A topic to create. -1 means the broker's default."""
 
     name: str
     partition_count: int = -1
     replication_factor: int = -1
     configs: Mapping[str, ConfigValue] | None = None
+    """The topic's own values, by key."""
     assignments: Mapping[int, Sequence[int]] | None = None
+    """The replicas of each partition, in place of the two counts."""
 
 
 class OffsetSpec(NamedInt):
     """The start or the end of a partition, in place of a time."""
 
     EARLIEST = EARLIEST_TIMESTAMP
+    """The offset of the first record."""
     LATEST = LATEST_TIMESTAMP
+    """The offset after the last record."""
 
 
 class TopicAdmin(AdminBase):

@@ -32,6 +32,8 @@ _STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Prepar
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
+    """A transactional id, the producer that has it, and the broker that coordinates it. ``state`` is Kafka's word, such as Ongoing."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -40,7 +42,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """``started_ms`` is -1 while no transaction is open; ``partitions`` are those that it has at the coordinator."""
+    """A transactional id, as its coordinator knows it. ``state`` is Kafka's word, such as Ongoing."""
 
     transactional_id: str
     coordinator_id: int
@@ -49,7 +51,9 @@ class TransactionDescription:
     producer_epoch: int
     timeout_ms: int
     started_ms: int
+    """Milliseconds since 1970; -1 while no transaction is open."""
     partitions: frozenset[TopicPartition]
+    """The partitions of the open transaction, as far as the coordinator has them."""
 
 
 @dataclass(frozen=True, slots=True)
