@@ -187,7 +187,7 @@ async def metrics() -> dict[str, str]:
             host, port = node.addresses["PLAINTEXT"]
             async with aio.Admin(f"{host}:{port}") as admin:
                 await admin.create_topics([aio.NewTopic("orders", 1)])
-            pages = AdminPages(node.status)
+            pages = AdminPages(node)
             return {path: (await pages.get(path)).body.decode() for path in METRICS_PAGES}
         finally:
             await node.stop()

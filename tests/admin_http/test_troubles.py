@@ -44,14 +44,14 @@ WAIT_SECONDS_MAX = 60
 
 
 async def readiness(broker: Broker) -> tuple[HTTPStatus, list[str]]:
-    answer = await AdminPages(broker.status).get("/readyz")
+    answer = await AdminPages(broker).get("/readyz")
     found = json.loads(answer.body)
     assert found["status"] == ("ready" if answer.status == HTTPStatus.OK else "not ready")
     return answer.status, found["reasons"]
 
 
 async def value(broker: Broker, page: str, name: str, **labels: str) -> float:
-    answer = await AdminPages(broker.status).get(page)
+    answer = await AdminPages(broker).get(page)
     families = text_string_to_metric_families(answer.body.decode())
     [found] = [sample.value for family in families for sample in family.samples if (sample.name, sample.labels) == (name, labels)]
     return found
@@ -59,7 +59,7 @@ async def value(broker: Broker, page: str, name: str, **labels: str) -> float:
 
 async def assert_pages_are_there(broker: Broker) -> None:
     for page in PAGES:
-        answer = await AdminPages(broker.status).get(page)
+        answer = await AdminPages(broker).get(page)
         assert answer.status == (HTTPStatus.SERVICE_UNAVAILABLE if page == "/readyz" else HTTPStatus.OK), page
 
 
@@ -127,7 +127,7 @@ def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_ther
     async def act(sim: SimBroker) -> None:
         assert sim.broker is not None
         await sim.broker.gate.stop()
-        reasons = ["the listeners are closed: the broker is starting or stopping"]
+        reasons = ["the listeners are closed: the broker is stopping"]
         assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, reasons)
         await assert_pages_are_there(sim.broker)
 
@@ -212,7 +212,7 @@ def test_a_page_of_very_many_partitions_pauses_and_is_of_the_moment_in_which_it_
                         yield item
 
             monkeypatch.setattr(pages, "Slices", Pausing)
-            asked = asyncio.create_task(AdminPages(sim.broker.status).get(page))
+            asked = asyncio.create_task(AdminPages(sim.broker).get(page))
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 await paused.wait()
                 await delete(sim, "t")

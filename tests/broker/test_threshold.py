@@ -390,3 +390,22 @@ def test_nothing_of_a_password_is_logged(broker: BrokerThread, capfd: pytest.Cap
     captured = capfd.readouterr()
     assert "authentication_failed" in captured.out
     assert "hush" not in captured.out + captured.err
+
+
+def test_the_log_names_the_user_whose_password_was_wrong_and_the_mechanism_that_is_not_enabled(
+    broker: BrokerThread, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It had what the client got, and an empty mechanism. A name that no user has may be a password, and is not logged."""
+    for name in ("alice", "hush-hush"):
+        with RawClient(port_of(broker)) as client:
+            handshake(client, "PLAIN")
+            token(client, plain_token(name, Secret("guessed")))
+    for mechanism in ("GSSAPI", "hush-hush"):
+        with RawClient(port_of(broker)) as client:
+            handshake(client, mechanism)
+    out = capfd.readouterr().out
+    assert "a wrong password of user 'alice'" in out
+    assert "an unknown user, whose name is not logged: it may be a password" in out
+    assert "GSSAPI is not enabled: the listener has " in out
+    assert "a mechanism of another name is not enabled" in out
+    assert "hush" not in out

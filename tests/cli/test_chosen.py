@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,11 @@ from ottla.cli.partition_states import min_isr_beyond, topics_beyond
 from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, NewTopic
+
+
+def texts_of(file: Path) -> dict[str, str]:
+    """What lint says of the file, by key."""
+    return {row["name"]: row["text"] for row in json.loads(run("", "config", "lint", str(file), "--json").stdout)["items"]}
 
 
 @pytest.fixture
@@ -202,3 +208,61 @@ def test_the_zookeeper_beside_the_nodes_takes_no_tls(tmp_path: Path) -> None:
     secured = ("--zookeeper", "own", "-X", "zookeeper.ssl.client.enable=true", "--data", str(tmp_path / "c"))
     done = run("", "cluster", "start", *secured)
     assert (done.exit_code, "takes no TLS" in " ".join(done.stderr.split())) == (2, True)
+
+
+def test_lint_finds_all_that_is_wrong_of_several_files_at_once(tmp_path: Path) -> None:
+    """One line came for each run, a round a fault: what a contradiction had kept from being read was not looked at."""
+    own = {
+        "process.roles": "broker,controller",
+        "node.id": "7",
+        "controller.quorum.voters": "1@a:1,2@b:2,3@c:3",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://a:9092",
+        "inter.broker.listener.name": "FOO",
+        "min.insync.replicas": "5",
+        "super.users": "admin",
+        "broker.id": "8",
+    }
+    files = [tmp_path / "1.properties", tmp_path / "2.properties"]
+    files[0].write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+    files[1].write_text("node.id=1\nnum.partition=2\n")
+    done = run("", "config", "lint", *map(str, files), "--json")
+    assert done.exit_code == 1
+    rows = [(row["file"], row["name"], row["severity"]) for row in json.loads(done.stdout)["items"]]
+    wrong = ("broker.id", "super.users", "controller.quorum.voters", "listeners", "inter.broker.listener.name")
+    assert {name for file, name, severity in rows if (file, severity) == (str(files[0]), "error")} == set(wrong)
+    assert (str(files[0]), "min.insync.replicas", "warning") in rows
+    assert [row for row in rows if row[0] == str(files[1])] == [(str(files[1]), "num.partition", "error")]
+    files[0].write_text(files[0].read_text().replace("broker.id=8\n", ""))
+    found = texts_of(files[0])
+    assert "does not have this node, whose node.id is 7" in found["controller.quorum.voters"]
+    assert "has no listener of controller.listener.names" in found["listeners"]
+    assert "is no principal" in found["super.users"]
+    assert "FOO is not one of the listeners" in found["inter.broker.listener.name"]
+    text = run("", "config", "lint", *map(str, files)).stdout
+    assert text.startswith("FILE ")
+    assert run("", "config", "lint", str(files[0])).stdout.startswith("LINE ")
+
+
+def test_what_a_refused_authorizer_would_have_protected_is_not_said_to_be_unprotected(tmp_path: Path) -> None:
+    file = tmp_path / "s.properties"
+    file.write_text("authorizer.class.name=no.Such\nsuper.users=User:a\nnum.partitions=0\n")
+    assert sorted(texts_of(file)) == ["authorizer.class.name", "num.partitions"]
+
+
+def test_a_misspelt_key_of_brokers_is_refused_and_one_of_a_plug_in_is_stored_with_force(bootstrap: str) -> None:
+    """It was warned of, stored, and stayed: the same mistake at a topic was refused."""
+    for options in (("--brokers",), ("--broker", "1"), ("--brokers", "--dry-run")):
+        refused = str(run(bootstrap, "config", "set", *options, "mesage.max.byte=5").exception)
+        assert "mesage.max.byte is not a broker key; did you mean message.max.bytes? --force stores it all the same" in refused
+    assert "`ottla config keys` lists them" in str(run(bootstrap, "config", "set", "--brokers", "zzz=5").exception)
+    assert "mesage.max.byte" not in run(bootstrap, "config", "get", "--brokers").stdout
+    assert run(bootstrap, "config", "set", "--brokers", "my.plugin.word=5", "--force").exit_code == 0
+    assert "my.plugin.word" in run(bootstrap, "config", "get", "--brokers").stdout
+    assert run(bootstrap, "config", "set", "--brokers", "-d", "my.plugin.word").exit_code == 0, "what is stored is removed without it"
+    assert "my.plugin.word" not in run(bootstrap, "config", "get", "--brokers").stdout
+
+
+def test_a_key_that_needs_a_restart_names_the_one_that_does_not(bootstrap: str) -> None:
+    refused = str(run(bootstrap, "config", "set", "--brokers", "log.retention.hours=5").exception)
+    assert "set it in the broker's file, or set log.retention.ms, which takes precedence and can be changed" in refused

@@ -275,10 +275,15 @@ def test_consume_says_where_it_waits_and_what_is_before(broker: BrokerThread, mo
     monkeypatch.setattr(waiting, "SECONDS", 0)
     run(broker.bootstrap, "topic", "create", "bare")
     back = "{}; `ottla group seek {} --to start`, while the group has no members, goes back to the 5 records before it"
+    of_txn = "`ottla txn list` shows open ones"
     run(broker.bootstrap, "group", "seek", "waiter", "--topic", "t", "--to", "end", "--yes")
     for arguments, said in (
         (("t", "-o", "end"), "waiting at the end of t (2 partitions); -o start reads the 5 records before it"),
         (("bare",), "waiting for records of bare (1 partition): there are none yet"),
+        (
+            ("bare", "--read-committed"),
+            "waiting for records of bare (1 partition): there are none yet, or none that its transaction has committed: " + of_txn,
+        ),
         (
             ("t", "-g", "waiter"),
             back.format("waiting at the end of t (2 partitions) in group waiter", "waiter"),

@@ -87,10 +87,13 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     [group] = generate("alert-rules")["groups"]
     names = {rule["alert"] for rule in group["rules"]}
     assert names >= {"CertificateExpires", "CertificateExpiresSoon"}
+    [lagging] = [rule for rule in group["rules"] if rule["alert"] == "UnderReplicatedPartitions"]
+    assert lagging["for"] == "3m", "each rolling restart would have fired it"
     assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])
+        assert rule["annotations"]["description"], "an alert had no next step"
         assert names_in(rule["expr"]) <= served.keys() | OF_PROMETHEUS_ITSELF | OF_CERTIFICATES, rule
 
 
@@ -125,6 +128,7 @@ def test_the_unit_of_several_brokers_leaves_their_stop_to_their_supervisor() -> 
     assert "KillMode=mixed" in lines
     [seconds] = [int(line.partition("=")[2]) for line in lines if line.startswith("TimeoutStopSec=")]
     assert seconds > STOP_SECONDS_MAX, "the supervisor kills what does not stop before systemd kills the supervisor"
+    assert "TimeoutStartSec=infinity" in lines, "a recovery that takes longer than 90 s was ended, and begun again"
     assert "KillMode=mixed" not in CliRunner().invoke(cli, ["generate", "systemd"]).output
     assert CliRunner().invoke(cli, ["generate", "systemd", "--cores", "many"]).exit_code == 2
 

@@ -35,6 +35,7 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
 @pytest.mark.parametrize(
     ("number", "end"),
     [
+        (errno.EROFS, "it is mounted read-only"),
         (errno.EADDRINUSE, "another process listens there"),
         (errno.EACCES, "a port below 1024 needs a right of root: take another one"),
         (errno.EADDRNOTAVAIL, "`listeners` has addresses of this machine, or 0.0.0.0"),

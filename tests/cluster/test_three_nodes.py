@@ -151,7 +151,10 @@ def test_a_fourth_broker_gets_partitions_of_new_topics(tmp_path: Path) -> None:
     [
         ("emptied", "is not formatted"),
         ("foreign", "INCONSISTENT_CLUSTER_ID"),
-        ("without its metadata log", "its quorum-state is missing: it may have voted before"),
+        (
+            "without its metadata log",
+            "with its meta.properties and run `ottla storage format FILE --cluster-id ID`",
+        ),
     ],
 )
 @pytest.mark.slow

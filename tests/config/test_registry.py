@@ -14,7 +14,7 @@ import pytest
 from ottla.broker.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS
 from ottla.broker.replicas.topic_configs import INTERNAL_SEGMENT_BYTES
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, find_broker_key, nearest
-from ottla.config.broker import _ELSE
+from ottla.config.broker import VALUE_ELSEWHERE
 from ottla.config.keys import reasons
 from ottla.config.registry import OWN_KEYS
 from ottla.storage.config import LogConfig
@@ -133,11 +133,11 @@ def is_read(key: ConfigKey) -> bool:
         return True
     if key in TOPIC_KEYS.values():
         return key.name in (INTERNAL_SEGMENT_BYTES, LEADER_REPLICAS, FOLLOWER_REPLICAS)  # which are no fields of the log's
-    falls_back_to = {name for name, others in _ELSE.items() if any(other == key.name for other, _ in others)}
-    return key.name in texts - _ELSE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
+    falls_back_to = {name for name, others in VALUE_ELSEWHERE.items() if any(other == key.name for other, _ in others)}
+    return key.name in texts - VALUE_ELSEWHERE_TEXTS or any(is_read(BROKER_KEYS[name]) for name in falls_back_to)
 
 
-_ELSE_TEXTS = {name for pair in _ELSE.items() for name in (pair[0], *(other for other, _ in pair[1]))}
+VALUE_ELSEWHERE_TEXTS = {name for pair in VALUE_ELSEWHERE.items() for name in (pair[0], *(other for other, _ in pair[1]))}
 
 
 def test_compatibility_lists_the_keys_without_effect_under_their_reasons() -> None:

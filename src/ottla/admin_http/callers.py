@@ -15,7 +15,7 @@ import os
 from typing import Final
 
 from ottla.broker.requests.listener_security import ADMIN, USER_OPTION, credential_of
-from ottla.broker.status import Status
+from ottla.broker.status import Node
 from ottla.config.jaas import JAAS, Login, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.security.principal import USER, Principal
@@ -35,13 +35,13 @@ LOGIN: Final = f"plain.{JAAS}"
 class Callers:
     """The users of the admin pages of one node. INVALID_CONFIG for a file of users that cannot be read."""
 
-    def __init__(self, status: Status) -> None:
-        self._status = status
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._key = os.urandom(KEY_BYTES)
         self._decoy = ScramCredential(os.urandom(KEY_BYTES), os.urandom(KEY_BYTES), b"", ITERATIONS)
         self._remembered: dict[bytes, tuple[int, ScramCredential]] = {}  # until when
         self._turn = asyncio.Semaphore(AT_ONCE)
-        secret: Secret | None = status.parts.config.of_listener(ADMIN, LOGIN)
+        secret: Secret | None = node.config.of_listener(ADMIN, LOGIN)
         self._login: Login | None = None if secret is None else parse_jaas(secret.reveal())
         if self._login is not None and self._login.module is not LoginModule.PLAIN:
             text = f"listener.name.admin.{LOGIN} names {self._login.module}; {LoginModule.PLAIN} is expected"
@@ -62,14 +62,14 @@ class Callers:
     async def _is_scram_users(self, name: str, password: Secret) -> bool:
         is_right = False
         for mechanism in ScramMechanism:
-            credential = credential_of(self._status.image, name, mechanism)
+            credential = credential_of(self._node.status.image, name, mechanism)
             is_right |= await self._is_right(name, password, mechanism, credential or self._decoy) and credential is not None
             if is_right:
                 break
         return is_right
 
     async def _is_right(self, name: str, password: Secret, mechanism: ScramMechanism, credential: ScramCredential) -> bool:
-        now_ms = self._status.parts.world.clock.monotonic_ms()
+        now_ms = self._node.world.clock.monotonic_ms()
         text = f"{mechanism.name}\0{name}\0{password.reveal()}".encode("utf-8", "surrogatepass")
         mark = hmac.digest(self._key, text, "sha256")
         until_ms, known = self._remembered.get(mark, (0, None))

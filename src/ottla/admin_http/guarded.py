@@ -1,5 +1,7 @@
 """The admin pages over TLS, for who shows who it is and may DESCRIBE the cluster. ``/healthz``, ``/livez`` and ``/readyz`` stay open.
 
+While the broker starts, its users and ACLs are not all known: the other pages are answered with 503 then, for everyone.
+
 A load balancer without a password is answered whether the broker is ready, and not why it is not. Without an authorizer all who connect
 are let in, as by the broker's own listeners. Keys and certificates come from ``listener.name.admin.ssl.*``, else from ``ssl.*``; a change
 takes effect after a restart.
@@ -18,7 +20,7 @@ import msgspec
 from ottla.admin_http.callers import Callers
 from ottla.admin_http.pages import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_SECONDS_MAX, AdminPages, Answer, as_json, response_to
 from ottla.broker.requests.listener_security import ADMIN, Protocol, admin_protocols, get_of, read_tls
-from ottla.broker.status import Status
+from ottla.broker.status import Node
 from ottla.config.principal_rules import RULES, PrincipalRules
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.ports import Connection
@@ -30,17 +32,19 @@ CLUSTER: Final = "kafka-cluster"
 OPEN: Final = ("/healthz", "/livez")
 READY: Final = "/readyz"
 CHALLENGE: Final = 'WWW-Authenticate: Basic realm="ottla", charset="UTF-8"'
+UNKNOWN: Final = as_json({"error": "the broker starts, and does not know yet who may see this"}, HTTPStatus.SERVICE_UNAVAILABLE)
 END: Final = b"\r\n\r\n"
 
 
 class Guard:
     """The answer to who has shown something, or nothing."""
 
-    def __init__(self, status: Status, pages: AdminPages) -> None:
-        self._status = status
+    def __init__(self, node: Node, pages: AdminPages) -> None:
+        self._node = node
         self._pages = pages
-        self._callers = Callers(status)
-        config = status.parts.config
+        self._callers = Callers(node)
+        config = node.config
+        self._is_open: Final = not config["authorizer.class.name"]
         self._delay_s: Final = config["connection.failed.authentication.delay.ms"] / 1000
         self._rules: Final = PrincipalRules.parse(get_of(config, ADMIN, Protocol.SSL)(RULES))
 
@@ -48,10 +52,12 @@ class Guard:
         """Returns the page, or why it is not shown; the text does not reveal whether such a page or user exists."""
         if path in OPEN:
             return await self._pages.get(path)
-        if not self._status.parts.authorizer.is_configured:
+        if self._is_open:
             return await self._pages.get(path)
+        if not self._node.has_started:
+            return _without_reasons(await self._pages.get(path)) if path == READY else UNKNOWN
         principal = await self._principal(subject, authorization)
-        if principal is not None and self._status.parts.authorizer.rights(principal, host).may(
+        if principal is not None and self._node.status.parts.authorizer.rights(principal, host).may(
             Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER
         ):
             return await self._pages.get(path)
@@ -124,11 +130,11 @@ def _authorization_of(head: bytes) -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def guarded_pages(status: Status, pages: AdminPages, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+async def guarded_pages(node: Node, pages: AdminPages, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
     """Serves the pages while the context lasts; yields host and port as bound."""
-    world, config = status.parts.world, status.parts.config
+    world, config = node.world, node.config
     tls = await read_tls(world, config, admin_protocols(config))
-    guard, pages.certificate_ends_ms = Guard(status, pages), ends_ms(tls[ADMIN].keys.chain)
+    guard, pages.certificate_ends_ms = Guard(node, pages), ends_ms(tls[ADMIN].keys.chain)
     connections: dict[Connection, _Asking] = {}
 
     def accept(transport: Connection) -> _Asking:

@@ -16,7 +16,7 @@ from ottla.admin_http.lag import lag_families
 from ottla.admin_http.process import IdleMeter, process_families
 from ottla.admin_http.replica_names import partition_families, replica_families
 from ottla.admin_http.transaction_names import transaction_families
-from ottla.broker.status import Status
+from ottla.broker.status import Node, Status
 from ottla.broker.tasks.slices import Slices
 from ottla.loggers import get_logger
 
@@ -45,15 +45,17 @@ async def _as_metrics(families: Iterable[Family], slices: Slices) -> Answer:
 class AdminPages:
     """The pages of the admin listener, and the answer for each path."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, node: Node) -> None:
         self.certificate_ends_ms: int | None = None  # of the pages' own, where they have one
-        self._status = status
+        self._node = node
         self._idle = IdleMeter()
         self._started_at = time.time()
-        self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
+        self._of_parts: Final[dict[str, Callable[[], Awaitable[Answer]]]] = {
             "/metrics": self._metrics,
             "/metrics/partitions": self._partitions,
             "/metrics/lag": self._lag,
+        }
+        self._pages: dict[str, Callable[[], Awaitable[Answer]]] = self._of_parts | {
             "/healthz": self._live,
             "/livez": self._live,
             "/readyz": self._ready,
@@ -64,7 +66,13 @@ class AdminPages:
         page = self._pages.get(path)
         if page is None:
             return as_json({"error": f"no page {path}", "pages": sorted(self._pages)}, HTTPStatus.NOT_FOUND)
+        if path in self._of_parts and not self._node.is_made:
+            return as_json({"error": f"the broker starts: {self._node.start_step}"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return await page()
+
+    @property
+    def _status(self) -> Status:
+        return self._node.status
 
     async def _metrics(self) -> Answer:
         slices = self._slices()
@@ -89,14 +97,14 @@ class AdminPages:
         return Slices(self._status.parts.world.clock)
 
     async def _live(self) -> Answer:
-        return as_json(liveness(self._status))
+        return as_json({"status": "alive"})  # the loop answers
 
     async def _ready(self) -> Answer:
-        found = readiness(self._status)
+        found = readiness(self._node)
         return as_json(found, HTTPStatus.OK if found["status"] == "ready" else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _version(self) -> Answer:
-        return as_json({"name": "ottla", "version": __version__, "node_id": self._status.node_id, "cluster_id": self._status.cluster_id})
+        return as_json({"name": "ottla", "version": __version__} | _identity(self._node))
 
 
 async def response_to(head: bytes, get: Callable[[str], Awaitable[Answer]]) -> bytes:
@@ -121,16 +129,22 @@ async def response_to(head: bytes, get: Callable[[str], Awaitable[Answer]]) -> b
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if method == "HEAD" else answer.body)
 
 
-def liveness(_: Status) -> dict[str, object]:
-    """Reports that the process lives: the loop answers."""
-    return {"status": "alive"}
+def _identity(node: Node) -> dict[str, object]:
+    """Returns the node's id, and the cluster's, null until the start has come to it."""
+    return {"node_id": node.config.node_id, "cluster_id": node.status.cluster_id if node.is_made else None}
 
 
-def readiness(status: Status) -> dict[str, object]:
+def readiness(node: Node) -> dict[str, object]:
     """Returns ``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
+    starts = [] if node.has_started else [f"the broker starts: {node.start_step}"]
+    reasons = starts or _troubles(node.status)
+    return {"status": "not ready" if reasons else "ready", "reasons": reasons} | _identity(node)
+
+
+def _troubles(status: Status) -> list[str]:
     reasons = []
     if not status.is_open:
-        reasons.append("the listeners are closed: the broker is starting or stopping")
+        reasons.append("the listeners are closed: the broker is stopping")
     if status.is_held:
         reasons.append("queued.max.requests requests are waiting for the disk")
     failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
@@ -143,4 +157,4 @@ def readiness(status: Status) -> dict[str, object]:
     leaderless = sum(map(len, status.image.index.leaderless.values()))
     if leaderless:
         reasons.append(f"{leaderless} partitions have no leader")
-    return {"status": "not ready" if reasons else "ready", "reasons": reasons, "node_id": status.node_id, "cluster_id": status.cluster_id}
+    return reasons

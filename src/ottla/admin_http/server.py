@@ -9,6 +9,9 @@
 ``/version``          what runs
 ====================  ==================================================================================================
 
+It listens from before the broker's start until the broker has stopped: a recovery may take long, and a node may wait for others. Until the
+node is put together, pages with figures are answered with 503.
+
 It listens where ``ottla.admin.listener`` says, on loopback when no host is set; with ``https://HOST:PORT`` over TLS, and for who shows
 a name and a password or a certificate (``guarded.py``). Source: RFC 9112.
 """
@@ -21,7 +24,8 @@ from collections.abc import AsyncIterator
 
 from ottla.admin_http.pages import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_SECONDS_MAX, AdminPages, response_to
 from ottla.broker.requests.listener_security import HTTPS, is_guarded
-from ottla.broker.status import Status
+from ottla.broker.start_check import check_start
+from ottla.broker.status import Node
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 
@@ -29,18 +33,22 @@ log = get_logger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def serve_admin(status: Status) -> AsyncIterator[tuple[str, int] | None]:
-    """Serves the pages while the context lasts; yields host and port, or None when ``ottla.admin.listener`` is not set."""
-    address = status.parts.config["ottla.admin.listener"]
+async def serve_admin(node: Node) -> AsyncIterator[tuple[str, int] | None]:
+    """Serves the pages while the context lasts; yields host and port, or None when ``ottla.admin.listener`` is not set.
+
+    INVALID_CONFIG for what no node starts with: that comes before a port that is in use.
+    """
+    address = node.config["ottla.admin.listener"]
     if address is None:
         yield None
         return
     host, port = parse_address(address)
-    pages = AdminPages(status)
+    check_start(node.config)
+    pages = AdminPages(node)
     if is_guarded(address):
         from ottla.admin_http.guarded import guarded_pages  # few have them
 
-        async with guarded_pages(status, pages, host, port) as guarded:
+        async with guarded_pages(node, pages, host, port) as guarded:
             log.info("admin_started", address=f"https://{guarded[0]}:{guarded[1]}")
             yield guarded
         return

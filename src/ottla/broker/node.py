@@ -29,6 +29,7 @@ from ottla.broker.requests.throttling import Throttling
 from ottla.broker.start_check import check_start
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
+from ottla.broker.tasks.waits import Waits
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
@@ -49,6 +50,8 @@ class Broker:
         self.config = config
         self._failure = Failure(on_failure)
         self._made: Assembly | None = None
+        self.has_started = False
+        """Whether clients were let in: a start came to its end."""
 
     # -- what it is made of, once it has been put together
 
@@ -119,9 +122,24 @@ class Broker:
         return self.gate.addresses
 
     @property
+    def is_made(self) -> bool:
+        """Whether the node is put together, and has a status."""
+        return self._made is not None
+
+    @property
     def status(self) -> Status:
         """For the admin pages."""
         return Status(self.parts, self.router, self.gate, self.housekeeping)
+
+    @property
+    def start_step(self) -> str:
+        """What a start has come to: the reason why clients are not let in yet."""
+        if self._made is None:
+            return "its log directories and its metadata are being opened"
+        waits = next((part.awaited for part in self._made.list if isinstance(part, Waits)), None)
+        count = len(self.partitions.all())
+        opened = f"{count} partition{'s'[: count != 1]} {'is' if count == 1 else 'are'} open, and others may be in recovery"
+        return opened if waits is None else f"it waits for {waits}"
 
     @property
     def failure(self) -> str | None:
@@ -145,6 +163,7 @@ class Broker:
         if self.failure is not None:
             raise StorageError(self.failure)
         await made.list.start()
+        self.has_started = True
         log.info("broker_started", node_id=self.node_id, cluster_id=self.cluster_id, listeners=self.addresses, record_kernel=FORM)
 
     async def leave(self) -> None:

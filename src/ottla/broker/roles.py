@@ -65,6 +65,14 @@ class NodeRoles(Struct, frozen=True):
 
 def read_roles(config: BrokerConfig) -> NodeRoles:
     """Returns what the configuration says; INVALID_CONFIG for what contradicts itself, and for what is not served."""
+    roles, faults = roles_and_faults(config)
+    for fault in faults:
+        raise fault
+    return roles
+
+
+def roles_and_faults(config: BrokerConfig) -> tuple[NodeRoles, list[KafkaError]]:
+    """Returns the roles, and what is wrong with a node that is known to have them. INVALID_CONFIG where the roles are not known."""
     given = config["process.roles"]
     voters = _voters(config)
     node_id = config.node_id
@@ -72,7 +80,7 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         if given is not None or voters:
             other = "process.roles" if given is not None else "controller.quorum.voters"
             raise _refused(f"zookeeper.connect={config['zookeeper.connect']}", f"and {other} exclude each other: one of them is the home")
-        return NodeRoles(frozenset(Role), {}, HomeKind.ZOOKEEPER)
+        return NodeRoles(frozenset(Role), {}, HomeKind.ZOOKEEPER), []
     if not voters:
         if given is not None and "broker" not in given:
             raise _refused(f"process.roles={','.join(given)}", "needs controller.quorum.voters, with this node among them")
@@ -80,34 +88,42 @@ def read_roles(config: BrokerConfig) -> NodeRoles:
         if servers and given is not None and "controller" not in given:
             _check_listener(config)
             _check_node_id(config, "controller.quorum.bootstrap.servers")
-            return NodeRoles(frozenset({Role.BROKER}), {}, HomeKind.QUORUM, tuple(map(_server, servers)), formats_itself=False)
+            return NodeRoles(frozenset({Role.BROKER}), {}, HomeKind.QUORUM, tuple(map(_server, servers)), formats_itself=False), []
         if len(servers) > 1:
             raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
         if not servers or not _has_controller_listener(config):
-            return NodeRoles(frozenset(Role), {}, HomeKind.LONE)
+            return NodeRoles(frozenset(Role), {}, HomeKind.LONE), []
         voters = {node_id: _server(servers[0])}
-    if len(voters) > 1 or Role.CONTROLLER not in (given or Role):
-        _check_node_id(config, "controller.quorum.voters")
     roles = frozenset(map(Role, given)) if given is not None else frozenset(Role)
-    if Role.CONTROLLER in roles and node_id not in voters:
-        raise _refused(f"controller.quorum.voters={_text(voters)}", f"does not have this node, whose node.id is {node_id}")
-    if Role.CONTROLLER not in roles and node_id in voters:
-        raise _refused(f"controller.quorum.voters={_text(voters)}", f"has this node, whose node.id is {node_id}, which is no controller")
+    faults = []
+    if not config.has_node_id and (len(voters) > 1 or Role.CONTROLLER not in roles):
+        faults.append(_no_node_id("controller.quorum.voters"))
+    elif Role.CONTROLLER in roles and node_id not in voters:
+        faults.append(_refused(f"controller.quorum.voters={_text(voters)}", f"does not have this node, whose node.id is {node_id}"))
+    elif Role.CONTROLLER not in roles and node_id in voters:
+        text = f"has this node, whose node.id is {node_id}, which is no controller"
+        faults.append(_refused(f"controller.quorum.voters={_text(voters)}", text))
     if len(voters) == 1 and len(roles) == 2 and not _has_controller_listener(config):
-        return NodeRoles(roles, voters, HomeKind.LONE)
-    _check_listener(config)
-    if Role.CONTROLLER in roles and not _has_controller_listener(config):
+        return NodeRoles(roles, voters, HomeKind.LONE), faults
+    if not config["controller.listener.names"]:
+        faults.append(_no_listener_names())
+    elif Role.CONTROLLER in roles and not _has_controller_listener(config):
         names = ",".join(config["controller.listener.names"])
         where = f"{config['controller.listener.names'][0]}://HOST:PORT"
         advice = f"a controller is reached by one: add {where}, with the address in controller.quorum.voters"
-        raise _refused("listeners", f"has no listener of controller.listener.names={names}; {advice}")
-    return NodeRoles(roles, voters, HomeKind.QUORUM, formats_itself=set(voters) == {node_id} and Role.BROKER in roles)
+        faults.append(_refused("listeners", f"has no listener of controller.listener.names={names}; {advice}"))
+    formats_itself = set(voters) == {node_id} and Role.BROKER in roles
+    return NodeRoles(roles, voters, HomeKind.QUORUM, formats_itself=formats_itself), faults
 
 
 def _check_node_id(config: BrokerConfig, key: str) -> None:
     """Refuses the default: two nodes would have one id, and two controllers of one id would both vote."""
     if not config.has_node_id:
-        raise _refused("node.id", f"is not set, and {key} names other nodes: set it to a number that no other node of the cluster has")
+        raise _no_node_id(key)
+
+
+def _no_node_id(key: str) -> KafkaError:
+    return _refused("node.id", f"is not set, and {key} names other nodes: set it to a number that no other node of the cluster has")
 
 
 def _has_controller_listener(config: BrokerConfig) -> bool:
@@ -117,7 +133,11 @@ def _has_controller_listener(config: BrokerConfig) -> bool:
 
 def _check_listener(config: BrokerConfig) -> None:
     if not config["controller.listener.names"]:
-        raise _refused("controller.listener.names", "is not set: nodes of several reach their controllers by a listener of its own")
+        raise _no_listener_names()
+
+
+def _no_listener_names() -> KafkaError:
+    return _refused("controller.listener.names", "is not set: nodes of several reach their controllers by a listener of its own")
 
 
 def _server(text: str) -> tuple[str, int]:

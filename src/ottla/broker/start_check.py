@@ -21,7 +21,7 @@ from ottla.broker.requests.listeners import (
     listeners,
     parse_listener,
 )
-from ottla.broker.roles import HomeKind, NodeRoles, read_roles, voter_faults
+from ottla.broker.roles import HomeKind, NodeRoles, read_roles, roles_and_faults, voter_faults
 from ottla.config import BrokerConfig
 from ottla.config.definition import parse_list
 from ottla.errors import KafkaError
@@ -76,7 +76,10 @@ def problems(config: BrokerConfig, unread: Set[str] = frozenset()) -> list[Kafka
         found.update({error.message: error for error in errors if error.message not in found})
 
     add(voter_faults(config))
-    roles = None if _OF_ROLES & unread else tried(lambda: read_roles(config))
+    of_roles = _OF_ROLES - {"broker.id"} if config.has_node_id else _OF_ROLES
+    read = None if of_roles & unread else tried(lambda: roles_and_faults(config))
+    roles = None if read is None else read[0]
+    add([] if read is None else read[1])
     is_broker = roles is None or roles.is_broker
     add(_listener_faults(config, is_broker=is_broker))
     of_brokers = tried(lambda: listeners(config)) if is_broker else None

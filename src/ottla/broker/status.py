@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -14,10 +15,12 @@ from ottla.broker.requests.candidate import Tally
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.router import Router
 from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.config import BrokerConfig
 from ottla.consensus.quorum import Quorum
 from ottla.messages.registry import APIS
 from ottla.metadata.image import ClusterImage
 from ottla.metrics import RequestMeters
+from ottla.ports import World
 
 
 class Status(Struct, frozen=True):
@@ -138,3 +141,29 @@ class Status(Struct, frozen=True):
     def loop_delay_ms(self) -> int:
         """How late the last round of housekeeping started."""
         return self.housekeeping.delay_ms
+
+
+class Node(Protocol):
+    """A node as the admin pages show it, from before its start until it has stopped."""
+
+    has_started: bool
+    """Whether clients were let in: a start came to its end."""
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the node is put together, and has a status."""
+        ...
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def start_step(self) -> str:
+        """What a start has come to: the reason why clients are not let in yet."""
+        ...

@@ -241,7 +241,7 @@ def status_from_outside(bootstrap: str, output: str) -> None:
     with wrong_call():
         parse_bootstrap(bootstrap)
     note_settings_of(bootstrap)
-    with asking_a_cluster():
+    with asking_a_cluster(bootstrap):
         seen = seen_from_outside(bootstrap, OUTSIDE_TIMEOUT_MS)
     if output == "json":
         nodes = [dict(zip(SEEN_COLUMNS, row, strict=True)) for row in seen.rows]

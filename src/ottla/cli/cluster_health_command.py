@@ -98,7 +98,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     with wrong_call():
         parse_bootstrap(servers)
     note_settings_of(servers)
-    with asking_a_cluster(), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
+    with asking_a_cluster(servers), Admin(servers, **client_settings(request_timeout_ms=TIMEOUT_MS)) as admin:
         seen = look(admin, is_sure=is_sure)
     seen.paused = _paused(servers, data)
     found = list(findings(seen))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.config_lint import lint
 from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
 from ottla.cli.partition_states import MIN_ISR, min_isr_beyond, topics_beyond
@@ -32,6 +28,9 @@ T = TypeVar("T")
 @click.group()
 def config() -> None:
     """Manage the configuration of topics, brokers, groups and client metrics."""
+
+
+config.add_command(lint)
 
 
 def resource_options(function: F) -> F:
@@ -114,6 +113,7 @@ def get(keys: tuple[str, ...], everything: bool, bootstrap: str, output: str, **
     "-s", "--subtract", "subtracted", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="Remove from a list."
 )
 @click.option("--dry-run", is_flag=True, help="Only validate, and print old and new values; change nothing.")
+@click.option("--force", is_flag=True, help="Also store keys of brokers that ottla does not know: those of plug-ins.")
 @resource_options
 @bootstrap_option
 @format_option
@@ -123,6 +123,7 @@ def set_values(
     appended: tuple[str, ...],
     subtracted: tuple[str, ...],
     dry_run: bool,
+    force: bool,
     bootstrap: str,
     output: str,
     **resource: Any,
@@ -140,10 +141,11 @@ def set_values(
     if not changes:
         raise click.UsageError("nothing to change; try KEY=VALUE")
     target = resource_of(**resource)
-    for key in changes if isinstance(target, Broker) else ():
-        if find_broker_key(key) is None:  # the broker keeps it: a plug-in may know it
+    for key in [key for key, change in changes.items() if change is not None] if isinstance(target, Broker) and not force else ():
+        if find_broker_key(key) is None:  # a broker keeps what it does not know, as Kafka does
             hint = nearest(key, BROKER_KEYS)
-            click.echo(f"warning: {key} is not a broker key" + (f"; did you mean {hint}?" if hint else ""), err=True)
+            unknown = f"{key} is not a broker key" + (f"; did you mean {hint}?" if hint else "; `ottla config keys` lists them;")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{unknown} --force stores it all the same, for a plug-in that knows it")
     change_values(bootstrap, target, changes, dry_run=dry_run, output=output, command="config set")
 
 
@@ -232,46 +234,6 @@ def list_keys(word: str, resource: str | None, output: str) -> None:
     if not rows:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"no key has {word!r} in its name or its meaning")
     print_rows(output, "config keys", ("name", "resource", "type", "default", "has_effect", "meaning"), rows)
-
-
-@config.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@format_option
-def lint(file: str, output: str) -> None:
-    """Report what is wrong in a server.properties FILE.
-
-    Exit code 1 for unknown keys, and for values with which no broker starts. Files that they name are not checked, but certificates that
-    have expired are reported, where they can be read.
-
-    Each finding has the line of its key; one about a default has none.
-
-    Also reported are keys without effect, and values with which a broker starts and will not do well.
-    """
-    from ottla.broker.requests.expired_certificates import expired_by_key
-    from ottla.broker.start_check import all_problems
-    from ottla.config import BrokerConfig
-    from ottla.config.lint import Finding, Severity, readable, repeated
-    from ottla.config.lint import lint as findings_of
-    from ottla.config.properties import numbered_pairs
-
-    pairs = list(numbered_pairs(Path(file).read_bytes().decode("latin-1")))
-    given = {name: value for _, name, value in pairs}
-    lines = {name: line for line, name, _ in pairs}
-    findings = [*findings_of(given), *repeated(pairs)]
-    legal, unread = readable(given)
-    with contextlib.suppress(KafkaError):  # which is a finding already
-        for error in all_problems(legal, unread):
-            named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
-            findings.append(Finding(named, Severity.ERROR, error.message))
-        for name, text in expired_by_key(BrokerConfig(legal), time.time_ns() // 1_000_000).items():
-            findings.append(Finding(name, Severity.WARNING, text))
-    if not findings and output == "text":
-        click.echo("nothing to report")
-        return
-    rows = [(lines.get(each.name), each.name, each.severity.value, each.text) for each in findings]
-    print_rows(output, "config lint", ("line", "name", "severity", "text"), rows)
-    if any(each.severity is Severity.ERROR for each in findings):
-        sys.exit(1)
 
 
 def _refuse_bare_resource(command: str, words: tuple[str, ...]) -> None:

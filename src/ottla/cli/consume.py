@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ottla.client.options import ConsumerOptions
     from ottla.sync import Admin, Consumer
 
+    Reader = Consumer[bytes | None, bytes | None]
+    Offsets = dict[TopicPartition, int]
+
 POLL_MS = 200
 Matcher = Callable[["AnyRecord"], bool]
 
@@ -138,7 +141,7 @@ def consume(
         settings |= {"group_id": group_id, "auto_offset_reset": reset}
         are_there = _check_topics(bootstrap, topics, pattern)
         with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
-            silence, waiting = Silence(idle_seconds), Waiting(partial(_where_a_member_waits, consumer, group_id))
+            silence, waiting = Silence(idle_seconds), Waiting(partial(_where_a_member_waits, consumer, group_id, read_committed))
             if are_there:
                 silence.wait()
 
@@ -157,7 +160,7 @@ def consume(
     with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, pattern, partitions, unanswered)
         ends, marks = _seek(consumer, wanted, asked, unanswered, exit_at_end=exit_at_end, is_read_later=is_read_later)
-        waiting = Waiting(partial(_where_it_waits, consumer, marks), is_repeated=is_bounded)
+        waiting = Waiting(partial(_where_it_waits, consumer, marks, read_committed), is_repeated=is_bounded)
         waiting.begin()
         _print_assigned(consumer, record_format, count, ends, marks, matches, Silence(idle_seconds), waiting)
     if not is_read_later:
@@ -178,20 +181,21 @@ def pattern_of(topics: Sequence[str], include: str | None) -> str | None:
     return expression
 
 
-def _where_it_waits(consumer: Consumer[bytes | None, bytes | None], marks: Mapping[TopicPartition, Marks]) -> str | None:
+def _where_it_waits(consumer: Reader, marks: Mapping[TopicPartition, Marks], read_committed: bool) -> str | None:
     if not marks:  # why nothing is known of the partitions was said
         return None
     positions = {partition: consumer.position(partition) for partition in marks}
     first = {partition: found.start_offset for partition, found in marks.items()}
-    return where_it_waits(positions, first, {partition: found.high_watermark for partition, found in marks.items()})
+    return where_it_waits(positions, first, {key: found.high_watermark for key, found in marks.items()}, read_committed=read_committed)
 
 
-def _where_a_member_waits(consumer: Consumer[bytes | None, bytes | None], group_id: str) -> str | None:
+def _where_a_member_waits(consumer: Reader, group_id: str, read_committed: bool) -> str | None:
     """Returns nothing where the brokers do not say it: the next poll reports that."""
     try:
         mine = sorted(consumer.assignment())
         positions = {partition: consumer.position(partition) for partition in mine}
-        return where_it_waits(positions, consumer.beginning_offsets(mine), consumer.end_offsets(mine), group_id)
+        first, last = consumer.beginning_offsets(mine), consumer.end_offsets(mine)
+        return where_it_waits(positions, first, last, group_id, read_committed=read_committed)
     except KafkaError:
         return None
 
@@ -281,7 +285,7 @@ def _partitions(
 
 
 def _seek(
-    consumer: Consumer[bytes | None, bytes | None],
+    consumer: Reader,
     wanted: dict[TopicPartition, PartitionMetadata],
     asked: OffsetRange,
     unanswered: Unanswered,
@@ -295,8 +299,7 @@ def _seek(
     """
     from ottla.cli.record_format import Marks
 
-    first: dict[TopicPartition, int] = {}
-    last: dict[TopicPartition, int] = {}
+    first, last = dict[TopicPartition, int](), dict[TopicPartition, int]()
     for leader, keys in by_leader(wanted).items():
         with unanswered.of(leader, f"the records of {len(keys)} partition{'s'[: len(keys) != 1]} that it leads"):
             found = consumer.beginning_offsets(keys), consumer.end_offsets(keys)
@@ -319,7 +322,7 @@ def _seek(
     return ends, {partition: Marks(first[partition], last[partition]) for partition in first}
 
 
-def _seek_unknown(consumer: Consumer[bytes | None, bytes | None], partition: TopicPartition, start: OffsetPoint) -> None:
+def _seek_unknown(consumer: Reader, partition: TopicPartition, start: OffsetPoint) -> None:
     """Has the partition read from there once its leader answers."""
     from ottla.cli.offsets import Base
 
@@ -331,9 +334,7 @@ def _seek_unknown(consumer: Consumer[bytes | None, bytes | None], partition: Top
         consumer.seek_to_end([partition])
 
 
-def _resolve(
-    consumer: Consumer[bytes | None, bytes | None], place: OffsetPoint, first: dict[TopicPartition, int], last: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+def _resolve(consumer: Reader, place: OffsetPoint, first: Offsets, last: Offsets) -> Offsets:
     from ottla.cli.offsets import Base
 
     if place.base is Base.OFFSET:
@@ -347,7 +348,7 @@ def _resolve(
 
 
 def _print_group(
-    consumer: Consumer[bytes | None, bytes | None],
+    consumer: Reader,
     record_format: RecordFormat,
     count: int | None,
     matches: Matcher,
@@ -371,7 +372,7 @@ def _print_group(
 
 
 def _print_assigned(
-    consumer: Consumer[bytes | None, bytes | None],
+    consumer: Reader,
     record_format: RecordFormat,
     count: int | None,
     ends: dict[TopicPartition, int] | None,

@@ -13,6 +13,10 @@ _OF_LOG_DIRECTORY: Final = re.compile(r"/(\.lock|meta\.properties(\.tmp)?)$")
 _LISTENING: Final = "cannot listen on"
 _IN_USE: Final = "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
 _NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
+_READ_ONLY: Final = (
+    "; it is mounted read-only, or the system made it so after an error of the disk (`dmesg`): mount it writable, or name another "
+    "directory in log.dirs; a container or a unit may forbid writing there, too (`:ro`, ProtectSystem)"
+)
 _PRIVILEGED: Final = "; a port below 1024 needs a right of root: take another one"
 
 
@@ -22,6 +26,8 @@ def way_out_of_system(error: BaseException) -> str:
         return _of_owner(denied[1])
     if not isinstance(error, OSError):
         return ""
+    if error.errno == errno.EROFS:
+        return _READ_ONLY
     if error.errno == errno.EADDRINUSE:
         return _IN_USE
     if _LISTENING in str(error):

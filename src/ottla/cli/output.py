@@ -21,6 +21,7 @@ from ottla.cli.local_brokers import SHOWN, bootstrap_default, note_settings_of
 from ottla.cli.missing_rights import missing_right
 from ottla.cli.os_errors import way_out_of_system
 from ottla.cli.starting import how_to_start
+from ottla.cli.tried_addresses import NOT_SERVING, try_addresses
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
 
@@ -164,8 +165,8 @@ def end_with(problem: str | None) -> None:
 
 
 _SILENT: Final = (
-    "; no process took the connection, and none refused it: the node's process is stopped (SIGSTOP) or hangs, or a firewall or a wrong "
-    "address is in the way; `ottla cluster health -B` with another broker says what the cluster sees"
+    f"; no client gets an answer there, and none is refused: {NOT_SERVING}, or a firewall or a wrong address is in the way; "
+    "`ottla cluster health -B` with the addresses of all brokers says which of them refuse"
 )
 _WAYS_OUT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; `ottla topic list` shows the topics, and `ottla topic describe NAME` their partitions",
@@ -199,18 +200,17 @@ def is_silent(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def asking_a_cluster() -> Iterator[None]:
-    """Has errors of a cluster that takes no connection say what to start: another broker would be another cluster."""
+def asking_a_cluster(servers: str) -> Iterator[None]:
+    """Has errors of a cluster that answers nowhere say what each of its addresses does: another broker would be another cluster."""
     try:
         yield
     except KafkaError as error:
         if not is_out_of_reach(error):
             raise
-        if is_silent(error):
-            raise KafkaError(error.code, f"{error.message}{_SILENT}") from error
-        start = "start its brokers (`ottla broker start FILE`, `ottla cluster start`)"
-        waits = "a node that runs and takes no clients yet says in its log what it waits for, at node_waits"
-        raise KafkaError(error.code, f"{error.message}; {start}; {waits}") from error
+        from ottla.client.cluster import parse_bootstrap
+
+        addresses = parse_bootstrap(servers)
+        raise KafkaError(error.code, f"{error.message}; {try_addresses(addresses).said(asked=len(addresses))}") from error
 
 
 def with_way_out(error: BaseException) -> str:
@@ -224,6 +224,9 @@ def way_out(error: BaseException) -> str:
     if isinstance(error, BrokerOutOfReach):
         return how_to_start([error.node_id])
     if isinstance(error, KafkaError):
+        if "could not register in" in error.message:
+            more = "initial.broker.registration.timeout.ms is how long a start waits, and node_waits in the log says for what"
+            return f"; {more}; `ottla cluster health` with the addresses of all brokers says what to start"
         if "`" in error.message or "did you mean" in error.message:
             return ""
         if is_silent(error):

@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import once
+from ottla.cli.moves import moves
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import ErrorCode, KafkaError
@@ -28,6 +29,9 @@ _MOVE: Final = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+(?:,\d+)*)")
 @click.group()
 def partition() -> None:
     """Elect leaders of partitions, and move their replicas."""
+
+
+partition.add_command(moves)
 
 
 @partition.command()
@@ -54,19 +58,6 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
             return
         results = admin.elect_leaders(wanted, unclean=unclean)
     _report(output, "partition elect", results, "elected")
-
-
-@partition.command()
-@bootstrap_option
-@format_option
-def moves(bootstrap: str, output: str) -> None:
-    """List partitions whose replicas are being moved."""
-    from ottla.sync import Admin
-
-    with Admin(bootstrap, **client_settings()) as admin:
-        found = admin.list_partition_reassignments()
-    rows = [(key.topic, key.partition, list(move.replicas), list(move.adding), list(move.removing)) for key, move in sorted(found.items())]
-    print_rows(output, "partition moves", ("topic", "partition", "replicas", "adding", "removing"), rows)
 
 
 @partition.command()

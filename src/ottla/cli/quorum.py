@@ -16,7 +16,7 @@ def quorum(bootstrap: str, output: str) -> None:
     """Show the nodes that hold the metadata log: leader, voters and observers, with how much each lacks, and when it last fetched."""
     from ottla.sync import Admin
 
-    with asking_a_cluster(), Admin(bootstrap, **client_settings()) as admin:
+    with asking_a_cluster(bootstrap), Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_quorum()
         registered = {node.node_id for node in admin.describe_cluster(include_fenced=True).nodes}
     end = max([state.end_offset for state in found.voters], default=0)

@@ -174,7 +174,7 @@ def add_partitions(names: tuple[str, ...], added: int | None, total: int | None,
         *before, last = names
         if before and last.isdecimal() and total is None:
             call = f"ottla topic add-partitions {' '.join(before)}"
-            raise click.UsageError(f"{last} follows an option: `{call} -p {last}` for so many in all, `{call} -n {last}` for so many more")
+            raise click.UsageError(f"{last} follows an option: `{call} -n {last}` adds so many, and -p takes the number of all afterwards")
         raise click.UsageError("give --num or --partitions")
     with Admin(bootstrap, **client_settings()) as admin:
         counts = {name: total if total is not None else len(admin.describe_topic(name).partitions) + (added or 0) for name in names}

@@ -57,8 +57,13 @@ def where_it_waits(
     first: Mapping[TopicPartition, int],
     last: Mapping[TopicPartition, int],
     group_id: str | None = None,
+    *,
+    read_committed: bool = False,
 ) -> str:
-    """Returns where a consumer with these positions waits, and how what is before them can be read."""
+    """Returns where a consumer with these positions waits, and how what is before them can be read.
+
+    ``last`` has the end of what it may read: with ``read_committed``, the start of the first open transaction.
+    """
     if not positions:
         return f"group {group_id} has given this member no partition: others have them (`ottla group describe {group_id} --members`)"
     topics = sorted({partition.topic for partition in positions})
@@ -70,7 +75,8 @@ def where_it_waits(
         causes = f"`ottla topic describe {topics[0]}` shows leaders, `ottla txn list` open transactions"
         return f"waiting for {_records(missing)} of {names} that cannot be read yet: {causes}"
     if not before:
-        return f"waiting for records of {names}: there are none yet"
+        hidden = ", or none that its transaction has committed: `ottla txn list` shows open ones" if read_committed else ""
+        return f"waiting for records of {names}: there are none yet{hidden}"
     if group_id is None:
         return f"waiting at the end of {names}; -o start reads the {_records(before)} before it"
     back = f"`ottla group seek {group_id} --to start`, while the group has no members, goes back to the {_records(before)} before it"

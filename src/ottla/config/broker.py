@@ -19,7 +19,7 @@ from ottla.errors import ErrorCode, KafkaError
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
-_ELSE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+VALUE_ELSEWHERE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.ms": (("log.roll.hours", HOUR_MS),),
     "log.roll.jitter.ms": (("log.roll.jitter.hours", HOUR_MS),),
     "log.retention.ms": (("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
@@ -80,7 +80,7 @@ class BrokerConfig:
     def __getitem__(self, name: str) -> Any:
         """Returns the value in force; KeyError for a name that the registry does not have."""
         value = next((value for _, value in self._set(name)), None)
-        for other, factor in _ELSE.get(name, ()) if value is None else ():
+        for other, factor in VALUE_ELSEWHERE.get(name, ()) if value is None else ():
             value = self[other]
             if value is not None:
                 return value if value < 0 else min(value * factor, 2**63 - 1)
@@ -125,7 +125,7 @@ class BrokerConfig:
         own = BROKER_KEYS.get(name)
         if own is not None and own.default is None and not any(self._set(name)):
             return
-        for synonym in (name, *(other for other, _ in _ELSE.get(name, ()))):
+        for synonym in (name, *(other for other, _ in VALUE_ELSEWHERE.get(name, ()))):
             for source, value in self._set(synonym):
                 yield source, synonym, value
             key = BROKER_KEYS.get(synonym)  # a key narrowed to a listener has no default: that of the whole broker counts

@@ -52,11 +52,10 @@ def lint(given: Mapping[str, str]) -> Iterator[Finding]:
             continue
         if key.without_effect is not None:
             yield Finding(name, Severity.NOTE, f"has no effect: it {key.without_effect}")
-    try:
-        config = BrokerConfig(readable(given)[0])
-    except KafkaError as error:
-        yield Finding(re.split(r"[=: ]", error.message)[0], Severity.ERROR, error.message)
-        return
+    legal, _, faults = readable(given)
+    for fault in faults:
+        yield Finding(re.split(r"[=: ]", fault.message)[0], Severity.ERROR, fault.message)
+    config = BrokerConfig(legal)
     for name, text in config.contradictions():
         yield Finding(name, Severity.WARNING, text)
     yield from _replication(config)
@@ -74,8 +73,11 @@ def repeated(pairs: Iterable[tuple[int, str, str]]) -> Iterator[Finding]:
             yield Finding(name, Severity.WARNING, text)
 
 
-def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
-    """Returns the known keys that have a legal value, with which all else that is wrong is found, and those that have an illegal one."""
+def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str], list[KafkaError]]:
+    """Returns what all else that is wrong is found with: keys that have a legal value, and do not contradict each other.
+
+    Then come the keys that were left out for this, and the contradictions.
+    """
     legal, unread = {}, set()
     for name, raw in given.items():
         key = find_broker_key(name)
@@ -85,7 +87,26 @@ def readable(given: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
                 legal[name] = raw
         except KafkaError:
             unread.add(name)
-    return legal, unread
+    faults: list[KafkaError] = []
+    while (fault := _contradiction(legal)) is not None:
+        words = re.split(r"[=:, ]", fault.message)
+        if not unread.intersection(words):  # else it may be the default of a key that was left out
+            faults.append(fault)
+        named = next((word for word in words if word in legal), None)
+        if named is None:
+            legal.clear()
+        else:
+            unread.add(named)
+            del legal[named]
+    return legal, unread, faults
+
+
+def _contradiction(given: Mapping[str, str]) -> KafkaError | None:
+    try:
+        BrokerConfig(given)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _replication(config: BrokerConfig) -> Iterator[Finding]:

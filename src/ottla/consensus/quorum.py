@@ -307,7 +307,8 @@ def start_problem(settings: QuorumSettings, election: ElectionState | None, log:
         if settings.is_voter:
             return (
                 f"node {settings.node_id} votes, and its quorum-state is missing: it may have voted before and could vote twice; "
-                "format the directory as that of a new voter, or restore the file"
+                "restore the directory as a whole; or, while all other controllers run and lack nothing, remove the directory with its "
+                "meta.properties and run `ottla storage format FILE --cluster-id ID` (docs/operating.md, Replace a lost controller)"
             )
         return None
     if election.epoch < log.last_epoch:

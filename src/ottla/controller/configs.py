@@ -28,6 +28,7 @@ from ottla.config import (
     nearest,
     parse_topic_configs,
 )
+from ottla.config.broker import VALUE_ELSEWHERE
 from ottla.config.definition import parse_list
 from ottla.config.keys.dynamic import is_of_store
 from ottla.controller.broker_values import check_broker_values
@@ -184,7 +185,10 @@ def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_
         if key is None:
             continue
         if key.scope is Scope.READ_ONLY:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it in the broker's file")
+            finer = next((key for key, others in VALUE_ELSEWHERE.items() if name in {other for other, _ in others}), None)
+            instead = f", or set {finer}, which takes precedence and can be changed" if finer else ""
+            text = f"{name} cannot be changed while the broker runs; set it in the broker's file{instead}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if is_default and key.scope is Scope.PER_BROKER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is set for one broker, by its id, and not for all of them")
         try:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Self
 
 from ottla.broker.node import Broker
-from ottla.broker.status import Status
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
@@ -35,8 +34,8 @@ The first two bound its turns: images of the metadata are tables of a thousand p
 """
 
 
-Beside = Callable[[Status], AbstractAsyncContextManager[object]]
-"""What runs on the broker's loop for as long as the broker serves."""
+Beside = Callable[[Broker], AbstractAsyncContextManager[object]]
+"""What runs on the broker's loop from before its start until it has stopped."""
 
 
 OnStarted = Callable[[Broker], None] | None
@@ -68,12 +67,12 @@ async def _serve_until_signal(config: BrokerConfig, on_started: OnStarted, besid
 
 async def _serve(config: BrokerConfig, stopping: asyncio.Event, on_started: OnStarted, beside: Beside, on_left: OnLeft) -> None:
     broker = Broker(_world(config), config, stopping.set)
-    if not await start_unless(broker, stopping):
-        return
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    async with beside(broker.status):
+    async with beside(broker):
+        if not await start_unless(broker, stopping):
+            return
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        gc.enable()
         if on_started is not None:
             on_started(broker)
         await stopping.wait()

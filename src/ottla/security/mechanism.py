@@ -11,10 +11,20 @@ from ottla.errors import ErrorCode, KafkaError
 
 
 class Refusal(KafkaError):
-    """A client that has not shown who it is. ``message`` is for logs: it names fields and lengths, and nothing that the client sent."""
+    """A client that has not shown who it is. ``message`` is for logs: it names fields, lengths and users that there are.
+
+    It has nothing else that the client sent: what comes as an unknown user's name may be a password.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, reason)
+
+
+def not_shown(known: str | None) -> Refusal:
+    """Returns the refusal of a wrong password for the ``known`` user, or of a user whom nothing knows."""
+    return Refusal(
+        "an unknown user, whose name is not logged: it may be a password" if known is None else f"a wrong password of user {known!r}"
+    )
 
 
 class Answer(Struct, frozen=True):

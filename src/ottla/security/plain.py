@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from ottla.security.mechanism import Answer, Refusal
+from ottla.security.mechanism import Answer, Refusal, not_shown
 from ottla.types import Secret
 
 PLAIN: Final = "PLAIN"
@@ -38,7 +38,7 @@ class PlainServer:
         expected = _NO_PASSWORD if known is None else known
         is_right = hmac.compare_digest(expected.reveal().encode(), password.encode())
         if not is_right or known is None:
-            raise Refusal("unknown user or wrong password")
+            raise not_shown(None if known is None else name)
         return Answer(b"", name)
 
 

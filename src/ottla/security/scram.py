@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from ottla.security.mechanism import Answer, Refusal
+from ottla.security.mechanism import Answer, Refusal, not_shown
 from ottla.types import Secret
 
 ITERATIONS_MIN: Final = 4096
@@ -159,7 +159,7 @@ class ScramServer:
         if _decoded(binding, "c") != first.header.encode():
             raise Refusal("a final SCRAM message with another channel binding")
         if not is_right or not self._is_known:
-            raise Refusal("unknown user or wrong password")
+            raise not_shown(first.name if self._is_known else None)
         last = b"v=" + _base64(mechanism.mac(credential.server_key, message)).encode()
         if not first.by_token:
             return Answer(last, first.name)

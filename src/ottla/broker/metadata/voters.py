@@ -34,6 +34,7 @@ class Voters(Part):
         self._is_probing = is_probing
         self.addresses = addresses
         self._peers = peers
+        self._answered: dict[int, bool] = {}  # whether the last request was
 
     def address_of(self, voter: int) -> Address | None:
         """Returns where the voter's controller listens; None for a node that is no voter."""
@@ -51,9 +52,17 @@ class Voters(Part):
             except DecodeError as error:
                 log.warning("voter_answer_not_understood", voter=peer, reason=error.message)
                 answer = None
+            self._answered[peer] = answer is not None
             on_answer(answer)
 
         self._peers.send(self.addresses[peer], to_message(request), answered, _older(request))
+
+    def said(self, voter: int) -> str:
+        """Returns what the voter's address does, as the end of a sentence about it; empty as long as it was not asked."""
+        trouble = self._peers.trouble(self.addresses[voter])
+        if trouble is not None or voter not in self._answered:
+            return trouble or ""
+        return "answers" if self._answered[voter] else "takes connections and does not answer"
 
     def probe(self, peer: int, on_proof: Callable[[bool | None], None]) -> None:
         """Finds out whether the voter's process lives; with ``ottla.failure.detection=timeouts`` it never does."""

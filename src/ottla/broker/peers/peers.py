@@ -57,6 +57,7 @@ class Peers:
         self._memory = memory
         self._set_up = SetUp() if set_up is None else set_up
         self._failures: dict[Address, int] = {}  # to connect, one after the other
+        self._troubles: dict[Address, str] = {}  # of the last attempt to connect
         self._connections: dict[Address, PeerConnection] = {}
         self._sweep_timer: TimerHandle | None = None
         self._is_closed = False
@@ -81,6 +82,10 @@ class Peers:
         """True when there is a connection to the node that has not ended."""
         return address in self._connections
 
+    def trouble(self, address: Address) -> str | None:
+        """Returns what the node's address did when the last connection was tried; None where it was made, or none was."""
+        return self._troubles.get(address)
+
     def probe(self, address: Address) -> None:
         """Probes the connection to the node, if there is one: it ends when the node's machine has restarted since."""
         connection = self._connections.get(address)
@@ -96,7 +101,7 @@ class Peers:
     def _connect(self, address: Address) -> PeerConnection:
         connection = PeerConnection(self._name, lambda: self._ended(address, connection), self._memory)
         self._connections[address] = connection
-        eager.run(self._open(address, connection), lambda _, error: _opened(connection, error))
+        eager.run(self._open(address, connection), lambda _, error: self._opened(address, connection, error))
         if self._sweep_timer is None:
             self._sweep_timer = self._world.timers.call_later_ms(SWEEP_MS, self._sweep)
         return connection
@@ -112,8 +117,14 @@ class Peers:
                 receive_buffer_bytes=self._set_up.receive_buffer_bytes,
             )
         self._failures.pop(address, None)
+        self._troubles.pop(address, None)
         if connection.is_closed:
             transport.abort()
+
+    def _opened(self, address: Address, connection: PeerConnection, error: BaseException | None) -> None:
+        if error is not None:
+            self._troubles[address] = _said(error)
+        _opened(connection, error)
 
     def _ended(self, address: Address, connection: PeerConnection) -> None:
         if self._connections.get(address) is connection:
@@ -142,3 +153,9 @@ def _opened(connection: PeerConnection, error: BaseException | None) -> None:
         if not isinstance(error, OSError | asyncio.CancelledError):  # TimeoutError is one; cancelled: the node stops
             log.error("peer_connection_failed", exc_info=error)
         connection.close()
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refuses connections"
+    return "does not take connections" if isinstance(error, TimeoutError) else f"cannot be reached: {error}"

@@ -10,6 +10,7 @@ from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.context import ReplyQuotas, RequestContext
 from ottla.broker.requests.router import Router
+from ottla.config.jaas import SERVER_MECHANISMS
 from ottla.errors import DecodeError, ErrorCode
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.headers import decode_request_header, decode_request_header_start
@@ -26,6 +27,8 @@ _KINDS: Final = {
     ApiKey.SASL_HANDSHAKE: Kind.HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE: Kind.AUTHENTICATE,
 }
+NAMED: Final = (*SERVER_MECHANISMS, "GSSAPI")
+"""Mechanisms that the log names where they are not enabled."""
 FAILED: Final = "authentication failed: the user is not known, or the credentials are wrong"
 """To clients, whatever was wrong with what they sent."""
 
@@ -163,7 +166,7 @@ class Candidate:
         except Refusal as refusal:
             code, reason = ErrorCode.SASL_AUTHENTICATION_FAILED, refusal.message
         else:
-            code, reason = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "a mechanism that is not enabled"
+            code, reason = ErrorCode.UNSUPPORTED_SASL_MECHANISM, _not_enabled(mechanism, names)
         self._fail(reason, lambda: reply(SaslHandshakeResponse(code, names)))
 
     def _on_token(self, token: bytes, version: int, reply: Reply) -> None:
@@ -252,6 +255,12 @@ class Candidate:
     def forget(self, connection: BrokerConnection) -> None:
         self._threshold.left(self)
         self._router.forget(connection)
+
+
+def _not_enabled(mechanism: str, enabled: Sequence[str]) -> str:
+    """Returns the reason for the log, which has nothing that a client made up."""
+    named = mechanism if mechanism in NAMED else "a mechanism of another name"
+    return f"{named} is not enabled: the listener has {', '.join(enabled)}"
 
 
 def _decoded(kind: type[Request], version: int, frame: memoryview) -> Any:

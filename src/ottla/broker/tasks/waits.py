@@ -36,6 +36,11 @@ class Waits(Part):
         """Replaces the source of what is waited for."""
         self._what = what
 
+    @property
+    def awaited(self) -> str | None:
+        """What the node waits for; None while it waits for nothing."""
+        return self._what()
+
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -16,15 +16,18 @@ class Alert(NamedTuple):
     lasts: str
     severity: str
     summary: str
+    next_step: str
+    """What to do, as ``ottla cluster health`` has it for the same."""
 
 
 ALERTS: Final = (
     Alert(
         "UnderReplicatedPartitions",
         "kafka_server_replicamanager_underreplicatedpartitions > 0",
-        "10s",
+        "3m",  # a restart, one node after the other, is over for each before that
         "warning",
         "{{ $value }} partitions led by {{ $labels.instance }} have replicas out of sync",
+        "`ottla cluster health` names the broker that lags and what to do: start it, or look at its log and its disk",
     ),
     Alert(
         "NotOneActiveController",
@@ -32,6 +35,7 @@ ALERTS: Final = (
         "10s",
         "critical",
         "{{ $value }} brokers say that they are the active controller",
+        "`ottla cluster health` names the controllers to start; where several stay active, compare the cluster ids and voters of the nodes",
     ),
     Alert(
         "OfflinePartitions",
@@ -39,6 +43,7 @@ ALERTS: Final = (
         "10s",
         "critical",
         "{{ $value }} partitions have no leader",
+        "start the brokers that `ottla cluster health` names; `ottla partition elect --unclean` is for lost brokers, and loses records",
     ),
     Alert(
         "UnderMinIsrPartitions",
@@ -46,6 +51,7 @@ ALERTS: Final = (
         "10s",
         "critical",
         "{{ $value }} partitions refuse acks=all: too few replicas are in sync",
+        "start the brokers that `ottla cluster health` names; producers with acks=all wait or fail until then",
     ),
     Alert(
         "OfflineDataDirectories",
@@ -53,6 +59,7 @@ ALERTS: Final = (
         "10s",
         "critical",
         "{{ $value }} log directories of {{ $labels.instance }} have failed",
+        "see log_dir_failed in the node's log; replace the disk and restart the node, which fetches its replicas again",
     ),
     Alert(
         "ConsumerLag",
@@ -60,6 +67,7 @@ ALERTS: Final = (
         "5m",
         "warning",
         "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
+        "`ottla group describe GROUP` shows the lag of each member: add consumers, or see why they are slow",
     ),
     Alert(
         "GroupStalled",
@@ -68,6 +76,7 @@ ALERTS: Final = (
         "15m",
         "warning",
         "group {{ $labels.consumergroup }} has {{ $value }} records to read in {{ $labels.topic }}, and commits none",
+        "`ottla group describe GROUP --members` shows whether it has members; see their logs; `ottla txn list` shows open transactions",
     ),
     Alert(
         "EventLoopDelay",
@@ -75,6 +84,7 @@ ALERTS: Final = (
         "1m",
         "warning",
         "the event loop of {{ $labels.instance }} is {{ $value }} s late: it has too much to do, or waits for the disk",
+        "move partitions to other brokers (`ottla partition reassign`), run more of them (`--cores`), or look at the disk",
     ),
     Alert(
         "CertificateExpiresSoon",
@@ -82,6 +92,7 @@ ALERTS: Final = (
         "1h",
         "warning",
         "the certificate of the listener {{ $labels.listener }} of {{ $labels.instance }} is valid for {{ $value | humanizeDuration }}",
+        "put a new certificate in the place of the old one: the broker reads it within a minute, the admin pages at a restart",
     ),
     Alert(
         "CertificateExpires",
@@ -89,6 +100,7 @@ ALERTS: Final = (
         "10s",
         "critical",
         "in {{ $value | humanizeDuration }} no client can connect to the listener {{ $labels.listener }} of {{ $labels.instance }}",
+        "put a new certificate in the place of the old one: the broker reads it within a minute, the admin pages at a restart",
     ),
     Alert(
         "DiskFills",
@@ -96,8 +108,16 @@ ALERTS: Final = (
         "10m",
         "warning",
         "{{ $labels.directory }} of {{ $labels.instance }} is almost full, or will be in two days: lower retention, or add room",
+        "`ottla broker logdirs` shows what is where, `ottla topic alter NAME -c retention.ms=MS` deletes older records",
     ),
-    Alert("BrokerDown", 'up{job="ottla"} == 0', "10s", "critical", "{{ $labels.instance }} cannot be scraped"),
+    Alert(
+        "BrokerDown",
+        'up{job="ottla"} == 0',
+        "10s",
+        "critical",
+        "{{ $labels.instance }} cannot be scraped",
+        "`ottla cluster health` says whether it serves; start it (`ottla broker start FILE`), and read the end of its log",
+    ),
 )
 
 
@@ -108,7 +128,7 @@ def alert_rules() -> dict[str, Any]:
             "expr": alert.query,
             "for": alert.lasts,
             "labels": {"severity": alert.severity},
-            "annotations": {"summary": alert.summary},
+            "annotations": {"summary": alert.summary, "description": alert.next_step},
         }
         for alert in ALERTS
     ]

@@ -13,6 +13,8 @@ STOP_SECONDS: Final = 60
 def unit(*, command: str, properties: str, user: str, cores: str | None = None) -> str:
     """Returns the text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
 
+    A start has no time limit: systemd would end a recovery that takes longer than its 90 s, and repeat it.
+
     Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
 
     With ``cores``, SIGTERM goes to the supervisor alone, which stops its brokers together: a second SIGTERM would end them at once.
@@ -30,6 +32,7 @@ Type=notify
 User={user}
 ExecStart={command} broker start {properties}{option} --log-format json
 {kill_mode}KillSignal=SIGTERM
+TimeoutStartSec=infinity
 TimeoutStopSec={STOP_SECONDS}
 Restart=on-failure
 RestartSec=2

@@ -16,6 +16,7 @@ from ottla.broker.home import Basis, Core, Life
 from ottla.broker.homes.lifecycle import Lifecycle
 from ottla.broker.homes.links import Links, activate
 from ottla.broker.homes.own_broker import fail_together, open_replica, own_broker
+from ottla.broker.homes.quorum.awaited import election, followers
 from ottla.broker.homes.quorum.controller_enrolment import ControllerEnrolment
 from ottla.broker.homes.quorum.directory_reports import DirectoryReports
 from ottla.broker.homes.quorum.finding_voters import find_voters
@@ -57,6 +58,7 @@ class QuorumHome:
         self.metadata = metadata
         self.services = SERVICES
         self.voters = voters.addresses
+        self.ways_to_voters = voters
 
         def watches_here(node_id: int) -> bool:
             return roles.is_broker and node_id in voters.addresses
@@ -204,11 +206,11 @@ class QuorumLife(Life):
 
     def _awaited(self) -> str | None:
         """Returns what this node waits for, to serve or to have anything changed; None when it waits for nothing."""
-        metadata, voters = self._home.metadata, self._home.voters
-        if not metadata.is_electing:
-            return self._lifecycle.awaited(metadata.leader_id) if self._basis.roles.is_broker else None
-        known = ", ".join(f"{voter}@{host}:{port}" for voter, (host, port) in sorted(voters.items()))
-        return f"a majority of the controllers to elect a leader ({known}); that needs {len(voters) // 2 + 1} of them"
+        metadata, node_id = self._home.metadata, self._basis.config.node_id
+        if metadata.is_electing:
+            return election(self._home.ways_to_voters, node_id)
+        registered = self._lifecycle.awaited(metadata.leader_id) if self._basis.roles.is_broker else None
+        return followers(metadata.quorum, self._home.voters, node_id) or registered
 
     def _own_controller(self) -> ControllerImage:
         config, home = self._basis.config, self._home
