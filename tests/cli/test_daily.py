@@ -20,6 +20,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.test_yes import commands
+from tests.waiting import eventually
 
 from ottla.cli import local_brokers, record_format, waiting
 from ottla.cli.consume import Silence
@@ -709,16 +710,18 @@ def test_dump_log_has_a_record_a_line_and_decodes_what_brokers_write(broker: Bro
         return found
 
     [segment] = logs.glob("dumped-0/*.log")
-    lines = run("", "dump-log", "--records", str(segment)).stdout.splitlines()
-    assert len(lines) == 5, "the file, a batch with its record, and a marker with its own"
+    # The file, a batch with its record, and a marker with its own, which comes after the answer to the commit.
+    lines = eventually(lambda: run("", "dump-log", "--records", str(segment)).stdout.splitlines(), lambda lines: len(lines) == 5)
     assert 'key_base64="/w==" value="two\\nlines" headers=[{"key":"h","value_base64":"/g=="}]' in lines[2]
     committed = next(each for each in dumped("__consumer_offsets-0/*.log") if each["type"] == "OffsetCommit")
     assert committed["key"] == {"group": "readers", "topic": "t", "partition": 0}
     assert committed["value"]["offset"] == 4
-    states = {
-        each["value"]["transaction_status"] for each in dumped("__transaction_state-*/*.log") if each["key"]["transactional_id"] == "app"
-    }
-    assert "COMPLETE_COMMIT" in states
+
+    def states() -> set[str]:
+        found = dumped("__transaction_state-*/*.log")
+        return {each["value"]["transaction_status"] for each in found if each["key"]["transactional_id"] == "app"}
+
+    eventually(states, lambda found: "COMPLETE_COMMIT" in found)
     [topic] = [
         each["value"] for each in dumped("__cluster_metadata-0/*.log") if each.get("type") == "TopicRecord" and each["value"]["name"] == "t"
     ]

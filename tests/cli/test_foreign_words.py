@@ -37,6 +37,17 @@ def said(*arguments: str) -> str:
         (("broker", "remove"), "; `ottla broker drain ID --replicas`, then a stop and `ottla broker unregister ID` does it"),
         (("group", "reset-offsets"), "; `ottla group seek` does it"),
         (("certs", "make"), "No such command 'make'; the commands are authority, issue"),
+        (
+            ("produce", "orders", "hello"),
+            "Got unexpected extra argument (hello); `echo hello | ottla produce orders`, since records come from",
+        ),
+        (("help", "fromat"), "there is no command 'fromat'; did you mean `ottla help format`?"),
+        (
+            ("dev", "-X", "auto.create.topic.enable=false"),
+            "-X auto.create.topic.enable: is not a broker key; did you mean auto.create.topics",
+        ),
+        (("cluster", "start", "-X", "zzz=1"), "-X zzz: is not a broker key; `ottla config keys` lists the keys"),
+        (("consume", "orders", "-g", "g", "--exit"), "leave out -p, --exit (--timeout SECONDS ends when no record comes), and -o but"),
         (("group", "seek", "g1", "start"), "Got unexpected extra argument (start); `ottla group seek g1 --to start` is meant"),
         (("topic", "alter", "orders", "partitions=3"), "; `ottla topic add-partitions orders -p 3` is meant"),
         (("topic", "alter", "orders", "a=1", "b=2"), "; `ottla topic alter orders -c a=1 -c b=2` is meant"),

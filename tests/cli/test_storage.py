@@ -45,6 +45,12 @@ def test_an_intact_a_damaged_a_used_and_a_foreign_directory(tmp_path: Path) -> N
     assert (code, item["is_damaged"]) == (1, True)
     assert [finding["path"] for finding in item["findings"]] == ["orders-0/00000000000000000000.log"]
     assert verify(directory)[1].startswith("DAMAGE  orders-0/")
+    (directory / ".kafka_cleanshutdown").unlink()  # as after a kill
+    code, text, _ = verify(directory)
+    size = (directory / "orders-0" / "00000000000000000000.log").stat().st_size
+    assert (code, text.splitlines()[-1].partition("bytes: ")[2]) == (0, f"torn; the next start cuts off {size} bytes")
+    assert f"torn after 0 bytes; the next start cuts off the {size} after them" in text
+    assert verify(directory, "--strict")[0] == 1
     assert verify(tmp_path)[0] == 1
     assert verify(tmp_path / "nowhere")[0] == 2
 

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
@@ -49,9 +50,9 @@ async def send(cluster: LoopCluster, count: int) -> None:
             await (await producer.send("t", b"%100d" % number, partition=0))
 
 
-def damage(directory: Path, after: int = 0) -> None:
-    """A bit of the first segment is another one: so many bytes after its middle."""
-    path = min(directory.glob("*.log"))
+def damage(directory: Path, *, segment: int = 0, after: int = 0) -> None:
+    """A bit of the segment is another one: so many bytes after its middle."""
+    path = sorted(directory.glob("*.log"))[segment]
     data = bytearray(path.read_bytes())
     data[len(data) // 2 + after] ^= 1
     path.write_bytes(data)
@@ -216,11 +217,15 @@ def test_a_leader_whose_growing_segment_is_damaged_is_suspected_by_a_follower_th
     """It went on to lead, and neither noticed nor said anything, while a good copy was in sync."""
 
     async def body() -> None:
-        async with cluster_on_loop(tmp_path, replica_fetch_backoff_ms="20") as cluster:
+        properties: dict[str, Any] = {
+            "replica_fetch_backoff_ms": "20",
+            "ottla_log_scrub_interval_ms": "-1",
+            "log_segment_bytes": SEGMENT_BYTES,
+        }
+        async with cluster_on_loop(tmp_path, **properties) as cluster:
             await filled(cluster)
-            assert len(replica(cluster, 1).log.segments) == 1
             await cluster.stop(3)
-            damage(place(tmp_path, 1), after=HEADER_SIZE + 50)  # of a value: the leader would notice a bent header
+            damage(place(tmp_path, 1), segment=-1, after=HEADER_SIZE + 50)  # of a value: the leader would notice a bent header
             shutil.rmtree(place(tmp_path, 3))
             await cluster.start(3)
             await are_equal(cluster, tmp_path, RECORDS)

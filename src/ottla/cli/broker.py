@@ -15,7 +15,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, log_level_option, override_option, print_rows, yes_option
 from ottla.cli.unanswered import Unanswered
-from ottla.config import BrokerConfig, from_environment, read_properties
+from ottla.config import BROKER_KEYS, BrokerConfig, find_broker_key, from_environment, nearest, read_properties
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -185,6 +185,14 @@ def has_brokers(config: BrokerConfig) -> bool:
     return any(os.path.exists(os.path.join(path, "cluster.json")) for path in config.log_dirs)
 
 
+def check_key(key: str) -> None:
+    """Raises UsageError for a key of -X that no broker has. In a file, which may have keys for plug-ins, it is a warning."""
+    if find_broker_key(key) is None:
+        near = nearest(key, BROKER_KEYS)
+        hint = f"did you mean {near}?" if near else "`ottla config keys` lists the keys"
+        raise click.UsageError(f"-X {key}: is not a broker key; {hint}")
+
+
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
     """Merges all sources. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
     from ottla.cli.nodes.place import default_data_directory
@@ -197,6 +205,7 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
         key, separator, value = override.partition("=")
         if not separator:
             raise click.UsageError(f"-X {override}: expected KEY=VALUE")
+        check_key(key.strip())
         values[key.strip()] = value.strip()
     if not values.get("log.dirs") and not values.get("log.dir"):
         values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_directory(environ)

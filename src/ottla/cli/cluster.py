@@ -87,6 +87,7 @@ def start(
     brokers and controllers, the others are brokers; with --zookeeper all are brokers, and any may be the controller. A node that dies is
     reported, and not started again unless --restart is given.
     """
+    from ottla.cli.broker import check_key
     from ottla.cli.console import console_beside
     from ottla.cli.nodes.at_zookeeper import begin_home
     from ottla.cli.nodes.detached import start_detached, take_descriptor
@@ -104,6 +105,8 @@ def start(
     place.lock()
     if secure:
         check_extra("ottla cluster start --secure")
+    for override in overrides:
+        check_key(override.partition("=")[0].strip())
     found, is_new = described(place, count, port, overrides, zookeeper, is_secured=secure)
     secured = SecurePlace(Path(place.security), "ottla cluster") if found.is_secured else None
     if secured is not None:

@@ -135,8 +135,8 @@ def consume(
         reset: Any = resets.get(asked)
         if reset is None or partitions or exit_at_end:
             raise click.UsageError(
-                "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -p and --exit, and -o "
-                f"but for start and end; `ottla group seek {group_id} --to PLACE` moves the group"
+                "-g resumes from the group's committed offsets, in the partitions that the group assigns: leave out -p, --exit (--timeout "
+                f"SECONDS ends when no record comes), and -o but for start and end; `ottla group seek {group_id} --to PLACE` moves it"
             )
         settings |= {"group_id": group_id, "auto_offset_reset": reset}
         are_there = _check_topics(bootstrap, topics, pattern)

@@ -109,6 +109,7 @@ COMMANDS: Final[Mapping[tuple[str, str], str]] = {
 _EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((.+)\)")
 OF_AN_ARGUMENT: Final[Mapping[str, tuple[str, str]]] = {
     "group seek": ("group_id", "`ottla group seek {} --to {}`"),
+    "produce": ("topic", "`echo {1} | ottla produce {0}`, since records come from standard input,"),
     "topic alter": ("name", "`ottla topic alter {} -c {}`"),
 }
 """The call that is meant where a value follows the name without its option: the parameter with the name, and the call."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import click
 
 FORMAT = "format"
@@ -17,6 +19,8 @@ def help_command(context: click.Context, words: tuple[str, ...]) -> None:
 
         click.echo(LANGUAGE, nl=False)
         return
+    if len(words) == 1 and difflib.get_close_matches(words[0], [FORMAT]):
+        raise click.UsageError(f"there is no command {words[0]!r}; did you mean `ottla help {FORMAT}`?")
     from ottla.cli.main import cli
 
     found = click.Context(cli, info_name="ottla")

@@ -127,11 +127,13 @@ def random_uuid_() -> None:
 
 @storage.command("verify")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--strict", "is_strict", is_flag=True, help="Exit with 1, too, where the next start would cut off the end of a log.")
 @format_option
-def verify(directory: str, output: str) -> None:
+def verify(directory: str, is_strict: bool, output: str) -> None:
     """Read a log directory and report what is damaged.
 
-    Changes nothing. Exit code 0: intact, or with damage that a start repairs; 1: damaged, or in use by a broker.
+    Changes nothing. Exit code 0: intact, or with what a start repairs; 1: damaged, or in use by a broker. After a kill or a power cut a
+    start cuts off the end of a log from the first damaged batch on: other replicas may have it, a backup has not.
     """
     from ottla.runtime.inline_files import InlineDisk
     from ottla.storage.recovery import verification
@@ -144,15 +146,16 @@ def verify(directory: str, output: str) -> None:
     path = os.path.abspath(directory)
     result = asyncio.run(run())
     if output == "json":
-        print_json("storage verify", [msgspec.to_builtins(result) | {"is_damaged": result.is_damaged}])
+        print_json("storage verify", [msgspec.to_builtins(result) | {"is_damaged": result.is_damaged, "cut_bytes": result.cut_bytes}])
     else:
         for finding in result.findings:
             click.echo(f"{'DAMAGE' if finding.is_damage else 'note'}  {finding.path}: {finding.text}")
         click.echo(
             f"{result.partition_count} partitions, {result.segment_count} segments, {result.batch_count} batches, "
-            f"{result.size_bytes} bytes: {'damaged' if result.is_damaged else 'intact'}"
+            f"{result.size_bytes} bytes: {'damaged' if result.is_damaged else 'torn' if result.cut_bytes else 'intact'}"
+            + (f"; the next start cuts off {result.cut_bytes} bytes" if result.cut_bytes else "")
         )
-    if result.is_damaged:
+    if result.is_damaged or (is_strict and result.cut_bytes):
         sys.exit(1)
 
 

@@ -36,6 +36,8 @@ class Finding(msgspec.Struct, frozen=True):
     path: str
     is_damage: bool
     text: str
+    cut_bytes: int = 0
+    """What the next start cuts off: gone, unless other replicas have it."""
 
 
 class Verification(msgspec.Struct):
@@ -50,6 +52,11 @@ class Verification(msgspec.Struct):
     @property
     def is_damaged(self) -> bool:
         return any(finding.is_damage for finding in self.findings)
+
+    @property
+    def cut_bytes(self) -> int:
+        """What the next start cuts off, of all files."""
+        return sum(finding.cut_bytes for finding in self.findings)
 
 
 async def verify(disk: Disk, directory: str) -> Verification:
@@ -77,8 +84,8 @@ class _Verifier:
         self._recovery_points: dict[str, int] = {}  # by partition; below them everything was synced, 0 where a power cut left none
         self._compacted: set[str] = set()  # partitions whose segments may end before the next one starts
 
-    def note(self, path: str, text: str) -> None:
-        self.result.findings.append(Finding(path, False, text))
+    def note(self, path: str, text: str, *, cut_bytes: int = 0) -> None:
+        self.result.findings.append(Finding(path, False, text, cut_bytes))
 
     def _damage(self, path: str, text: str) -> None:
         self.result.findings.append(Finding(path, True, text))
@@ -123,7 +130,9 @@ class _Verifier:
         self.result.size_bytes += file.size
         if found.damage is not None:
             if not self._was_clean and (following < 0 or following > self._recovery_points.get(name, 0)):
-                self.note(path, f"torn after {found.whole_bytes} bytes; the next start truncates the log there: {found.damage}")
+                cut_bytes = file.size - found.whole_bytes
+                text = f"torn after {found.whole_bytes} bytes; the next start cuts off the {cut_bytes} after them: {found.damage}"
+                self.note(path, text, cut_bytes=cut_bytes)
             else:
                 self._damage(path, f"after {found.whole_bytes} intact bytes: {found.damage}")
         if following >= 0 and found.damage is None:  # the last segment's indexes are only written when it is closed
