@@ -101,7 +101,7 @@ from ottla.client.unclosed import Unclosed
 from ottla.client.usable import ClientClosedError, on_own_loop
 from ottla.client.watch import OnConnectivity
 from ottla.client.wrong_calls import with_brokers_first
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
 from ottla.ports import World
 from ottla.runtime.world import real_world
@@ -194,6 +194,7 @@ __all__ = [
     "TransactionAbortableError",
     "TransactionDescription",
     "TransactionFatalError",
+    "UndeliveredRecord",
     "UpgradeType",
     "UserChange",
 ]

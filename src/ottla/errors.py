@@ -8,6 +8,7 @@ escape a decoder: the peer sent bytes that are not what they claim to be.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -203,8 +204,25 @@ class OttlaError(Exception):
     """Base of everything ottla raises on purpose."""
 
 
+@dataclass(frozen=True, slots=True)
+class UndeliveredRecord:
+    """A record that a producer was given and could not deliver, with its bytes. ``partition`` is -1 where none was chosen yet."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
 class KafkaError(OttlaError):
     """A failure that has one of Kafka's error codes: what a broker or the client refused, or could not do."""
+
+    undelivered: UndeliveredRecord | None = None
+    """The record of a producer that was not delivered: of the error of its future, of ``on_delivery`` and of ``DeliveryError.failures``.
+
+    None for other errors, and where those that no caller has looked at have more than 32 MiB."""
 
     def __init__(self, code: int, message: str = "") -> None:
         self.code: Final[ErrorCode] = error_of(code)

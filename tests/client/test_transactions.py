@@ -21,7 +21,7 @@ from ottla.client.transaction_errors import (
     TransactionAbortableError,
     TransactionFatalError,
 )
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -376,7 +376,8 @@ def test_a_record_that_is_refused_after_its_send_returned_fails_the_transaction(
         producer = world.producer
         await producer.begin_transaction()
         refused = SentRecord(loop=asyncio.get_running_loop())
-        producer._refuse("t", 0, refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
+        record = UndeliveredRecord("t", 0, None, b"x", (), 1)
+        producer._refuse(record, refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
         with pytest.raises(TransactionAbortableError, match="no room"):
             await producer.commit_transaction()
         await producer.abort_transaction()

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ottla.client.failures import Pending
+from ottla.client.failures import Pending, of_record
 from ottla.client.outgoing import Outgoing
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import BatchBuilder
+from ottla.records.iteration import iterate_records
 from ottla.types import TopicPartition
 
 SEQUENCE_COUNT = 2**31
@@ -101,13 +102,22 @@ class ProducerBatch:
         type(self.futures[0]).land(self.futures, places)
         self._finish()
 
-    def fail(self, error: KafkaError) -> list[Acknowledgement]:
-        """Fails every future that has no result yet, and returns those futures."""
-        failed = [future for future in self.futures if not future.done()]
-        for future in failed:
-            future.set_exception(error)
+    def fail(self, error: KafkaError, *, has_records: bool) -> list[tuple[Acknowledgement, KafkaError]]:
+        """Fails every future that has no result yet, and returns those futures, with their errors, which may have their records."""
+        failed = [(index, future) for index, future in enumerate(self.futures) if not future.done()]
+        errors = self._errors(error) if has_records and failed else [error] * len(self.futures)
+        for index, future in failed:
+            future.set_exception(errors[index])
         self._finish()
-        return failed
+        return [(future, errors[index]) for index, future in failed]
+
+    def _errors(self, error: KafkaError) -> list[KafkaError]:
+        """Returns the error of each record."""
+        topic, partition = self.partition.topic, self.partition.partition
+        return [
+            of_record(error, UndeliveredRecord(topic, partition, record.key, record.value, record.headers, record.timestamp_ms))
+            for record in iterate_records(self.builder.build())
+        ]
 
     def expired(self) -> KafkaError:
         """Returns the error that the batch fails with when its delivery.timeout.ms is over."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.types import TopicPartition
 
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
 KEPT_MAX: Final = 10_000
 """Failures beyond these are counted and not kept: a producer that never flushes must not grow without limit."""
+
+
+KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The errors of records beyond these have no record with them."""
 
 
 class Pending(Protocol):
@@ -42,12 +46,34 @@ class DeliveryError(KafkaError):
         super().__init__(first.code, f"a record for {partition} was not delivered: {first.message or first.code.name}{others}")
 
 
+def of_record(error: KafkaError, record: UndeliveredRecord) -> KafkaError:
+    """Returns the same error, with the record."""
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    made.__cause__ = error.__cause__
+    made.undelivered = record
+    return made
+
+
 class Failures:
     def __init__(self) -> None:
+        self._kept_bytes = 0  # of records that go with their errors
         self._failed: list[tuple[TopicPartition, KafkaError, Pending]] = []
         self._dropped = 0
         self.is_over = False  # no flush follows that could raise: asyncio would print a traceback for each record
         self._at_end = 0
+
+    def takes(self, size_bytes: int) -> bool:
+        """Returns whether errors may have their records, of that size in all: what no caller looks at must not grow without limit."""
+        if self.is_over:
+            return True
+        if self._kept_bytes + size_bytes > KEPT_BYTES_MAX:
+            self._failed = [failure for failure in self._failed if failure[2].is_unseen]
+            if self._failed:
+                return False
+            self._kept_bytes = 0
+        self._kept_bytes += size_bytes
+        return True
 
     def add(self, partition: TopicPartition, error: KafkaError, pending: Pending) -> None:
         if self.is_over:
@@ -71,12 +97,12 @@ class Failures:
         for _, _, pending in self._failed:
             pending.exception()
         self._failed.clear()
-        self._dropped = 0
+        self._dropped = self._kept_bytes = 0
 
     def raise_unseen(self) -> None:
         """Raises DeliveryError with the failures that the application has not seen; they count as seen from now on."""
         failed, self._failed = self._failed, []
-        dropped, self._dropped = self._dropped, 0
+        dropped, self._dropped, self._kept_bytes = self._dropped, 0, 0
         unseen = [(partition, error) for partition, error, pending in failed if pending.is_unseen]
         for _, _, pending in failed:
             pending.exception()

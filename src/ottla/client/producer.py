@@ -21,6 +21,7 @@ from ottla.client.batching import Batching
 from ottla.client.call_limit import ended_by
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
+from ottla.client.failures import of_record
 from ottla.client.group_metadata import GroupMetadata, Offsets
 from ottla.client.meters import ProducerMetrics
 from ottla.client.on_delivery import OnDelivery, check_callback, report
@@ -34,7 +35,7 @@ from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.client.usable import closed, refuse_call
 from ottla.client.wrong_calls import cells_of
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
 
@@ -304,9 +305,12 @@ class Producer:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
             await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
-    def _refuse(self, topic: str, partition: int | None, future: Acknowledgement, error: KafkaError) -> None:
-        """Fails a record of the topic whose ``send`` has returned."""
+    def _refuse(self, record: UndeliveredRecord, future: Acknowledgement, error: KafkaError) -> None:
+        """Fails a record whose ``send`` has returned."""
         if self._states is not None and self._states.takes_batches:
             self._states.fail(of_produce(error))
+        failures = self._sender.failures
+        if failures.takes(len(record.key or b"") + len(record.value or b"")):
+            error = of_record(error, record)
         future.set_exception(error)
-        self._sender.failures.add(TopicPartition(topic, -1 if partition is None else partition), error, future)
+        failures.add(TopicPartition(record.topic, record.partition), error, future)

@@ -388,9 +388,9 @@ class Sender:
         self._fail(batch, error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
-        for future in batch.fail(error):
+        for future, own in batch.fail(error, has_records=self.failures.takes(batch.builder.size_bytes)):
             self.meters.failed += 1
-            self.failures.add(batch.partition, error, future)
+            self.failures.add(batch.partition, own, future)
         if self._transaction is not None:
             self._transaction.on_failed_batch(error, is_numbered=batch.base_sequence >= 0)
             self._wake.set()

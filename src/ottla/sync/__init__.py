@@ -102,6 +102,7 @@ from ottla.aio import (
     TransactionAbortableError,
     TransactionDescription,
     TransactionFatalError,
+    UndeliveredRecord,
     UpgradeType,
     UserChange,
 )
@@ -196,6 +197,7 @@ __all__ = [
     "TransactionAbortableError",
     "TransactionDescription",
     "TransactionFatalError",
+    "UndeliveredRecord",
     "UpgradeType",
     "UserChange",
 ]

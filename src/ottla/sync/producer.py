@@ -28,7 +28,7 @@ from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
 from ottla.client.wrong_calls import cells_of, with_brokers_first
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, UndeliveredRecord
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
 from ottla.sync.waiting import Run, Single
@@ -315,10 +315,13 @@ class Producer(Blocking[aio.Producer]):
         if isinstance(first, Run):
             values, (future,) = first.take(1)
             self._moved_bytes += _waiting_bytes(values)
+            record = UndeliveredRecord(first.topic, -1, None, values[0], (), first.timestamp_ms)
         else:
-            future = first.future
+            future, found = first.future, first.record
             self._remove(first)
-        self._inner._refuse(first.topic, first.partition, future, error)
+            partition = -1 if found.partition is None else found.partition
+            record = UndeliveredRecord(found.topic, partition, found.key, found.value, found.headers, found.timestamp_ms)
+        self._inner._refuse(record, future, error)
 
     def _refuse_those_beside(self, refused: Run | Single, error: KafkaError, count: int) -> None:
         """Fails the next records, so many at most, that have waited for the same as long: room, or the topic."""
