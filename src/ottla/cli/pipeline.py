@@ -102,8 +102,8 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
     with needs_pyspark():
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import SMALL, session, stop_session
+        from ottla.spark.explaining import Explained, explained
         from ottla.spark.pipelines import pipelines_of
-        from ottla.spark.plans import Explained, explained
     with errors_of(file):
         pipelines = pipelines_of(file)
     with tempfile.TemporaryDirectory(prefix="ottla-explain-") as directory:
