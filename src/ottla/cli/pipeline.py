@@ -145,14 +145,17 @@ def prepare() -> None:
 def list_queries(bootstrap: str, output: str) -> None:
     """List the queries that commit their offsets to this cluster.
 
-    They may run anywhere. It also shows whether their checkpoints are in topics.
+    They may run anywhere. It also shows when each has written its last batch, and whether their checkpoints are in topics. One that has a
+    lag and has long written none may no longer run; one without a lag has nothing to write.
     """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         there = checkpoint_topics(admin)
-        rows = [(row.query, row.delivery, row.batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)]
-    print_rows(output, "pipeline list", ("query", "delivery", "batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+        rows = [
+            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)
+        ]
+    print_rows(output, "pipeline list", ("query", "delivery", "batch", "last_batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
 
 
 @pipeline.command()
