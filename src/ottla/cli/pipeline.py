@@ -16,6 +16,7 @@ from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_opt
 from ottla.cli.pipeline_runs import (
     app_option,
     checkpoint_option,
+    command_of,
     conf_option,
     data_option,
     directory_of,
@@ -171,6 +172,12 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         rows = status_rows(admin, app)
+        left = {} if rows else checkpoint_topics(admin, app)
+    if left:
+        raise click.ClickException(
+            f"{', '.join(left)}: no offsets are committed, and {', '.join(left.values())} is there: the offsets were deleted with the "
+            f"topics that were read, or have expired, or no batch was written yet; `ottla pipeline reset {app}` lets it begin again"
+        )
     if not rows:
         raise click.ClickException(f"no query of an application {app} has committed offsets here: ottla pipeline list")
     print_rows(output, "pipeline status", StatusRow._fields, rows)
@@ -293,7 +300,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     with needs_pyspark():
         from ottla.spark.driver_sink import producer_settings
         from ottla.spark.restoring import restore as write_back
-    from ottla.spark.exactly_once import StopError
+    from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
     from ottla.sync import Admin
 
     directory = directory_of(app, data)
@@ -310,7 +317,9 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             try:
                 count = write_back(name, settings, producer_settings(settings, name), directory / name, replaces=True)
             except StopError as error:
-                raise click.ClickException(str(error)) from None
+                reason, again, _ = str(error).partition(BEGIN_AGAIN)  # what follows is for programs that start a query themselves
+                way_out = f"{BEGIN_AGAIN}: {command_of('reset', app, data, bootstrap)}" if again else ""
+                raise click.ClickException(f"{reason}{way_out}") from None
             click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
 
 
