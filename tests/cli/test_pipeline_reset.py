@@ -123,5 +123,5 @@ def test_a_checkpoint_that_cannot_be_restored_names_the_command_that_resets_its_
     monkeypatch.setattr("ottla.spark.restoring.restore", refuse)
     found = CliRunner().invoke(cli, ["pipeline", "restore", "sales", "-B", bootstrap, "--yes"])
     assert found.exit_code == 1
-    assert f"To write from the start again: ottla pipeline reset sales -B {bootstrap} --yes" in found.output
+    assert f"To write from the start again: ottla pipeline reset sales --yes -B {bootstrap}" in found.output
     assert "group delete" not in found.output
