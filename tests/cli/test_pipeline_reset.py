@@ -13,6 +13,8 @@ from ottla import aio
 from ottla.cli.main import cli
 from ottla.cli.pipeline_runs import LOCK
 from ottla.runtime.serve import BrokerThread
+from ottla.spark.checkpoint_topic import begin_again
+from ottla.spark.exactly_once import StopError
 from ottla.spark.marker import Marker
 from ottla.types import TopicPartition
 
@@ -93,3 +95,33 @@ def test_a_checkpoint_that_is_elsewhere_is_warned_of_and_not_said_to_be_deleted(
     late = reset(bootstrap, "sales", "--data", str(data), "--yes")
     assert late.output == f"{data}: deleted\n"
     assert not data.exists()
+
+
+def test_the_status_of_an_application_without_offsets_names_its_checkpoints(bootstrap: str, home: Path) -> None:
+    """As after its source was deleted: the group's offsets go with the topic."""
+    write_a_batch(bootstrap, home / "sales")
+
+    async def delete() -> None:
+        async with aio.Admin(bootstrap) as admin:
+            await admin.delete_topics(["orders"])
+
+    asyncio.run(delete())
+    found = CliRunner().invoke(cli, ["pipeline", "status", "sales", "-B", bootstrap])
+    assert found.exit_code == 1
+    assert f"{QUERY}: no offsets are committed, and {QUERY}-checkpoint is there" in found.output
+    assert "ottla pipeline reset sales" in found.output
+
+
+def test_a_checkpoint_that_cannot_be_restored_names_the_command_that_resets_its_application(
+    bootstrap: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_a_batch(bootstrap, home / "sales")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StopError(f"application '{QUERY}': the group was deleted. {begin_again(f'{QUERY}-checkpoint')}")
+
+    monkeypatch.setattr("ottla.spark.restoring.restore", refuse)
+    found = CliRunner().invoke(cli, ["pipeline", "restore", "sales", "-B", bootstrap, "--yes"])
+    assert found.exit_code == 1
+    assert f"To write from the start again: ottla pipeline reset sales --yes -B {bootstrap}" in found.output
+    assert "group delete" not in found.output

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import warnings
 from typing import Any
 
@@ -20,6 +21,8 @@ from ottla.types import TopicPartition
 
 ENOUGH_S = 60.0
 
+TIME = re.compile(r',"time":\d+')
+
 
 def planned(topic: str, *ends: int, query: str = "q") -> PlannedBatch:
     return PlannedBatch(query, [json.dumps({topic: {str(index): end for index, end in enumerate(ends)}})], has_state=False)
@@ -31,7 +34,7 @@ def settings(bootstrap: str) -> dict[str, str]:
 
 def committed(topics: Topics, group: str) -> dict[str, tuple[int, str]]:
     with Admin(topics.bootstrap) as admin:
-        return {str(key): (place.offset, place.metadata) for key, place in admin.committed_offsets(group).items()}
+        return {str(key): (place.offset, TIME.sub("", place.metadata)) for key, place in admin.committed_offsets(group).items()}
 
 
 def test_the_end_of_a_batch_is_committed_to_the_group_and_names_its_query(topics: Topics):
@@ -45,6 +48,8 @@ def test_the_end_of_a_batch_is_committed_to_the_group_and_names_its_query(topics
     assert marker_of(text) is None
     assert note_of(Marker("q", 8, "h", 8).text()) is None
     assert note_of("by hand") is None
+    timed = note_of(Note("q", 8, 1_700).text()), marker_of(Marker("q", 8, "h", 8, 1_700).text())
+    assert [found and found.time_ms for found in timed] == [1_700, 1_700]
 
 
 def test_a_newer_commit_replaces_the_waiting_ones(topics: Topics):

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,8 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
 
     [listed] = json.loads(ottla("pipeline", "list", "-B", topics.bootstrap, "--format", "json"))["items"]
     assert listed.pop("delivery") == "exactly_once"
+    assert listed.pop("last_batch") == shown["last_batch"]
+    assert abs(datetime.fromisoformat(shown["last_batch"]).timestamp() - time.time()) < 600
     assert listed == {"query": "orders-totals", "batch": 0, "lag": 1, "writes_now": False, "checkpoint_in_topic": True}
 
     lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}

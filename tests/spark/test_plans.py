@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from ottla.cli.pipeline import pipeline
 from ottla.runtime.java import JavaMissingError
 from ottla.spark import defaults
-from ottla.spark.plans import Explained, explained
+from ottla.spark.explaining import Explained, explained
 
 FILE = """
 from pyspark.sql import functions as F
@@ -45,16 +45,39 @@ def kept(spark):
 
     counts = changelogged(read_topic(spark, "orders", "customer string").groupBy("customer"), Processor(), "customer string")
     return to_topic(counts, "kept", key="customer").outputMode("update")
+
+@pipeline
+def both(spark):
+    class Processor(StatefulProcessor):
+        def init(self, handle): pass
+        def handleInputRows(self, key, rows, timerValues): return iter(())
+        def close(self): pass
+
+    counts = changelogged(read_topic(spark, "orders", "customer string").groupBy("customer"), Processor(), "customer string")
+    return to_topic(route(counts, hot=F.col("customer") == "a", all_readings=F.lit(True))).outputMode("update")
+"""
+REFUSED = """
+from ottla.spark import pipeline, read_topic, to_topic
+
+@pipeline
+def counts(spark):
+    return to_topic(read_topic(spark, "orders", "customer string").groupBy("customer").count(), "counts", key="customer")
 """
 EXPECTED = [
     Explained(
-        "shop-paid", "orders, pays", "", "t: 10 seconds, t2: 1 minutes", "left outer join of streams", "the topics of its rows",
+        "shop-paid", "orders, pays", "", "t: 10 seconds, t2: 1 minutes", "left outer join of streams", "append", "a, bad",
         "exactly_once", "topic",
     ),
-    Explained("shop-paid-2", "orders", "names", "t: 10 seconds", "aggregate by window, customer", "sums", "at_least_once", "directory"),
-    Explained("shop-loud", "orders", "", "", "aggregate by upper(customer)", "counts", "exactly_once", "topic"),
-    Explained("shop-raw", "rate", "", "", "deduplication", "", "", "directory"),
-    Explained("shop-kept", "orders", "", "", "transformWithState", "the topics of its rows", "exactly_once", "topic"),
+    Explained(
+        "shop-paid-2", "orders", "names", "t: 10 seconds", "aggregate by window, customer", "append", "sums, bad", "at_least_once",
+        "directory",
+    ),
+    Explained("shop-loud", "orders", "", "", "aggregate by upper(customer)", "update", "counts", "exactly_once", "topic"),
+    Explained("shop-raw", "rate", "", "", "deduplication", "append", "", "", "directory"),
+    Explained("shop-kept", "orders", "", "", "transformWithState", "update", "kept, shop-kept-*-changelog", "exactly_once", "topic"),
+    Explained(
+        "shop-both", "orders", "", "", "transformWithState", "update", "hot, all_readings, shop-both-*-changelog", "exactly_once", "topic",
+    ),
 ]  # fmt: skip
 
 
@@ -76,8 +99,20 @@ def test_a_query_is_explained_without_a_broker(spark: Any, tmp_path: Path, monke
 
     namespace: dict[str, Any] = {}
     exec(FILE, namespace)
-    pipelines = {name: of(name) for name in ("paid", "loud", "raw", "kept")}
+    pipelines = {name: of(name) for name in ("paid", "loud", "raw", "kept", "both")}
     assert [row for row, _ in explained(spark, "shop", pipelines, bootstrap="127.0.0.1:1", checkpoint="topic")] == EXPECTED
+
+
+@pytest.mark.spark
+def test_what_spark_would_refuse_at_the_start_is_refused(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    (tmp_path / "shop.py").write_text(REFUSED)
+    shown = CliRunner().invoke(pipeline, ["explain", str(tmp_path / "shop.py"), "-B", "127.0.0.1:1"])
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]" in shown.stderr
+    assert '.outputMode("update")' in shown.stderr
+    assert "the query is shop-counts" in shown.stderr
 
 
 @pytest.mark.parametrize(("more", "master"), [((), "local[*]"), (("--small",), "local[1]"), (("--master", "local[3]"), "local[3]")])

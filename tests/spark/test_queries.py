@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.waiting import eventually
 
 from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
+from ottla.cli.sql_text import is_write, split, words_of
 from ottla.errors import KafkaError
 from ottla.spark import defaults
 from ottla.spark.queries import follow, make_views, named_in, topics_like
@@ -112,6 +114,7 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
     ("query", "more", "said"),
     [
         ("select custmer from `{}`", [], "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+        ("select o.custmer from `{}` o", [], 'line 1 pos 7; {} has no schema here: --schema {}="custmer string"'),
         ("select id from `{}`", ["--schema", "{}=id map<string, strng>"], '[UNSUPPORTED_DATATYPE] Unsupported data type "STRNG"'),
         ("select 1 / (offset - offset) from `{}`", [], "[DIVIDE_BY_ZERO]"),
         ("select value from `{}` order by value", ["--follow"], "Sorting is not supported"),
@@ -130,8 +133,96 @@ def test_what_spark_refuses_or_fails_at_is_one_line(
     assert (found.exit_code, found.stdout) == (1, "")
     [line] = found.stderr.splitlines()
     assert line.startswith("Error: ")
-    assert said in line
+    assert said.replace("{}", topic) in line
     assert "QueryContextLogger" not in capfd.readouterr().err, "Spark's own line, of some kilobytes of JSON"
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("select 1; select 2", ["select 1"], "select 2"),
+        ("select ';', \";\", `a;``b;` from o; -- one; two\n;; select 2;\n", ["select ';', \";\", `a;``b;` from o", "select 2"], ""),
+        ("select 'it\\';s' /* ; /* ; */ ; */ from o;", ["select 'it\\';s' /* ; /* ; */ ; */ from o"], ""),
+        ("-- nothing\n/* at all */", [], ""),
+        ("select 'a; select 2;", [], "select 'a; select 2;"),
+        ("select 1 /* a; b", [], "select 1 /* a; b"),
+        ("/* a; b", [], "/* a; b"),
+        ("select 1 - 2 / 3;", ["select 1 - 2 / 3"], ""),
+    ],
+)
+def test_a_statement_ends_at_a_semicolon_that_is_not_quoted(text: str, statements: list[str], rest: str):
+    assert split(text) == (statements, rest)
+
+
+@pytest.mark.parametrize(
+    ("statement", "writes"),
+    [
+        ("insert into orders values ('a')", True),
+        ("-- first\nUPDATE orders set value = 'a'", True),
+        ("from orders insert into others select *", True),
+        ("create table x as select * from orders", True),
+        ("create or replace temporary view x as select * from orders", False),
+        ("select 'insert into', `update` from orders -- delete", False),
+        ("with x as (select insert(value, 1, 1, 'a') from orders) select * from x", False),
+        ("set spark.sql.ansi.enabled = false", False),
+    ],
+)
+def test_a_statement_that_writes_is_found_without_spark(statement: str, writes: bool):
+    assert is_write(words_of(statement)) is writes
+
+
+@pytest.mark.spark
+def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_terminal(
+    spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    topic = topics.create()
+    topics.produce(topic, [(None, b"a;b"), (None, b"c")])
+    starts: list[str] = []
+
+    def started(*_: object, **__: object) -> Any:
+        starts.append("started")
+        return spark
+
+    monkeypatch.setattr(defaults, "session", started)
+    monkeypatch.setattr(defaults, "stop_session", lambda: starts.append("stopped"))
+    three = (
+        f"create temporary view chosen as select value from `{topic}` where value like '%;%';\n"
+        f"select * from chosen; -- the first;\nselect count(*) as n from `{topic}`"
+    )
+    (tmp_path / "three.sql").write_text(three)
+    for arguments, typed in (([three], None), (["-f", str(tmp_path / "three.sql")], None), (["-f", "-"], three), ([], three)):
+        starts.clear()
+        found = CliRunner().invoke(sql, [*arguments, "-B", topics.bootstrap], input=typed)
+        spark.catalog.dropTempView("chosen")
+        assert (found.exit_code, found.stdout.split(), starts) == (0, ["VALUE", "a;b", "N", "2"], ["started", "stopped"]), found.output
+    failed = CliRunner().invoke(
+        sql, [f"select count(*) as n from `{topic}`; select x from `{topic}`; select 2 from `{topic}`", "-B", topics.bootstrap]
+    )
+    assert (failed.exit_code, failed.stdout.split()) == (1, ["N", "2"])
+
+    starts.clear()
+    prompts: list[str] = []
+    right = f"select value from `{topic}` where offset = 1; select"
+    lines = iter(["", "select x", f"from `{topic}`;", f"drop table `{topic}`;", "select 1;", right])
+
+    def typed_line(prompt: str) -> str:
+        prompts.append(prompt)
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        return line
+
+    monkeypatch.setattr("builtins.input", typed_line)
+    monkeypatch.setattr("ottla.cli.sql.is_terminal", lambda: True)
+    found = CliRunner().invoke(sql, ["-B", topics.bootstrap])
+    assert (found.exit_code, found.stdout.split()) == (0, ["VALUE", "c"]), found.output
+    assert [line[:30] for line in found.stderr.splitlines()] == [
+        "Error: [UNRESOLVED_COLUMN.WITH",
+        "Error: drop: ottla sql only re",
+        "Error: the query names no topi",
+    ]
+    assert prompts == ["ottla> ", "ottla> ", "    -> ", "ottla> ", "ottla> ", "ottla> ", "    -> "]
+    assert starts == ["started", "stopped"]
 
 
 def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown_without_it(topics: Topics):
@@ -146,9 +237,14 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
         (["select 1", "--schema", "orders=id strng"], 2, "column id has type strng, which Spark does not know; did you mean string?"),
         ([f"select * from `{topic}`", "--schema", "misspelt=id int"], 1, "a schema for 'misspelt', which is no topic that the query names"),
         ([f"select * from `{topic}` timestamp as of 'x'", "--follow"], 2, "leave one of them out"),
+        ([f"select * from `{topic}`; insert into `{topic}` values ('a')"], 1, "insert: ottla sql only reads; `ottla produce` writes"),
+        ([f"select * from `{topic}`; select 1", "--follow"], 2, "--follow is for one query"),
+        ([" -- nothing"], 2, "there is no statement"),
+        ([], 2, "there is no statement"),
+        (["select 1", "-f", "-"], 2, "not both"),
     ):
         command = [sys.executable, "-m", "ottla", "sql", *arguments, "-B", topics.bootstrap]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         assert (done.returncode, word in done.stderr) == (code, True), done.stderr
 
 

@@ -44,6 +44,10 @@ class Query:
         self.status = {"message": "Waiting for data to arrive"}
         self.is_stopped = False
 
+    @property
+    def recentProgress(self) -> list[Any]:
+        return [self.lastProgress]
+
     def exception(self) -> str | None:
         return self._end
 
@@ -351,6 +355,46 @@ def test_batches_without_records_are_not_said_before_the_first_one(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         runner(tmp_path, {"totals": lambda session: writer}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
     assert [line.split("  ")[1] for line in lines[1:]] == ["waits for records in orders", "#1", "#2"]
+
+
+def test_every_batch_is_said_once_and_a_progress_of_an_idle_query_is_none(tmp_path: Path):
+    """Several batches may end between two looks; an idle query has a progress each ten seconds, with the number of its next batch."""
+
+    def progress(number: int, rows: int, *steps: str) -> dict[str, Any]:
+        return {"id": "q", "batchId": number, "numInputRows": rows, "durationMs": dict.fromkeys(("latestOffset", *steps), 1)}
+
+    class Recent(Query):
+        recent: list[Any]
+
+        @property
+        def recentProgress(self) -> list[Any]:
+            return self.recent
+
+    class Counting(Writer):
+        def start(self) -> Query:
+            query = Recent(self.ends.pop(0))
+            query.recent = []
+            self.queries.append(query)
+            return query
+
+    class Filling(Clock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            query = writer.queries[0]
+            assert isinstance(query, Recent)
+            coming = {
+                8: [progress(24, 5, "addBatch"), progress(25, 5, "addBatch")],
+                6: [progress(26, 5, "addBatch"), progress(27, 0, "addBatch"), progress(28, 5, "addBatch")],
+                4: [progress(29, 0)],
+                2: [progress(29, 0), progress(29, 5, "addBatch"), progress(30, 0)],
+            }
+            query.recent += coming.get(self.left, [])
+            query.lastProgress = query.recent[-1] if query.recent else None
+
+    writer, lines = Counting(["runs"]), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": lambda session: writer}, Filling(pauses_max=10), lines, bootstrap="127.0.0.1:1").run()
+    assert [word for line in lines for word in line.split("  ") if word.startswith("#")] == ["#24", "#25", "#26", "#27", "#28", "#29"]
 
 
 @pytest.mark.parametrize("is_ours", [True, False])

@@ -16,6 +16,7 @@ from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_opt
 from ottla.cli.pipeline_runs import (
     app_option,
     checkpoint_option,
+    command_of,
     conf_option,
     data_option,
     directory_of,
@@ -102,8 +103,8 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
     with needs_pyspark():
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import SMALL, session, stop_session
+        from ottla.spark.explaining import Explained, explained
         from ottla.spark.pipelines import pipelines_of
-        from ottla.spark.plans import Explained, explained
     with errors_of(file):
         pipelines = pipelines_of(file)
     with tempfile.TemporaryDirectory(prefix="ottla-explain-") as directory:
@@ -145,14 +146,17 @@ def prepare() -> None:
 def list_queries(bootstrap: str, output: str) -> None:
     """List the queries that commit their offsets to this cluster.
 
-    They may run anywhere. It also shows whether their checkpoints are in topics.
+    They may run anywhere. It also shows when each has written its last batch, and whether their checkpoints are in topics. One that has a
+    lag and has long written none may no longer run; one without a lag has nothing to write.
     """
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         there = checkpoint_topics(admin)
-        rows = [(row.query, row.delivery, row.batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)]
-    print_rows(output, "pipeline list", ("query", "delivery", "batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+        rows = [
+            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)
+        ]
+    print_rows(output, "pipeline list", ("query", "delivery", "batch", "last_batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
 
 
 @pipeline.command()
@@ -168,6 +172,12 @@ def status(app: str, bootstrap: str, output: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         rows = status_rows(admin, app)
+        left = {} if rows else checkpoint_topics(admin, app)
+    if left:
+        raise click.ClickException(
+            f"{', '.join(left)}: no offsets are committed, and {', '.join(left.values())} is there: the offsets were deleted with the "
+            f"topics that were read, or have expired, or no batch was written yet; `ottla pipeline reset {app}` lets it begin again"
+        )
     if not rows:
         raise click.ClickException(f"no query of an application {app} has committed offsets here: ottla pipeline list")
     print_rows(output, "pipeline status", StatusRow._fields, rows)
@@ -290,7 +300,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     with needs_pyspark():
         from ottla.spark.driver_sink import producer_settings
         from ottla.spark.restoring import restore as write_back
-    from ottla.spark.exactly_once import StopError
+    from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
     from ottla.sync import Admin
 
     directory = directory_of(app, data)
@@ -307,7 +317,9 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             try:
                 count = write_back(name, settings, producer_settings(settings, name), directory / name, replaces=True)
             except StopError as error:
-                raise click.ClickException(str(error)) from None
+                reason, again, _ = str(error).partition(BEGIN_AGAIN)  # what follows is for programs that start a query themselves
+                way_out = f"{BEGIN_AGAIN}: {command_of('reset', app, data, bootstrap)}" if again else ""
+                raise click.ClickException(f"{reason}{way_out}") from None
             click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class StatusRow(NamedTuple):
     delivery: str
     spark_id: str
     batch: int
+    last_batch: str | None  # when it was written, in UTC
     batches_in_all: int
     partitions: int
     lag: int
@@ -28,6 +30,7 @@ class Application:
     delivery: str
     spark_id: str
     batch: int
+    time_ms: int | None  # when it was written; None where a version of ottla has written it that notes no time
     batches_in_all: int  # of all checkpoints where it is exactly once, else of the newest one
     offsets: Offsets
 
@@ -37,7 +40,8 @@ def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
     rows = []
     for group, found in applications(admin, app).items():
         is_open = bool(admin.pending_offsets(group))
-        counts = (found.batch, found.batches_in_all, len(found.offsets), lag_of(admin, found.offsets))
+        time = None if found.time_ms is None else datetime.fromtimestamp(found.time_ms // 1000, UTC).isoformat()
+        counts = (found.batch, time, found.batches_in_all, len(found.offsets), lag_of(admin, found.offsets))
         rows.append(StatusRow(group, found.delivery, found.spark_id, *counts, is_open))
     return rows
 
@@ -74,8 +78,8 @@ def applications(admin: Admin, app: str | None = None) -> dict[str, Application]
         committed, noted = committed_of(places), noted_of(places)
         if committed.marker is not None:
             marker = committed.marker
-            found[group] = Application("exactly_once", marker.query, marker.batch, marker.serial + 1, committed.offsets)
+            found[group] = Application("exactly_once", marker.query, marker.batch, marker.time_ms, marker.serial + 1, committed.offsets)
         elif noted is not None:
             note, offsets = noted
-            found[group] = Application("at_least_once", note.query, note.batch, note.batch + 1, offsets)
+            found[group] = Application("at_least_once", note.query, note.batch, note.time_ms, note.batch + 1, offsets)
     return found

@@ -1,33 +1,31 @@
-"""``ottla sql``: a query over topics, on Spark."""
+"""``ottla sql``: queries over topics, on Spark."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
-import logging
-import re
-import tempfile
+import importlib
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import TextIO
 
 import click
 
-from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.ctrl_c import ctrl_c_in_pauses
+from ottla.cli.client_settings import client_settings
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import bootstrap_option, format_option, print_rows, wrong_call
-from ottla.cli.pipeline_runs import QUERY_LOGGERS
+from ottla.cli.output import bootstrap_option, format_option, wrong_call
 from ottla.cli.schema_types import schema_problem
+from ottla.cli.sql_session import NEEDS, SqlSession
+from ottla.cli.sql_text import split
+from ottla.errors import KafkaError
 
-POLL_S = 0.2
-_TABLE = re.compile(r"\b(?:from|join)\s+`?([\w.-]+)", re.IGNORECASE)
-NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
+PROMPTS = ("ottla> ", "    -> ")
+ENDS = ("exit", "quit")
 
 
 @click.command()
-@click.argument("query")
+@click.argument("query", required=False)
+@click.option("-f", "--file", "file", type=click.File(encoding="utf-8"), help="Run the statements of the file; - is standard input.")
 @click.option(
     "--schema", "schemas", multiple=True, metavar="TOPIC=COLUMNS", help="The topic's values are JSON: orders='id string, amount double'."
 )
@@ -38,7 +36,8 @@ NEEDS = "is missing; install what queries need with: pip install 'ottla[spark]'"
 @bootstrap_option
 @format_option
 def sql(
-    query: str,
+    query: str | None,
+    file: TextIO | None,
     schemas: tuple[str, ...],
     since: str | None,
     registry: str | None,
@@ -49,11 +48,17 @@ def sql(
 ) -> None:
     """Run a SQL QUERY whose tables are topics, such as "select customer, sum(amount) from orders group by customer".
 
+    Several statements have semicolons between them; one start of Spark serves all. The first that fails ends the command. Without QUERY
+    and FILE they are read from the terminal, each when its semicolon has been typed, until Ctrl-D, or from standard input.
+
     Without a schema a topic has the columns key and value as text, topic, partition, offset and timestamp; with one the columns of its
     values, and those besides. Names with dots or dashes need backquotes. A value that does not fit its schema has nulls. "orders timestamp
-    as of '2026-01-01 12:00'" is the topic as it was then; "show tables" lists the topics.
+    as of '2026-01-01 12:00'" is the topic as it was then; "show tables" lists the topics. "create temporary view" names a query for the
+    statements after it.
     """
-    given: dict[str, Any] = {}
+    if query is not None and file is not None:
+        raise click.UsageError("give a QUERY or --file, not both")
+    given: dict[str, str] = {}
     for text in schemas:
         name, equals, columns = text.partition("=")
         if not equals:
@@ -64,115 +69,70 @@ def sql(
         given[name] = columns
     with wrong_call():
         since_ms = None if since is None else parse_offsets(f"@{since}", int(time.time() * 1000)).start.value
+    statements = None
+    if query is not None or file is not None or not is_terminal():
+        text = query if query is not None else (file or sys.stdin).read()
+        whole, rest = split(text)
+        statements = [*whole, *([rest] if rest else [])]
+        if not statements:
+            raise click.UsageError('there is no statement; give one, such as "select * from orders", or --file FILE')
+    if follow and (statements is None or len(statements) > 1):
+        raise click.UsageError("--follow is for one query, which goes on until Ctrl-C")
     try:
-        from ottla.runtime.java import JavaMissingError
-        from ottla.spark.defaults import session, stop_session
-        from ottla.spark.queries import check_schemas, make_views, named_in, topics_like
-        from ottla.spark.queries import follow as followed
-        from ottla.spark.time_travel import with_views
+        importlib.import_module("ottla.spark.defaults")
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} {NEEDS}") from None
     from ottla.sync import Admin
 
-    with Admin(bootstrap, **client_settings()) as admin:
-        there = admin.list_topics()
-    shown = topics_like(query, [name for name, topic in there.items() if not topic.is_internal])
-    if shown is not None:
-        print_rows(output, "sql", ("table",), [(topic,) for topic in shown])
-        return
-    topics = named_in(query, there)
-    if not topics:
-        raise click.ClickException(f"the query names no topic of the cluster{_hint(query, there)}; `ottla topic list` shows them")
-    check_schemas(given, topics)
-    query, as_of = with_views(query, topics)
-    if follow and as_of:
-        raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
-    if registry is not None:
-        given |= _of_registry(registry, [topic for topic in topics if topic not in given])
-    with tempfile.TemporaryDirectory(prefix="ottla-sql-") as directory:
+    with (
+        Admin(bootstrap, **client_settings()) as admin,
+        SqlSession(
+            admin, given, registry=registry, since_ms=since_ms, is_stream=follow, master=master, bootstrap=bootstrap, output=output
+        ) as session,
+    ):
+        if statements is None:
+            _converse(session)
+            return
+        session.check(statements)
+        for number, statement in enumerate(statements):
+            if number and output == "text":
+                click.echo()
+            session.run(statement)
+
+
+def is_terminal() -> bool:
+    """Returns whether statements are typed."""
+    return sys.stdin.isatty()
+
+
+def _converse(session: SqlSession) -> None:
+    """Runs what is typed at the terminal, statement by statement; an error is printed, and the next one is read."""
+    for statement in _typed():
         try:
-            spark = session("ottla-sql", master=master, log_file=Path(directory) / "spark.log")
-        except JavaMissingError as error:
-            raise click.ClickException(str(error)) from None
+            session.check_one(statement)
+            session.run(statement)
+        except click.ClickException as error:
+            click.echo(f"Error: {error.format_message()}", err=True)
+        except KafkaError as error:
+            click.echo(f"Error: {error.message}", err=True)
+
+
+def _typed() -> Iterator[str]:
+    """Yields the statements that are typed, until Ctrl-D, or a line with exit or quit; a Ctrl-C drops an unfinished one."""
+    with contextlib.suppress(ImportError):
+        pass  # lines can be edited, and earlier ones come back
+    rest = ""
+    while True:
         try:
-            with _errors_of_spark():
-                make_views(
-                    spark, topics, given, bootstrap=bootstrap, since_ms=since_ms, is_stream=follow, as_of=as_of, client=spark_options()
-                )
-                frame = spark.sql(query)
-                if follow:
-                    _wait(followed(frame, _say))
-                else:
-                    print_rows(output, "sql", tuple(frame.columns), [tuple(map(_plain, row)) for row in frame.collect()])
-        finally:
-            stop_session()
-
-
-def _hint(query: str, topics: Iterable[str]) -> str:
-    """Returns which topic a table of the query may mean, for an error; empty where none is near."""
-    names: list[str] = _TABLE.findall(query)
-    near = [found[0] for name in names if (found := difflib.get_close_matches(name, topics, n=1))]
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
-    """Returns the topics that have a schema in the registry, each with its form."""
-    from ottla.spark.avro_values import avro
-    from ottla.spark.protobuf_values import protobuf
-    from ottla.spark.registry import WRONG_KIND, Registry, RegistryError
-
-    found: dict[str, Any] = {}
-    for topic in topics:
-        try:
-            Registry(registry).newest(f"{topic}-value")
-        except RegistryError as error:
-            if error.status not in (404, WRONG_KIND):
-                raise click.ClickException(error.message) from None
-            if error.status == WRONG_KIND:
-                found[topic] = protobuf(registry)
-        else:
-            found[topic] = avro(registry)
-    return found
-
-
-@contextlib.contextmanager
-def _errors_of_spark() -> Iterator[None]:
-    """Turns what Spark raises into one line with the reason. To be entered while Spark runs: it is asked for the text of its errors."""
-    from pyspark.errors import PySparkException
-
-    for name in QUERY_LOGGERS:
-        logging.getLogger(name).disabled = True
-    try:
-        yield
-    except PySparkException as error:
-        raise click.ClickException(_reason(str(error))) from None
-
-
-def _reason(text: str) -> str:
-    """Returns why Spark has failed: the reason that its text quotes, else its first line."""
-    from ottla.spark.runner import reason_of
-
-    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0].rstrip(";")
-
-
-def _wait(query: Any) -> None:
-    """Waits until the query fails, or a Ctrl-C."""
-    with ctrl_c_in_pauses() as pause:
-        try:
-            while query.isActive:
-                pause(POLL_S)
-            raise click.ClickException(_reason(str(query.exception())))
-        finally:
-            query.stop()
-
-
-def _say(rows: list[Any]) -> None:
-    import json
-
-    for row in rows:
-        click.echo(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
-
-
-def _plain(value: Any) -> Any:
-    """Returns the value as tables and JSON have it."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+            line = input(PROMPTS[bool(rest)])
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo()
+            rest = ""
+            continue
+        if not rest and line.strip().rstrip(";").lower() in ENDS:
+            return
+        statements, rest = split(f"{rest}\n{line}" if rest else line)
+        yield from statements

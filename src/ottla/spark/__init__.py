@@ -26,6 +26,7 @@ from ottla.spark.interpreter import share_python
 
 if TYPE_CHECKING:
     from ottla.spark.avro_values import avro
+    from ottla.spark.catching_up import catch_up
     from ottla.spark.changelogs import changelogged
     from ottla.spark.defaults import session
     from ottla.spark.pipelines import pipeline
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from ottla.spark.tables import read_table
     from ottla.spark.writer import sink, to_topic
 
-__all__ = ["avro", "changelogged", "pipeline", "protobuf", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
+__all__ = ["avro", "catch_up", "changelogged", "pipeline", "protobuf", "read_table", "read_topic", "route", "session", "sink", "to_topic"]
 
 _HOMES: Final = {
     "avro": "ottla.spark.avro_values",
+    "catch_up": "ottla.spark.catching_up",
     "changelogged": "ottla.spark.changelogs",
     "pipeline": "ottla.spark.pipelines",
     "protobuf": "ottla.spark.protobuf_values",

@@ -65,6 +65,12 @@ def dead_letter_topics() -> set[str]:
     return {bad.dead_letter_topic for bad in _SOURCES.values()}
 
 
+def dead_letter_topic_of(name: str) -> str | None:
+    """Returns the topic of the bad rows that Spark counts under this name; None for what else it counts."""
+    found = _SOURCES.get(name)
+    return None if found is None else found.dead_letter_topic
+
+
 def warn_of_left_out(frame: DataFrame, query: Any) -> None:
     """Warns where the sink of a query of this frame, which has started, writes no bad rows: nothing else would say that they are lost."""
     if not _SOURCES or not hasattr(frame, "_jdf") or not hasattr(query, "_jsq"):

@@ -58,6 +58,7 @@ class Batch:
     begin: Offsets | None  # of a query's first batch: where it says that it started, if it does
     end: Offsets  # what the group commits; it has one partition at least, for the marker
     is_mirrored: bool = False  # the checkpoint is in a topic, too
+    now_ms: int | None = None  # when it is about to be written
 
 
 class Step(Enum):
@@ -107,7 +108,7 @@ class ExactlyOnce:
                 return False
             yield Step.COLLECT
             serial = 0 if known.marker is None else known.marker.serial + 1
-            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial)
+            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial, batch.now_ms)
             seal = Seal({partition: OffsetAndMetadata(offset, marker.text()) for partition, offset in batch.end.items()})
             for asked in (Step.BEGIN, Step.WRITE, seal, Step.COMMIT):
                 yield asked
@@ -192,6 +193,6 @@ def _fenced(app: str, error: ProducerFencedError) -> str:
     text = f"application {app!r}: another producer has its transactional id, or the transaction was open for too long"
     text = f"{text} ({what})" if what else text
     return (
-        f"{text}. Run one copy; give each application a name of its own with the option app; for long batches lower maxOffsetsPerTrigger "
-        "or raise kafka.transaction.timeout.ms"
+        f"{text}. Run one copy; give each application a name of its own with the option app (of `ottla pipeline run`: --app); "
+        "for long batches lower maxOffsetsPerTrigger or raise kafka.transaction.timeout.ms"
     )

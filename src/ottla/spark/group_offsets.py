@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.spark.checkpoint import PlannedBatch, ends_of
 from ottla.spark.link import link_for
-from ottla.spark.marker import committed_of
+from ottla.spark.marker import committed_of, time_of, with_time
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import invalid
 from ottla.types import TopicPartition
@@ -33,16 +34,18 @@ class Note:
 
     query: str  # Spark's id
     batch: int
+    time_ms: int | None = field(default=None, compare=False)  # when its rows had been written; for people
 
     def text(self) -> str:
-        return json.dumps({"form": FORM, "query": self.query, "batch": self.batch}, separators=(",", ":"))
+        value = {"form": FORM, "query": self.query, "batch": self.batch}
+        return json.dumps(value | with_time(self.time_ms), separators=(",", ":"))
 
 
 def note_of(text: str) -> Note | None:
     """Returns the note that an offset carries; None for what is no note."""
     try:
         value = json.loads(text)
-        return Note(str(value["query"]), int(value["batch"])) if value["form"] == FORM else None
+        return Note(str(value["query"]), int(value["batch"]), time_of(value)) if value["form"] == FORM else None
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -70,7 +73,7 @@ class GroupOffsets:
         ends = ends_of(planned.sources)
         if not ends:
             return
-        future = link_for(self._settings).start(self._commit(ends, Note(planned.query, number)))
+        future = link_for(self._settings).start(self._commit(ends, Note(planned.query, number, time.time_ns() // 1_000_000)))
         with contextlib.suppress(TimeoutError):
             future.result(wait_s)
 

@@ -27,11 +27,12 @@ class Marker:
     batch: int
     offsets_hash: str
     serial: int  # one more with each batch of the application
+    time_ms: int | None = field(default=None, compare=False)  # when the batch was about to be written; for people
 
     def text(self) -> str:
         """Returns the text that offsets carry; 4096 bytes at most."""
         value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value | with_time(self.time_ms), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,16 @@ class Committed:
 
     marker: Marker | None = None
     offsets: Offsets = field(default_factory=dict)
+
+
+def with_time(time_ms: int | None) -> dict[str, int]:
+    return {} if time_ms is None else {"time": time_ms}
+
+
+def time_of(value: Mapping[str, Any]) -> int | None:
+    """Returns the time of a marker or a note, in milliseconds since 1970; None for one of a version that wrote none."""
+    found = value.get("time")
+    return found if isinstance(found, int) else None
 
 
 def hash_of(sources: Sequence[str | None]) -> str:
@@ -61,7 +72,7 @@ def marker_of(text: str) -> Marker | None:
         value = json.loads(text)
         if value["form"] != FORM:
             return None
-        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]))
+        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value))
     except (ValueError, TypeError, KeyError):
         return None
 

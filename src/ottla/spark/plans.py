@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-from ottla.spark.options import DELIVERIES
-from ottla.spark.pipelines import made_by, name_of
+from typing import Any, Final
 
 SELECTIONS: Final = ("subscribe", "path", "subscribepattern", "assign")
 _STATEFUL: Final = {
@@ -30,47 +27,9 @@ class Plan:
     watermarks: list[str]
 
 
-class Explained(NamedTuple):
-    """A query of an application, in words."""
-
-    query: str
-    reads: str
-    tables: str
-    watermarks: str
-    state: str
-    writes: str
-    delivery: str
-    checkpoint: str
-
-
-def explained(
-    session: Any, app: str, pipelines: Mapping[str, Callable[[Any], Any]], *, bootstrap: str, checkpoint: str
-) -> Iterator[tuple[Explained, Any]]:
-    """Yields each query of the application, and its frame. No broker is asked, and nothing is started."""
-    for function, pipeline in pipelines.items():
-        made = made_by(pipeline, session, app, function, bootstrap=bootstrap, checkpoint=checkpoint)
-        for index, writer in enumerate(made.writers):
-            frame = writer._df
-            plan = plan_of(frame)
-            settings: Mapping[str, str] = made.settings.get(index, {})
-            yield (
-                Explained(
-                    name_of(app, function, index),
-                    ", ".join(plan.streams),
-                    ", ".join(plan.tables),
-                    ", ".join(plan.watermarks),
-                    ", ".join(plan.state),
-                    settings.get("topic", "the topics of its rows") if settings else "",
-                    settings.get("delivery", DELIVERIES[0]) if settings else "",
-                    settings.get("checkpoint", "directory"),
-                ),
-                frame,
-            )
-
-
 def plan_of(frame: Any) -> Plan:
     """Returns the plan of a streaming frame of a classic session."""
-    nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
+    nodes = list(nodes_of(frame._jdf.queryExecution().analyzed()))
     leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty() and not (kind == "LocalRelation" and node.data().isEmpty())]
     streams = [_name(node, kind) for node, kind in leaves if node.isStreaming()]
     tables = [_name(node, kind) for node, kind in leaves if not node.isStreaming()]
@@ -84,11 +43,11 @@ def streams_of(writer: Any) -> list[str]:
     return plan_of(writer._df).streams
 
 
-def _nodes(node: Any) -> Iterator[tuple[Any, str]]:
+def nodes_of(node: Any) -> Iterator[tuple[Any, str]]:
     """Yields the nodes from the leaves up."""
     children = node.children()
     for index in range(children.size()):
-        yield from _nodes(children.apply(index))
+        yield from nodes_of(children.apply(index))
     yield node, node.getClass().getSimpleName()
 
 

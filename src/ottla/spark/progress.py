@@ -49,6 +49,22 @@ class Progress:
         return None if oldest is None else max(0.0, (self._now_ms() - oldest) / 1000)
 
 
+def batches_after(batch: int, query: Any) -> list[Mapping[str, Any]]:
+    """Returns the progress of the query's batches after that one, in order, as far as Spark keeps them (the last hundred).
+
+    A query with nothing to do has a progress now and then, too, with the number of its next batch: it has no ``addBatch``.
+    """
+    last = query.lastProgress
+    if last is None or last["batchId"] <= batch:
+        return []
+    found = [last] if last["batchId"] == batch + 1 else query.recentProgress
+    return [progress for progress in found if progress["batchId"] > batch and _is_of_batch(progress)]
+
+
+def _is_of_batch(progress: Mapping[str, Any]) -> bool:
+    return "addBatch" in progress.get("durationMs", ("addBatch",))
+
+
 def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = None) -> str:
     """Returns the line; the lag is - where it is not known, and has no age where that is not known, or nothing is left."""
     speed = progress.get("processedRowsPerSecond") or 0

@@ -27,7 +27,7 @@ from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
-from ottla.spark.progress import Progress, bad_rows_of
+from ottla.spark.progress import Progress, bad_rows_of, batches_after
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
@@ -202,8 +202,7 @@ class Runner:
                     self._on_failure(found, type(error).__name__, text)
             return
         is_active = found.query.isActive  # before its last progress is asked for
-        progress = found.query.lastProgress
-        if progress is not None and progress["batchId"] != found.shown_batch:
+        for progress in batches_after(found.shown_batch, found.query):
             found.shown_batch = progress["batchId"]
             found.has_read = found.has_read or progress.get("numInputRows") != 0
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much

@@ -1,0 +1,115 @@
+"""What the queries of an application read, keep and write, in words, before anything runs: for ``ottla pipeline explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.spark.changelogs import SUFFIX
+from ottla.spark.dead_letters import dead_letter_topic_of
+from ottla.spark.options import DELIVERIES
+from ottla.spark.pipelines import made_by, name_of
+from ottla.spark.plans import nodes_of, plan_of
+from ottla.spark.state_changes import CHANGE
+from ottla.spark.ways_out import noting
+
+_PROCESSORS: Final = ("TransformWithState", "TransformWithStateInPySpark")
+
+
+class Explained(NamedTuple):
+    """A query of an application, in words."""
+
+    query: str
+    reads: str
+    tables: str
+    watermarks: str
+    state: str
+    output_mode: str
+    writes: str
+    delivery: str
+    checkpoint: str
+
+
+def explained(
+    session: Any, app: str, pipelines: Mapping[str, Callable[[Any], Any]], *, bootstrap: str, checkpoint: str
+) -> Iterator[tuple[Explained, Any]]:
+    """Yields each query of the application, and its frame. No broker is asked, and nothing is started.
+
+    What Spark would refuse when the query starts, such as an output mode, is refused here, with Spark's AnalysisException.
+    """
+    for function, pipeline in pipelines.items():
+        made = made_by(pipeline, session, app, function, bootstrap=bootstrap, checkpoint=checkpoint)
+        for index, writer in enumerate(made.writers):
+            frame = writer._df
+            plan = plan_of(frame)
+            mode = _output_mode(writer)
+            query = name_of(app, function, index)
+            try:
+                noting(_check)(session, frame, mode)
+            except Exception as error:
+                error.add_note(f"the query is {query}")
+                raise
+            settings: Mapping[str, str] = made.settings.get(index, {})
+            yield (
+                Explained(
+                    query,
+                    ", ".join(plan.streams),
+                    ", ".join(plan.tables),
+                    ", ".join(plan.watermarks),
+                    ", ".join(plan.state),
+                    mode.toString().lower(),
+                    ", ".join(_written(frame, query, settings)) if settings else "",
+                    settings.get("delivery", DELIVERIES[0]) if settings else "",
+                    settings.get("checkpoint", "directory"),
+                ),
+                frame,
+            )
+
+
+def _output_mode(writer: Any) -> Any:
+    """Returns Spark's output mode of the writer, which has no method for it."""
+    field = writer._jwrite.getClass().getDeclaredField("outputMode")
+    field.setAccessible(True)
+    return field.get(writer._jwrite)
+
+
+def _check(session: Any, frame: Any, mode: Any) -> None:
+    """Checks what Spark checks when a query starts: whether each step of the stream has this output mode."""
+    checker = session._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+
+
+def _written(frame: Any, query: str, settings: Mapping[str, str]) -> list[str]:
+    """Returns the topics that a sink of ours writes, also for changes of state and for bad rows."""
+    nodes = list(nodes_of(frame._jdf.queryExecution().analyzed()))
+    topics = [settings["topic"]] if "topic" in settings else _topics_of_rows(nodes) or ["the topics of its rows"]
+    if any(_has_column(node.output(), CHANGE) for node, kind in nodes if kind in _PROCESSORS):
+        topics.append(f"{settings.get('app', query)}-*{SUFFIX}")
+    counted = [dead_letter_topic_of(node.name()) for node, kind in nodes if kind == "CollectMetrics"]
+    return list(dict.fromkeys([*topics, *(topic for topic in counted if topic is not None)]))
+
+
+def _topics_of_rows(nodes: list[tuple[Any, str]]) -> list[str]:
+    """Returns the names of topics that the plan has as texts, by ``route`` or in a column topic."""
+    found: list[str] = []
+    for node, _ in nodes:
+        waiting = _each(node.expressions())
+        while waiting:
+            expression = waiting.pop(0)
+            kind = expression.getClass().getSimpleName()
+            children = _each(expression.children())
+            is_route = kind == "CreateNamedStruct" and [str(child.value()) for child in children[::2]] == ["topic", "is_meant"]
+            if is_route or (kind == "Alias" and expression.name() == "topic"):
+                topic = children[1 if is_route else 0]
+                if topic.getClass().getSimpleName() == "Literal" and topic.value() is not None:
+                    found.append(topic.value().toString())
+            waiting += children
+    return list(dict.fromkeys(found))
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _has_column(attributes: Any, name: str) -> bool:
+    return any(attribute.name() == name for attribute in _each(attributes))
