@@ -1,5 +1,6 @@
 """The runner of pipelines: which queries it starts again, which it does not; without Spark."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from ottla.spark import pipelines as pipelines_module
 from ottla.spark.dead_letters import BadRows
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed, Marker
-from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
+from ottla.spark.pipelines import attached, check_source, is_query_of, made_by, name_of, pipeline, pipelines_of, running
 from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
@@ -533,6 +534,58 @@ def test_a_file_has_its_pipelines_by_the_names_of_their_functions(tmp_path: Path
     with pytest.raises(KafkaError, match="has no pipeline: put @pipeline"):
         pipelines_of(path)
     assert pipeline(runner) is runner
+
+
+def test_what_ottla_refuses_of_a_pipeline_has_its_line_and_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file of two pipelines: the error named neither."""
+    path = tmp_path / "two.py"
+    code = ["from ottla.spark import pipeline, sink", "", "", "@pipeline", "def two(spark):", "    return made()", "", "", "def made():"]
+    path.write_text("\n".join([*code, "    return sink({'topics': 't'})", ""]))
+    text = "unknown option 'topics'; did you mean topic?"
+    for directory, shown in (("/usr", str(path)), (str(tmp_path), "two.py")):
+        monkeypatch.chdir(directory)
+        with pytest.raises(KafkaError) as refused:
+            made_by(pipelines_of(path)["two"], None, "app", "two", bootstrap="b:1", checkpoint="topic")
+        assert str(refused.value) == f"INVALID_CONFIG: {shown}:10 (pipeline two): {text}"
+    path.write_text("from ottla.spark import sink\n\nsink({'topics': 't'})\n")
+    with pytest.raises(KafkaError) as refused:
+        pipelines_of(path)
+    assert str(refused.value) == f"INVALID_CONFIG: two.py:3: {text}"
+
+
+def test_other_errors_of_a_pipeline_stay_as_they_are():
+    def away(session: Any) -> Any:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
+
+    with pytest.raises(KafkaError, match=r"^NETWORK_EXCEPTION: away$"):
+        made_by(away, None, "app", "away", bootstrap="b:1", checkpoint="topic")
+
+
+@pytest.mark.parametrize("head", ["totals()", "totals(spark, day)", "totals(spark, *, day)"])
+@pytest.mark.parametrize("check", [check_source, pipelines_of])
+def test_a_pipeline_that_does_not_take_the_session_is_refused_before_it_is_called(tmp_path: Path, head: str, check: Any):
+    path = tmp_path / "orders.py"
+    path.write_text(f"from ottla.spark import pipeline\n\n\n@pipeline\ndef {head}:\n    return None\n")
+    said = f"{path}:5: a pipeline takes the SparkSession, and nothing else: def totals(spark)"
+    with pytest.raises(KafkaError, match=re.escape(said)):
+        check(path)
+    path.write_text(path.read_text().replace("import pipeline", "import pipeline as job").replace("@pipeline", "@job"))
+    with pytest.raises(KafkaError, match=re.escape(said.replace(":5", ""))):  # Python knows it, once the file is loaded
+        pipelines_of(path)
+
+
+@pytest.mark.parametrize("head", ["totals(spark)", "totals(spark, day=1)", "totals(*session)", "totals(spark, *, day=1, **more)"])
+def test_a_pipeline_may_have_more_arguments_with_values_of_their_own_and_brackets(tmp_path: Path, head: str):
+    path = tmp_path / "orders.py"
+    path.write_text(f"from ottla.spark import pipeline\n\n\n@pipeline()\ndef {head}:\n    return None\n")
+    assert list(pipelines_of(path)) == ["totals"]
+
+
+def test_another_decorator_may_give_a_pipeline_its_arguments(tmp_path: Path):
+    path = tmp_path / "orders.py"
+    wraps = "def with_day(call):\n    return lambda spark: call(spark, 1)\n\n"
+    path.write_text(f"from ottla.spark import pipeline\n\n{wraps}@pipeline\n@with_day\ndef totals(spark, day):\n    return None\n")
+    assert list(pipelines_of(path)) == ["totals"]
 
 
 def test_a_sink_of_a_pipeline_is_named_after_it_unless_it_says_otherwise():
