@@ -16,6 +16,7 @@ from ottla.spark.dead_letters import BadRows
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.pipelines import attached, check_source, is_query_of, made_by, name_of, pipeline, pipelines_of, running
+from ottla.spark.reading import AFTER_DELETION, DataLossError, report_loss
 from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
@@ -196,6 +197,27 @@ def test_a_query_whose_topic_was_made_again_can_begin_again(tmp_path: Path):
     found = runner(tmp_path, {"one": lambda session: Writer([error])}, Clock(), [])
     assert not found.run()
     assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+
+
+@pytest.mark.parametrize(("delivery", "says_how_to_go_on"), [("exactly_once", False), ("at_least_once", True)])
+@pytest.mark.parametrize("what", ["orders-0 no longer exists", f"orders-0 ends at 0, before offset 2: {MADE_AGAIN}"])
+def test_a_query_whose_only_topic_was_deleted_is_not_advised_to_go_on(tmp_path: Path, delivery: str, says_how_to_go_on: bool, what: str):
+    """Exactly once it stopped again, with failOnDataLoss=false: its group has no offsets any more."""
+    with pytest.raises(DataLossError) as lost:
+        report_loss(what, fails=True, way_out=AFTER_DELETION)
+
+    def totals(session: Any) -> Any:
+        writer = Writer([f"ottla.spark.reading.DataLossError: {lost.value}"])
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "delivery": delivery}
+        return attached(writer, sink(options | ({"checkpoint": "directory"} if delivery == "exactly_once" else {})))
+
+    said: list[str] = []
+    found = runner(tmp_path, {"totals": totals}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+    assert ("failOnDataLoss=false" in said[-1]) == says_how_to_go_on
+    if not says_how_to_go_on:
+        assert said[-1] == f"app-totals  stopped, and is not started again: {what}."
 
 
 @pytest.mark.parametrize(
