@@ -1,5 +1,6 @@
 """The runner of pipelines: which queries it starts again, which it does not; without Spark."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,8 @@ from ottla.spark import pipelines as pipelines_module
 from ottla.spark.dead_letters import BadRows
 from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed, Marker
-from ottla.spark.pipelines import attached, is_query_of, made_by, name_of, pipeline, pipelines_of, running
+from ottla.spark.pipelines import attached, check_source, is_query_of, made_by, name_of, pipeline, pipelines_of, running
+from ottla.spark.reading import AFTER_DELETION, DataLossError, report_loss
 from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
@@ -199,6 +201,27 @@ def test_a_query_whose_topic_was_made_again_can_begin_again(tmp_path: Path):
     found = runner(tmp_path, {"one": lambda session: Writer([error])}, Clock(), [])
     assert not found.run()
     assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+
+
+@pytest.mark.parametrize(("delivery", "says_how_to_go_on"), [("exactly_once", False), ("at_least_once", True)])
+@pytest.mark.parametrize("what", ["orders-0 no longer exists", f"orders-0 ends at 0, before offset 2: {MADE_AGAIN}"])
+def test_a_query_whose_only_topic_was_deleted_is_not_advised_to_go_on(tmp_path: Path, delivery: str, says_how_to_go_on: bool, what: str):
+    """Exactly once it stopped again, with failOnDataLoss=false: its group has no offsets any more."""
+    with pytest.raises(DataLossError) as lost:
+        report_loss(what, fails=True, way_out=AFTER_DELETION)
+
+    def totals(session: Any) -> Any:
+        writer = Writer([f"ottla.spark.reading.DataLossError: {lost.value}"])
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "delivery": delivery}
+        return attached(writer, sink(options | ({"checkpoint": "directory"} if delivery == "exactly_once" else {})))
+
+    said: list[str] = []
+    found = runner(tmp_path, {"totals": totals}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+    assert ("failOnDataLoss=false" in said[-1]) == says_how_to_go_on
+    if not says_how_to_go_on:
+        assert said[-1] == f"app-totals  stopped, and is not started again: {what}."
 
 
 @pytest.mark.parametrize(
@@ -577,6 +600,58 @@ def test_a_file_has_its_pipelines_by_the_names_of_their_functions(tmp_path: Path
     with pytest.raises(KafkaError, match="has no pipeline: put @pipeline"):
         pipelines_of(path)
     assert pipeline(runner) is runner
+
+
+def test_what_ottla_refuses_of_a_pipeline_has_its_line_and_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file of two pipelines: the error named neither."""
+    path = tmp_path / "two.py"
+    code = ["from ottla.spark import pipeline, sink", "", "", "@pipeline", "def two(spark):", "    return made()", "", "", "def made():"]
+    path.write_text("\n".join([*code, "    return sink({'topics': 't'})", ""]))
+    text = "unknown option 'topics'; did you mean topic?"
+    for directory, shown in (("/usr", str(path)), (str(tmp_path), "two.py")):
+        monkeypatch.chdir(directory)
+        with pytest.raises(KafkaError) as refused:
+            made_by(pipelines_of(path)["two"], None, "app", "two", bootstrap="b:1", checkpoint="topic")
+        assert str(refused.value) == f"INVALID_CONFIG: {shown}:10 (pipeline two): {text}"
+    path.write_text("from ottla.spark import sink\n\nsink({'topics': 't'})\n")
+    with pytest.raises(KafkaError) as refused:
+        pipelines_of(path)
+    assert str(refused.value) == f"INVALID_CONFIG: two.py:3: {text}"
+
+
+def test_other_errors_of_a_pipeline_stay_as_they_are():
+    def away(session: Any) -> Any:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "away")
+
+    with pytest.raises(KafkaError, match=r"^NETWORK_EXCEPTION: away$"):
+        made_by(away, None, "app", "away", bootstrap="b:1", checkpoint="topic")
+
+
+@pytest.mark.parametrize("head", ["totals()", "totals(spark, day)", "totals(spark, *, day)"])
+@pytest.mark.parametrize("check", [check_source, pipelines_of])
+def test_a_pipeline_that_does_not_take_the_session_is_refused_before_it_is_called(tmp_path: Path, head: str, check: Any):
+    path = tmp_path / "orders.py"
+    path.write_text(f"from ottla.spark import pipeline\n\n\n@pipeline\ndef {head}:\n    return None\n")
+    said = f"{path}:5: a pipeline takes the SparkSession, and nothing else: def totals(spark)"
+    with pytest.raises(KafkaError, match=re.escape(said)):
+        check(path)
+    path.write_text(path.read_text().replace("import pipeline", "import pipeline as job").replace("@pipeline", "@job"))
+    with pytest.raises(KafkaError, match=re.escape(said.replace(":5", ""))):  # Python knows it, once the file is loaded
+        pipelines_of(path)
+
+
+@pytest.mark.parametrize("head", ["totals(spark)", "totals(spark, day=1)", "totals(*session)", "totals(spark, *, day=1, **more)"])
+def test_a_pipeline_may_have_more_arguments_with_values_of_their_own_and_brackets(tmp_path: Path, head: str):
+    path = tmp_path / "orders.py"
+    path.write_text(f"from ottla.spark import pipeline\n\n\n@pipeline()\ndef {head}:\n    return None\n")
+    assert list(pipelines_of(path)) == ["totals"]
+
+
+def test_another_decorator_may_give_a_pipeline_its_arguments(tmp_path: Path):
+    path = tmp_path / "orders.py"
+    wraps = "def with_day(call):\n    return lambda spark: call(spark, 1)\n\n"
+    path.write_text(f"from ottla.spark import pipeline\n\n{wraps}@pipeline\n@with_day\ndef totals(spark, day):\n    return None\n")
+    assert list(pipelines_of(path)) == ["totals"]
 
 
 def test_a_sink_of_a_pipeline_is_named_after_it_unless_it_says_otherwise():

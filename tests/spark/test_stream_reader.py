@@ -320,7 +320,7 @@ def test_a_topic_that_was_never_there_is_an_error(topics: Topics):
             read()
         way_out = "create it first, with ottla topic create no-such-topic, or correct the option that names it"
         assert str(missing.value).endswith(f"topic 'no-such-topic' does not exist: {way_out}")
-        assert missing.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert missing.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_only_the_assigned_partitions_are_read(topics: Topics):

@@ -16,6 +16,7 @@ from tests.spark.test_rows import stored
 from ottla.errors import KafkaError
 from ottla.spark import read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
+from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
 from ottla.sync import Admin, Producer
 
@@ -241,11 +242,50 @@ def test_what_makes_no_sense_is_refused(spark):
         (lambda: route(spark.range(1), value="v", big=F.lit(True)), "value=v is no column of the frame, which has id"),
         (lambda: to_topic(spark.range(1), "t", value="v", **brokers), "value=v is no column of the frame, which has id"),
         (lambda: route(spark.range(1)), "route needs a topic with its condition"),
-        (lambda: to_topic(spark.range(1), key="id", **brokers), "give them to route"),
-        (lambda: to_topic(stream.select(F.lit("v").alias("value")), **brokers), "no topic: give one"),
+        (lambda: to_topic(spark.range(1), key="id", **brokers), r'no topic given: to_topic\(frame, "topic"\), or rows of route'),
+        (lambda: to_topic(spark.range(1), key="id", options={"topic": "t"}, **brokers), "give them to route"),
+        (lambda: to_topic(stream.select(F.lit("v").alias("value")), **brokers), "no topic given: "),
+        (lambda: to_topic(stream, **brokers), "no topic given: "),
+        (
+            lambda: to_topic(spark.range(1), "t", key="id", value="id", **brokers),
+            re.escape("value=id is bigint: give a column of text or bytes, such as F.col('id').cast('string')"),
+        ),
+        (lambda: route(spark.range(1), value="id", t=F.lit(True)), "value=id is bigint: give a column of text or bytes"),
+        (
+            lambda: to_topic(spark.range(1).select(F.struct("id").alias("s")), "t", value="s", **brokers),
+            re.escape("value=s is struct<id:bigint>: give a column of text or bytes, such as F.to_json('s')"),
+        ),
         (lambda: to_topic(stream.select("timestamp"), options={"topic": "t"}, **brokers), "there is no column value among timestamp"),
         (lambda: to_topic(stream.select(F.lit(1).alias("value")), options={"Topic": "t"}, **brokers), "column value is int"),
         (lambda: to_topic(spark.range(1), "t", **brokers), r'write a batch by df\.write\.format\("ottla"\)'),
     ):
         with pytest.raises(KafkaError, match=word):
             make()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda writer: writer.queryName("mine"), "queryName is set by the runner of a pipeline: leave it out; a query is called after"),
+        (lambda writer: writer.option("checkpointLocation", "/c"), "checkpointLocation is set by the runner of a pipeline: leave it out"),
+        (lambda writer: writer.options(checkpointlocation="/c"), "checkpointlocation is set by the runner .* pipeline run --data DIR"),
+    ],
+)
+def test_what_the_runner_sets_of_a_pipelines_writer_is_refused(spark, make: Any, said: str):
+    """It was replaced without a word."""
+    rows = spark.readStream.format("rate").load().select(F.lit("v").alias("value"))
+    with running("app", "totals", "127.0.0.1:1"):
+        for writer in (
+            rows.writeStream.format("noop").option("path", "x"),
+            to_topic(rows, "t"),
+            to_topic(rows, "t", delivery="at_least_once"),
+        ):
+            with pytest.raises(KafkaError, match=said):
+                make(writer)
+    assert make(rows.writeStream) is not None
+
+
+def test_a_checkpoint_in_the_options_of_a_pipelines_sink_is_refused_too(spark):
+    rows = spark.readStream.format("rate").load().select(F.lit("v").alias("value"))
+    with running("app", "totals", "127.0.0.1:1"), pytest.raises(KafkaError, match="checkpointLocation is set by the runner of a pipeline"):
+        to_topic(rows, "t", options={"checkpointLocation": "/c"})

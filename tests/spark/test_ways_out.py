@@ -14,7 +14,7 @@ from tests.spark.test_source import load
 from ottla.spark.ways_out import METHODS, WAYS_OUT, noting
 
 TYPO = "KafkaError: INVALID_CONFIG: unknown option 'startingoffset'; did you mean startingOffsets?"
-MISSING = "KafkaError: INVALID_TOPIC_EXCEPTION: topic 'misspelt' does not exist: create it first, with ottla topic create misspelt, or "
+MISSING = "KafkaError: UNKNOWN_TOPIC_OR_PARTITION: topic 'misspelt' does not exist: create it first, with ottla topic create misspelt, or "
 
 
 @pytest.mark.parametrize(("owner", "name"), METHODS, ids=lambda part: getattr(part, "__name__", part))

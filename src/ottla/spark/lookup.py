@@ -117,22 +117,26 @@ class Lookup:
 
     def _of_topics(self, names: set[str], *, must_exist: bool) -> list[TopicPartition]:
         cluster = self.link.cluster
+        missing: list[str] = []
 
         async def look() -> list[TopicPartition]:
             await cluster.refresh(names)
+            missing.clear()
             for name in sorted(names):
                 code = cluster.topic_errors.get(name, ErrorCode.NONE)
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    if must_exist:
-                        way_out = f"create it first, with ottla topic create {name}, or correct the option that names it"
-                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} does not exist: {way_out}")
+                    missing.append(name)
                 elif code:
                     raise KafkaError(code, topic_text(name))
             return sorted(
                 TopicPartition(name, index) for name in names if name in cluster.topics for index in cluster.topics[name].partitions
             )
 
-        return self.ask(look) if names else []
+        found = self.ask(look) if names else []
+        if missing and must_exist:  # not within look: the error is one that is tried again
+            way_out = f"create it first, with ottla topic create {missing[0]}, or correct the option that names it"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {missing[0]!r} does not exist: {way_out}")
+        return found
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self.at_times(dict.fromkeys(partitions, EARLIEST))

@@ -15,17 +15,20 @@ the runner's. While the function runs, a sink that has no ``app`` takes the name
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
+import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark.options import CHECKPOINTS
+from ottla.spark.options import CHECKPOINTS, SPARKS_OWN
 
 F = TypeVar("F", bound=Callable[..., Any])
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -33,30 +36,91 @@ _MARK: Final = "__ottla_pipeline__"
 _SINK: Final = "__ottla_sink__"
 
 
-def pipeline(function: F) -> F:
-    """Marks the function as a pipeline of its file; it stays as it is."""
+@overload
+def pipeline(function: F) -> F: ...
+@overload
+def pipeline() -> Callable[[F], F]: ...
+def pipeline(function: Any = None) -> Any:
+    """Marks the function as a pipeline of its file; it stays as it is. ``@pipeline()`` does the same."""
+    if function is None:
+        return pipeline
     setattr(function, _MARK, True)
     return function
 
 
 def check_source(path: Path) -> None:
-    """Checks what can be checked of a file without running it. KafkaError INVALID_CONFIG where it is no Python file, or a SyntaxError."""
+    """Checks what can be checked of a file without running it. KafkaError INVALID_CONFIG where it is no Python file, or a SyntaxError.
+
+    INVALID_CONFIG, too, for a pipeline that does not take the session.
+    """
     if importlib.util.spec_from_file_location(path.stem, path) is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} is not a Python file")
-    compile(path.read_bytes(), str(path), "exec")
+    tree = compile(path.read_bytes(), str(path), "exec", ast.PyCF_ONLY_AST)
+    assert isinstance(tree, ast.Module), "exec makes modules"
+    compile(tree, str(path), "exec")  # which finds a return outside of a function
+    imports = [name for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "ottla.spark" for name in node.names]
+    if any((name.name, name.asname) == ("pipeline", None) for name in imports):
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and _is_marked_alone(node) and not _takes_one(node.args):
+                raise _without_session(f"{path}:{node.lineno}", node.name)
+
+
+def _is_marked_alone(node: ast.FunctionDef) -> bool:
+    """Returns whether @pipeline is the function's only decorator; another one may give it more arguments."""
+    found = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+    return len(found) == 1 and isinstance(found[0], ast.Name) and found[0].id == "pipeline"
+
+
+def _takes_one(arguments: ast.arguments) -> bool:
+    """Returns whether a function of these arguments can be called with one."""
+    count = len(arguments.posonlyargs) + len(arguments.args)
+    is_complete = count - len(arguments.defaults) <= 1 and all(arguments.kw_defaults)
+    return is_complete and (count > 0 or arguments.vararg is not None)
+
+
+def _without_session(place: str, function: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"{place}: a pipeline takes the SparkSession, and nothing else: def {function}(spark)")
 
 
 def pipelines_of(path: Path) -> dict[str, Callable[[Any], Any]]:
     """Returns the pipelines of a file, by the names of their functions. KafkaError INVALID_CONFIG for a file that has none."""
+    check_source(path)
     found = importlib.util.spec_from_file_location(path.stem, path)
-    if found is None or found.loader is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} is not a Python file")
+    assert found is not None, "the source was checked"
+    assert found.loader is not None, "the source was checked"
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    with placed(found.origin or str(path)):
+        found.loader.exec_module(module)
     pipelines = {name: value for name, value in vars(module).items() if getattr(value, _MARK, False)}
     if not pipelines:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path} has no pipeline: put @pipeline of ottla.spark above a function of the session")
+    for name, value in pipelines.items():
+        try:
+            inspect.signature(value).bind(None)
+        except TypeError:
+            raise _without_session(str(path), name) from None
     return pipelines
+
+
+@contextlib.contextmanager
+def placed(file: str, function: str | None = None) -> Iterator[None]:
+    """Puts the innermost line of the file, and the pipeline, before what ottla refuses of it."""
+    try:
+        yield
+    except KafkaError as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if error.code is not ErrorCode.INVALID_CONFIG or not lines:
+            raise
+        path = Path(file)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        which = "" if function is None else f" (pipeline {function})"
+        raise KafkaError(error.code, f"{shown}:{lines[-1]}{which}: {error.message}") from error
+
+
+def _file_of(pipeline: Callable[[Any], Any]) -> str:
+    """Returns the file that has the function; nothing for what is no function."""
+    code = getattr(inspect.unwrap(pipeline), "__code__", None)
+    return "" if code is None else str(code.co_filename)
 
 
 def writers_of(function: str, made: Any) -> list[Any]:
@@ -144,6 +208,16 @@ def runner() -> Running | None:
     return _RUNNING.get()
 
 
+def check_is_free(names: Iterable[str]) -> None:
+    """Checks that a pipeline sets none of its runner's options of a writer. KafkaError INVALID_CONFIG otherwise: it would be lost."""
+    for name in names if runner() is not None else ():
+        if name.lower() in SPARKS_OWN:
+            way_out = "the directory of checkpoints is that of ottla pipeline run --data DIR"
+            if name.lower() == "queryname":
+                way_out = "a query is called after its application (--app) and its function"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is set by the runner of a pipeline: leave it out; {way_out}")
+
+
 def made_by(
     pipeline: Callable[[Any], Any],
     session: Any,
@@ -160,7 +234,7 @@ def made_by(
     """
     order: list[int] = []
     for _ in range(2):
-        with running(app, function, bootstrap, checkpoint, order, client) as found:
+        with placed(_file_of(pipeline), function), running(app, function, bootstrap, checkpoint, order, client) as found:
             writers = writers_of(function, pipeline(session))
         meant = order_of(writers, found.sinks)
         if meant == (order or list(range(len(meant)))):

@@ -39,6 +39,13 @@ RETRY_MS: Final = 100
 _GONE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
+GO_ON: Final = "Set failOnDataLoss=false to continue without the lost records"
+AFTER_DELETION: Final = (
+    f"{GO_ON}, where the query is at least once or reads other topics, too; one that is exactly once has to begin again: the offsets of "
+    "its group were deleted with the topic"
+)
+
+
 class DataLossError(RuntimeError):
     """Wanted records no longer exist, and failOnDataLoss is true."""
 
@@ -267,22 +274,22 @@ class RangeFetcher:
                 self._on_loss(progress, text, go_on_at=min(log_start, progress.wanted.end))
             else:
                 text = f"offset {position} of {partition} is past the end of its log, which has been truncated or recreated"
-                self._on_loss(progress, text, go_on_at=progress.wanted.end)
+                self._on_loss(progress, text, go_on_at=progress.wanted.end, way_out=AFTER_DELETION)
             return
         is_over = progress.tried_ms > self._patience_ms
         if code in _GONE and (self._is_gone(partition) or is_over):
-            self._on_loss(progress, f"{partition} no longer exists", go_on_at=progress.wanted.end)
+            self._on_loss(progress, f"{partition} no longer exists", go_on_at=progress.wanted.end, way_out=AFTER_DELETION)
         elif code not in RETRIABLE or is_over:
             raise KafkaError(code, f"fetch from {partition} at offset {position}")
         else:
             self._retry_ms = RETRY_MS
 
-    def _on_loss(self, progress: _Progress, text: str, *, go_on_at: int) -> None:
-        report_loss(text, fails=self._fails_on_loss)
+    def _on_loss(self, progress: _Progress, text: str, *, go_on_at: int, way_out: str = GO_ON) -> None:
+        report_loss(text, fails=self._fails_on_loss, way_out=way_out)
         self._move(progress, go_on_at)
 
 
-def report_loss(text: str, *, fails: bool, way_out: str = "Set failOnDataLoss=false to continue without the lost records") -> None:
+def report_loss(text: str, *, fails: bool, way_out: str = GO_ON) -> None:
     """Raises DataLossError, or warns when the query continues."""
     if fails:
         raise DataLossError(f"{text}. {way_out}")

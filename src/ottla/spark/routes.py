@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.spark.registry_values import SchemasOf
 
 _PLAIN: Final = ("string", "binary", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal", "char", "varchar")
+_NESTED: Final = ("struct", "array", "map")
 
 
 def route(
@@ -66,6 +67,11 @@ def record_columns(
     names = [name for name in frame.columns if name != CHANGE]
     if value is not None and not {value.lower(), value.lower().partition(".")[0].strip("`")} & {name.lower() for name in names}:
         raise invalid(f"value={value} is no column of the frame, which has {', '.join(names)}")
+    if value is not None:
+        kind = frame.select(F.col(value).alias("value")).schema["value"].dataType.simpleString()
+        if kind not in ("string", "binary"):
+            made = f"F.to_json({value!r})" if kind.partition("<")[0] in _NESTED else f"F.col({value!r}).cast('string')"
+            raise invalid(f"value={value} is {kind}: give a column of text or bytes, such as {made}")
     every = F.struct(*(F.col(f"`{name}`") for name in names))
     if values is not None:
         columns = [values.written(every, frame.select(*(f"`{name}`" for name in names)).schema, topic).alias("value")]

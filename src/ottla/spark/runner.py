@@ -24,10 +24,12 @@ from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.marker import CHECKPOINT_SUFFIX
-from ottla.spark.options import CHECKPOINT
+from ottla.spark.options import CHECKPOINT, DELIVERIES
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
 from ottla.spark.progress import Progress, bad_rows_of, batches_after
+from ottla.spark.reading import AFTER_DELETION
+from ottla.types import topic_name_problem
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
@@ -79,6 +81,7 @@ class RunningQuery:
     has_read: bool = False  # a record
     idle_looks: int = 0  # in which it had nothing to do, one after the other, before its first record
     commits: bool = False  # the offsets, itself: its sink does
+    is_exactly_once: bool = False
     is_ours: bool = False  # its sink, which writes bad rows to their topic
     has_lost: bool = False  # bad rows, and has said so
 
@@ -185,6 +188,7 @@ class Runner:
         found.started_s, found.shown_batch = self._now_s(), -1
         found.commits = name in made.apps
         found.is_ours = found.index in made.settings
+        found.is_exactly_once = found.is_ours and made.settings[found.index].get("delivery", DELIVERIES[0]) == DELIVERIES[0]
 
     def _look(self, found: RunningQuery) -> None:
         """Looks after the query, which runs, waits for its next start, or is dropped from the queries."""
@@ -240,7 +244,9 @@ class Runner:
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
-            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason
+            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason or AFTER_DELETION in reason
+            if found.is_exactly_once and topic_name_problem(found.reads) is None:  # the only topic: no marker is left
+                reason = reason.replace(f" {AFTER_DELETION}", "")
             self.can_be_restored = self.can_be_restored or RESTORE in reason
             reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")

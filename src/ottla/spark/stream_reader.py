@@ -20,7 +20,7 @@ from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_b
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.prefetch import SIMPLE, Prefetch
-from ottla.spark.reading import read_ranges, report_loss
+from ottla.spark.reading import AFTER_DELETION, read_ranges, report_loss
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +122,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = self._cluster.partitions(must_exist=False)
         for partition in sorted(set(begin) - set(partitions)):
             if self._cluster.reads(partition):
-                report_loss(f"{partition} no longer exists", fails=fails)
+                report_loss(f"{partition} no longer exists", fails=fails, way_out=AFTER_DELETION)
             else:
                 text = "which the query does not read any more: other topics need another checkpoint"
                 report_loss(f"the checkpoint has offsets of {partition}, {text}", fails=fails, way_out=OTHER_TOPICS)
@@ -133,7 +133,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
                 text = f"{partition} ends at {offset}, before offset {begin[partition]} where the query begins or goes on"
-                report_loss(f"{text}: its topic was deleted and made again, or its log has lost its end", fails=fails)
+                text = f"{text}: its topic was deleted and made again, or its log has lost its end"
+                report_loss(text, fails=fails, way_out=AFTER_DELETION)
         return seen
 
     def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:

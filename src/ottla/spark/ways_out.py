@@ -56,6 +56,8 @@ def add_notes() -> None:
             setattr(owner, name, noting(method))
     starts: Any = DataStreamWriter
     starts.start = warning(starts.start)
+    for name in ("option", "options", "queryName"):
+        setattr(starts, name, left_to_runner(getattr(starts, name)))
 
 
 def warning(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,6 +70,20 @@ def warning(start: Callable[..., Any]) -> Callable[..., Any]:
         if found is not None:
             found.warn_of_left_out(self._df, query)
         return query
+
+    return call
+
+
+def left_to_runner(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of a writer; in a pipeline it refuses the options that the runner sets."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = sys.modules.get("ottla.spark.pipelines")  # which has the runner
+        if found is not None:
+            name = method.__name__
+            found.check_is_free(kwargs if name == "options" else [name, *map(str, args[:1]), *map(str, kwargs.values())])
+        return method(self, *args, **kwargs)
 
     return call
 

@@ -105,13 +105,15 @@ def to_topic(
     """
     from pyspark.sql import functions as F
 
+    said = texts(options or {})
+    if topic is None and "topic" not in frame.columns and not {"topic", "path"} & {name.lower() for name in said}:
+        raise invalid('no topic given: to_topic(frame, "topic"), or rows of route(...)')
     if topic is None and (key is not None or value is not None):
         raise invalid("key and value are for rows of one topic; without a topic give them to route")
     if values is not None and (topic is None or value is not None):
         raise invalid("values is for rows of one topic, of all their columns: give a topic, and no value")
     found = runner()
     wanted = {"topic": topic, "app": app, "delivery": delivery, "checkpoint": checkpoint}
-    said = texts(options or {})
     given = brokers_of(bootstrap, said) | {name: text for name, text in wanted.items() if text is not None} | said
     location = next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
     more = [name for name in frame.columns if name == CHANGE]
