@@ -8,9 +8,8 @@ escape a decoder: the peer sent bytes that are not what they claim to be.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class ErrorCode(IntEnum):
@@ -204,8 +203,7 @@ class OttlaError(Exception):
     """Base of everything ottla raises on purpose."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndeliveredRecord:
+class UndeliveredRecord(NamedTuple):
     """A record that a producer was given and could not deliver, with its bytes. ``partition`` is -1 where none was chosen yet."""
 
     topic: str

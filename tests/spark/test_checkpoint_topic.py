@@ -5,7 +5,6 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -221,13 +220,13 @@ def test_the_topic_is_made_with_its_settings_once(query: Mirrored):
             assert admin.describe_config_of_topics(["once-checkpoint"], name) == {"once-checkpoint": value}
 
 
-def test_what_a_checkpoint_in_a_topic_needs_is_refused_where_it_is_missing(topics: Topics):
+def test_what_a_checkpoint_in_a_topic_needs_is_refused_where_it_is_missing(spark, topics: Topics):
     base = {"kafka.bootstrap.servers": topics.bootstrap, "topic": "t", "checkpoint": "topic"}
     with pytest.raises(KafkaError, match="needs delivery=exactly_once"):
         sink(base | {"delivery": "at_least_once"})
     with pytest.raises(KafkaError, match="checkpoint=disk is neither directory nor topic"):
         sink(base | {"checkpoint": "disk"})
-    frame: Any = SimpleNamespace(columns=["value"])
+    frame = spark.readStream.format("rate").load().selectExpr("'x' as value")
     with pytest.raises(KafkaError, match=r"needs options=.*written back before the start"):
         to_topic(frame, "t", value="value", bootstrap=topics.bootstrap, checkpoint="topic")
     made: Any = sink(base)

@@ -29,7 +29,6 @@ from ottla.broker.requests.throttling import Throttling
 from ottla.broker.start_check import check_start
 from ottla.broker.status import Status
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.waits import Waits
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.config import BrokerConfig
 from ottla.errors import StorageError
@@ -134,6 +133,8 @@ class Broker:
     @property
     def start_step(self) -> str:
         """What a start has come to: the reason why clients are not let in yet."""
+        from ottla.broker.tasks.waits import Waits  # which a lone broker does not need
+
         if self._made is None:
             return "its log directories and its metadata are being opened"
         waits = next((part.awaited for part in self._made.list if isinstance(part, Waits)), None)
