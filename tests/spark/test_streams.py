@@ -60,7 +60,7 @@ def test_rows_go_to_their_topics_and_bad_ones_to_a_topic_of_their_own_in_one_tra
         }  # fmt: skip
         wrong = found[b'{"id":"c","amount":"much"}']
         assert (wrong.key, wrong.timestamp_ms, dict(wrong.headers)["offset"]) == (b"3", 1_003, b"1")
-        assert dict(wrong.headers)["error"] == b"a field does not fit struct<id:string,amount:double>"
+        assert dict(wrong.headers)["error"] == b'field amount does not fit double: "much"'
 
     def leave(number: int, rows: int) -> None:
         if number == 1:
@@ -289,3 +289,40 @@ def test_a_checkpoint_in_the_options_of_a_pipelines_sink_is_refused_too(spark):
     rows = spark.readStream.format("rate").load().select(F.lit("v").alias("value"))
     with running("app", "totals", "127.0.0.1:1"), pytest.raises(KafkaError, match="checkpointLocation is set by the runner of a pipeline"):
         to_topic(rows, "t", options={"checkpointLocation": "/c"})
+
+
+def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path: Path):
+    schema = (
+        "customer string not null, amount int, place struct<zip: int not null>, items array<struct<id: int not null>>, "
+        "tags map<string, struct<id: int not null>>"
+    )
+    good = [b'{"customer":"ada"}', b'{"customer":"ada","place":null,"items":[null,{"id":1}],"tags":{"a":{"id":1}}}']
+    bad = {
+        b'{"customer":"ada","amount":5.5}': "field amount does not fit int: 5.5",
+        b'{"amount":"x"}': "field customer is missing, and NOT NULL in the schema",
+        b'{"customer":null,"amount":5}': "field customer is null, and NOT NULL in the schema",
+        b'{"customer":"ada","place":{}}': "field place does not fit struct<zip:int>: {}",
+        b'{"customer":"ada","items":[{"id":1},{"id":null}]}': 'field items does not fit array<struct<id:int>>: [{"id": 1}, {"id": null}]',
+        b'{"customer":"ada","tags":{"a":{}}}': 'field tags does not fit map<string,struct<id:int>>: {"a": {}}',
+        b'{"customer":"ada","amount":"%s"}' % (b"9" * 100): f'field amount does not fit int: "{"9" * 79}...',
+        b"[1]": "it does not fit struct<customer:string,amount:int,",
+        b"5": "it does not fit struct<customer:string,amount:int,",
+    }
+    orders, target, letters = topics.create(), topics.create(), topics.create()
+    topics.produce(orders, [(None, value) for value in [*good, *bad, None]])
+    rows = read_topic(spark, orders, schema, bad_rows=letters, bootstrap=topics.bootstrap)
+    run(to_topic(rows, target, bootstrap=topics.bootstrap), tmp_path)
+    found = {record.value: dict(record.headers)["error"].decode() for record in written(topics, letters)}
+    assert found.keys() == bad.keys()
+    assert {value: said for value, said in found.items() if not said.startswith(bad[value])} == {}
+    assert len(written(topics, target)) == len(good) + 1  # a record without a value has no fields
+
+
+def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_bad_rows(spark, topics: Topics, tmp_path: Path):
+    orders = topics.create()
+    topics.produce(orders, [(b"a", b'{"id":"a"}')])
+    rows = read_topic(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap)
+    with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset 0: its value does not fit"):
+        run(rows.select("id").writeStream.format("noop"), tmp_path)
+    with pytest.raises(SparkRuntimeException, match="its value does not fit"):
+        read_table(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap).count()

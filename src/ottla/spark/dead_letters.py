@@ -130,7 +130,8 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
     }
     rows: DataFrame = session.read.format("ottla").options(**options).load()
     parsed = rows.withColumn("parsed", bad.values.parsed(F.col("value")))
-    table: pa.Table = parsed.where(bad.values.is_bad(F.col("value"), F.col("parsed"))).drop("parsed").toArrow()
+    found = parsed.where(bad.values.is_bad(F.col("value"), F.col("parsed"))).drop("parsed")
+    table: pa.Table = found.withColumn("misfit", bad.values.misfit(F.col("value"))).toArrow()
     for batch in table.to_batches():
         yield _letters(batch, bad)
 
@@ -139,8 +140,8 @@ def _letters(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
     import pyarrow as pa
 
     headers = []
-    for row in batch.select(["topic", "partition", "offset", "value", "headers"]).to_pylist():
-        said = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"], "error": bad.values.problem(row["value"])}
+    for row in batch.select(["topic", "partition", "offset", "value", "headers", "misfit"]).to_pylist():
+        said = {name: row[name] for name in ("topic", "partition", "offset")} | {"error": bad.values.problem(row["value"], row["misfit"])}
         headers.append([*row["headers"], *({"key": key, "value": str(value).encode()} for key, value in said.items())])
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     columns = {name: batch.column(name) for name in ("key", "value", "timestamp")}

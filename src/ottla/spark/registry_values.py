@@ -90,7 +90,13 @@ class RegistryValues:
         """Returns whether the value does not fit."""
         return value.isNotNull() & parsed[CORRUPT].isNotNull()
 
-    def problem(self, value: bytes) -> str:
+    def misfit(self, value: Column) -> Column:
+        """Returns null: ``problem`` finds the field itself."""
+        from pyspark.sql import functions as F
+
+        return F.lit(None).cast("string")
+
+    def problem(self, value: bytes, misfit: str | None = None) -> str:
         """Returns what is wrong with a bad value, in words."""
         try:
             self.decoder().row(value)

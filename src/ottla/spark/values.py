@@ -1,13 +1,15 @@
 """How the value of a record becomes columns: JSON, by a schema of Spark's.
 
-A value that does not fit is bad: text that is no JSON object, a field of another type, bytes that are no UTF-8. A field that is missing is
-null; one that the schema does not have, and what comes after the object, is left out, as in ``from_json``. A record without a value has no
-columns either: all are null.
+A value that does not fit is bad: text that is no JSON object, a field of another type, bytes that are no UTF-8, a field that is NOT NULL in
+the schema and missing or null. Any other field that is missing is null; one that the schema does not have, and what comes after the object,
+is left out, as in ``from_json``. A record without a value has no columns either: all are null.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +17,13 @@ from ottla.spark.options import invalid
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from ottla.spark.registry_values import RegistryValues, SchemasOf
 
 CONTENT: Final = "__ottla_content"
 _CORRUPT: Final = "__ottla_corrupt"
+_SHOWN_MAX: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,67 @@ class Json:
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
         """Returns whether the value does not fit."""
-        return value.isNotNull() & (parsed.isNull() | parsed[_CORRUPT].isNotNull())
+        is_bad = parsed.isNull() | parsed[_CORRUPT].isNotNull()
+        if _has_required(self.schema):
+            is_bad = is_bad | _lacks_required(parsed, self.schema)
+        return value.isNotNull() & is_bad
 
-    def problem(self, value: bytes) -> str:
-        """Returns what is wrong with a bad value, in words."""
+    def misfit(self, value: Column) -> Column:
+        """Returns the name of the first field that does not fit; null where each one does."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        alone = [Json(StructType([field])) for field in self.schema.fields]
+        checks = [F.when(one.is_bad(value, one.parsed(value)), F.lit(one.names[0])) for one in alone]
+        return F.coalesce(*checks, F.lit(None).cast("string"))
+
+    def problem(self, value: bytes, misfit: str | None = None) -> str:
+        """Returns what is wrong with a bad value, in words; ``misfit`` is the field that does not fit."""
         try:
             found: Any = json.loads(value.decode())
         except UnicodeDecodeError as error:
             return f"no UTF-8: {error}"
         except ValueError as error:
             return f"no JSON: {error}"
+        if isinstance(found, dict) and misfit is not None:
+            field = self.schema[misfit]
+            if found.get(misfit) is None and not field.nullable:
+                return f"field {misfit} is {'null' if misfit in found else 'missing'}, and NOT NULL in the schema"
+            return f"field {misfit} does not fit {field.dataType.simpleString()}: {_shortened(json.dumps(found.get(misfit)))}"
         return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
+
+
+def _has_required(kind: DataType) -> bool:
+    """Returns whether the type has a field that is NOT NULL, at any depth."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match kind:
+        case StructType():
+            return any(not field.nullable or _has_required(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _has_required(kind.elementType)
+        case MapType():
+            return _has_required(kind.valueType)
+    return False
+
+
+def _lacks_required(column: Column, kind: DataType) -> Column:
+    """Returns whether a column of such a type, where it is not null, has a null in a field that is NOT NULL."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType | MapType):
+        entries, inner = (column, kind.elementType) if isinstance(kind, ArrayType) else (F.map_values(column), kind.valueType)
+        return F.exists(entries, lambda entry: entry.isNotNull() & _lacks_required(entry, inner))
+    assert isinstance(kind, StructType), "other types have no fields"
+    found = [column[field.name].isNull() for field in kind.fields if not field.nullable]
+    nested = [field for field in kind.fields if _has_required(field.dataType)]
+    found += [column[field.name].isNotNull() & _lacks_required(column[field.name], field.dataType) for field in nested]
+    return functools.reduce(operator.or_, found)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def refusing(rows: DataFrame, is_bad: Column, text: Column) -> DataFrame:
