@@ -272,6 +272,32 @@ def test_an_interrupt_at_the_start_leaves_nothing_that_runs(monkeypatch: pytest.
     thread.stop()
 
 
+def test_a_block_that_ends_because_another_thread_closes_does_not_end_that_close(broker: BrokerThread, topic: str) -> None:
+    """Each of the two closes ended the other's calls: the thread that came first raised, and the member stayed in its group."""
+    raised: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def close(consumer: Consumer) -> None:
+        try:
+            consumer.close()
+        except BaseException as error:  # noqa: BLE001 - of whatever kind
+            raised.put(error)
+        else:
+            raised.put(None)
+
+    for number in range(5):
+        group = f"closing-{topic}-{number}"
+        with Consumer(broker.bootstrap, group_id=group) as consumer:
+            consumer.subscribe([topic])
+            while not consumer.assignment():
+                consumer.poll(100)
+            threading.Thread(target=close, args=[consumer], daemon=True).start()
+            with pytest.raises(ClientClosedError):
+                next(iter(consumer))
+        assert raised.get(timeout=WAIT_SECONDS_MAX) is None
+        with Admin(broker.bootstrap) as admin:
+            assert admin.describe_group(group).state == "Empty"
+
+
 def test_a_poll_ends_when_another_thread_closes_its_consumer_and_no_later_one_waits(broker: BrokerThread, topic: str) -> None:
     consumer = Consumer(broker.bootstrap)
     consumer.assign([TopicPartition(topic, 0)])

@@ -57,7 +57,8 @@ OTHER_METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "highwater": _LAG,
         "last_stable_offset": _LAG,
         "current_lag": _LAG,
-        "seek_to_committed": "write for partition, offset in committed(consumer.assignment()).items(): consumer.seek(partition, offset)",
+        "seek_to_committed": "write for partition, offset in committed(consumer.assignment()).items(): consumer.seek(partition, offset); "
+        "without a commit: seek_to_beginning",
         "incremental_assign": "write assign(partitions) with all that are to be read; those that were assigned keep their positions",
         "incremental_unassign": "write assign(partitions) with the rest",
         "unassign": "write assign([])",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Unpack, overload
 
@@ -61,13 +62,18 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
 
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Any) -> None:
+        self._closing = threading.RLock()  # a second thread that closes waits for the first, and ends none of its calls
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
     def close(self) -> None:
         """Closes as the asynchronous ``close``; a call of another thread that waits raises ClientClosedError. A second one does nothing."""
-        if not self._is_closed and not self._thread.is_of_parent:
-            self._thread.end_calls()
-        super().close()
+        if self._is_closed or self._thread.is_of_parent:
+            super().close()
+            return
+        with self._closing:
+            if not self._is_closed:
+                self._thread.end_calls()
+            super().close()
 
     def subscribe(
         self,
