@@ -58,7 +58,9 @@ def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> Non
 @pytest.mark.slow
 def test_every_line_of_a_broker_is_an_event(tmp_path: Path, form: str) -> None:
     """Starts, stops, unknown keys, a failed request and a killed process included."""
-    with BrokerProcess(tmp_path, options=["--log-format", form, "--log-level", "debug"], nonsense="1") as broker:
+    file = tmp_path / "server.properties"
+    file.write_text("nonsense=1\n")
+    with BrokerProcess(tmp_path, options=["--log-format", form, "--log-level", "debug", str(file)]) as broker:
         with RawClient(broker.port) as client:
             client.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
             client.send_frame(encode_request_header(RequestHeader(0, 9, 1, "no\nbody"), is_flexible=True) + b"\xff" * 20)
