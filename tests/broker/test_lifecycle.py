@@ -173,7 +173,7 @@ def test_heartbeats_come_often_while_another_broker_leaves(image: ClusterImage, 
         await joined.join()
         await joined.on_image(ImageDelta(brokers_image(), image))
         before = len(controller.asked)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # of simulated time, as below: heartbeats of one second are counted
         assert len(controller.asked) - before in expected
         await joined.on_image(ImageDelta(image, brokers_image()))
         await asyncio.sleep(0.5)

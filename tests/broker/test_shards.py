@@ -297,7 +297,7 @@ def test_a_client_is_answered_before_others_are_asked_to_do_what_follows(
         world = broker.broker.world
         shard = Shard(world, partition, Answering(), encode_record, lambda key, value: None, lambda: None, on_effect=note)
         await shard.load()
-        await asyncio.sleep(5)
+        await asyncio.sleep(5)  # of simulated time, as all here: the timer of the load has come
         order.clear()
         if not is_committed_at_once:
             monkeypatch.setattr(Partition, "flush_until_committed", late)

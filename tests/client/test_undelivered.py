@@ -51,28 +51,29 @@ def test_the_callback_the_future_and_the_flush_have_the_record() -> None:
 
 
 def test_what_found_no_room_has_its_record() -> None:
+    """No broker answers any longer: each record fails, in the buffer or before it."""
+    failed: dict[int, Any] = {}
     with (
         thread_cluster(1) as nodes,
-        BlockingProducer(nodes.bootstrap, buffer_memory=20_000, max_block_ms=100, delivery_timeout_ms=60_000) as producer,
+        BlockingProducer(nodes.bootstrap, buffer_memory=20_000, max_block_ms=100, delivery_timeout_ms=3_000) as producer,
     ):
         producer.send("t", b"first").result(60)
-        with nodes.faults.late("Produce", 2_000):
-            futures = []
-            for number in range(60):
-                key = b"k%d" % number if number % 2 else None
-                headers = [("h", b"1")] if number % 2 else []
-                try:
-                    futures.append(producer.send("t", b"%d" % number + bytes(1000), key=key, headers=headers, partition=0 if key else None))
-                except KafkaError:  # the buffer has been full for long enough
-                    break
-            errors: list[Any] = [future.exception(60) for future in reversed(futures)]
-    assert errors[0] is not None
-    for number, found in enumerate(reversed(errors)):
-        if found is not None:
-            lost = found.undelivered
-            assert (lost.topic, lost.value) == ("t", b"%d" % number + bytes(1000))
-            more = (0, b"k%d" % number, (("h", b"1"),)) if number % 2 else (-1, None, ())
-            assert (lost.partition, lost.key, lost.headers) == more
+        nodes.stop(1)
+        futures = []
+        for number in range(60):
+            key = b"k%d" % number if number % 2 else None
+            headers = [("h", b"1")] if number % 2 else []
+            try:
+                futures.append(producer.send("t", b"%d" % number + bytes(1000), key=key, headers=headers, partition=0 if key else None))
+            except KafkaError:  # the buffer has been full for long enough
+                break
+        failed = {number: future.exception(60) for number, future in enumerate(futures)}
+    assert any("remained full" in error.message for error in failed.values())
+    for number, error in failed.items():
+        lost = error.undelivered
+        assert (lost.topic, lost.value) == ("t", b"%d" % number + bytes(1000))
+        assert (lost.key, lost.headers) == ((b"k%d" % number, (("h", b"1"),)) if number % 2 else (None, ()))
+        assert lost.partition == 0 or (lost.partition == -1 and lost.key is None)
 
 
 def test_an_error_with_its_record_is_of_the_same_kind() -> None:

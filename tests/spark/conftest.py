@@ -76,3 +76,13 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., Topics]]:
     yield start
     for broker in started:
         broker.stop()
+
+
+@pytest.fixture
+def one_partition(spark: Any) -> Iterator[None]:
+    """Of state, since each costs a batch some time, and queries of few keys need one."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "1")
+    yield
+    spark.conf.set(name, before)

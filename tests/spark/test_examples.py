@@ -1,7 +1,6 @@
 """The examples that are pipelines, each as ``ottla pipeline run`` runs it, in the tests' own session."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,8 @@ from tests.spark.test_streams import written
 from ottla.spark.pipelines import pipelines_of
 from ottla.spark.runner import Runner
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_partition")]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def _one_partition(spark: Any) -> Iterator[None]:
-    """Of state, since each costs a batch some time and these queries have few keys."""
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
-    yield
-    spark.conf.set(name, before)
 
 
 def run(spark: Any, topics: Topics, name: str, directory: Path) -> None:

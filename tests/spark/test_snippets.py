@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,7 @@ from ottla.errors import KafkaError
 from ottla.spark import catch_up
 from ottla.spark.pipelines import pipelines_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True)
-def _one_partition(spark: Any) -> Iterator[None]:
-    name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
-    yield
-    spark.conf.set(name, before)
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("one_partition")]
 
 
 def pipeline_of(page: str, name: str, directory: Path) -> Callable[[Any], Any]:
