@@ -92,8 +92,7 @@ class Leading:
         return has_moved or len(self._deletions) > 0
 
     def sent(self, node: int, offset: int) -> None:
-        """Notes what a follower is sent. One that asks for it again and again may find it damaged, which a leader that reads nothing
-        does not notice."""
+        """Notes what a follower is sent. One that asks for it again and again may find it damaged; a leader reads nothing of it."""
         last, count = self._sent.get(node, (-1, 0))
         count = count + 1 if offset == last else 1
         self._sent[node] = offset, count

@@ -194,7 +194,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "ottla.log.scrub.interval.ms",
         604800000,
-        "How often all closed segments are read to verify that they are intact; -1 for never. A key of ottla's own.",
+        "How often all segments are read to verify that they are intact; -1 for never. A key of ottla's own.",
         low=-1,
         scope=Scope.CLUSTER_WIDE,
     ),

@@ -1,4 +1,4 @@
-"""Reading a closed segment to see whether it is still what was written: a background job (class c).
+"""Reading a segment to see whether it is still what was written: a background job (class c).
 
 Disks lose bits in silence. A broker that sends files without reading them would not notice; clients check what they get, but
 by then the good copies may no longer exist.
