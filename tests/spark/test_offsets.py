@@ -1,10 +1,27 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import KafkaError
+from ottla.spark.checkpoint import topics_of
 from ottla.spark.fair_limit import FairLimit
-from ottla.spark.offsets import EARLIEST, LATEST, as_json, ending_bound, from_json, parse, parse_partitions, starting_bound
+from ottla.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    as_json,
+    batch_start,
+    ending_bound,
+    first_end_as_json,
+    from_json,
+    ids_of,
+    made_again,
+    parse,
+    parse_partitions,
+    starting_bound,
+    with_ids,
+)
 from ottla.types import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5))
@@ -15,6 +32,23 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 @given(offsets)
 def test_offsets_come_back_from_their_json(value):
     assert from_json(as_json(value)) == value
+
+
+@given(offsets, st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "other"])), offsets)
+def test_ends_have_the_ids_of_their_topics_beside_their_offsets_and_their_start(value, ids, start):
+    there = {topic: known for topic, known in ids.items() if any(partition.topic == topic for partition in value)}
+    for plain in (as_json(value), first_end_as_json(value, start)):
+        found = json.loads(json.dumps(with_ids(plain, ids)))
+        assert (from_json(found), ids_of(found)) == (value, there)
+        assert topics_of(json.dumps(found)) == (found or None), "a source's offset, for what reads checkpoints"
+        assert batch_start({}, found) == batch_start({}, plain)
+
+
+def test_topics_with_another_id_are_not_those_of_before():
+    assert made_again({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "9"}) == {"b"}, "one whose id is not known may be the same"
+    start, end = {"a": {"0": 5}, "b": {"0": 7}}, {"a": {"0": 6}, "b": {"0": 8}}
+    before, after = with_ids(start, {"a": "1", "b": "2"}), with_ids(end, {"a": "1", "b": "9"})
+    assert batch_start(before, after) == {A0: 5}
 
 
 @given(st.dictionaries(partitions, st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), max_size=8), st.integers(1, 10**6))

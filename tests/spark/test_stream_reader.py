@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import stream_reader
 from ottla.spark.batch_reader import TopicReader
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import as_json, from_json
+from ottla.spark.offsets import as_json, from_json, ids_of
 from ottla.spark.planning import TASKS_VARIABLE
 from ottla.spark.reading import DataLossError
 from ottla.spark.runner import MADE_AGAIN
@@ -43,6 +43,11 @@ def read_between(stream: TopicStreamReader, start: dict, end: dict) -> dict:
     return {piece.partition.partition: (piece.start, piece.end) for task in tasks for piece in task.ranges}
 
 
+def plain(end: dict) -> dict:
+    """The offsets of an end, without the ids of its topics."""
+    return as_json(from_json(end))
+
+
 def test_the_latest_offset_stays_the_start_until_the_first_batch_is_done(topics: Topics):
     topic = topics.create(2)
     topics.produce(topic, [ROW] * 3, partition=0)
@@ -59,7 +64,7 @@ def test_the_latest_offset_stays_the_start_until_the_first_batch_is_done(topics:
     assert restarted.initialOffset() == {topic: {"0": 12, "1": 1}}  # asked again after a restart before batch 0 was committed
     assert read_between(restarted, restarted.initialOffset(), kept) == {0: (3, 7), 1: (0, 1)}
     end = restarted.latestOffset(kept, ReadAllAvailable())
-    assert end == {topic: {"0": 12, "1": 1}}
+    assert plain(end) == {topic: {"0": 12, "1": 1}}
     assert read_between(restarted, kept, end) == {0: (7, 12)}
 
 
@@ -123,8 +128,8 @@ def test_a_limit_is_the_default_read_limit_and_is_kept(topics: Topics):
     limited = reader(topics, topic, maxOffsetsPerTrigger="8")
     assert limited.getDefaultReadLimit() == ReadMaxRows(8)
     start = {topic: {"0": 0, "1": 0}}
-    assert limited.latestOffset(start, ReadMaxRows(8)) == {topic: {"0": 6, "1": 2}}
-    assert limited.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 30, "1": 10}}
+    assert plain(limited.latestOffset(start, ReadMaxRows(8))) == {topic: {"0": 6, "1": 2}}
+    assert plain(limited.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 30, "1": 10}}
     assert limited.reportLatestOffset() == {topic: {"0": 30, "1": 10}}
     assert reader(topics, topic).getDefaultReadLimit() == ReadMaxRows(200_000)  # a backlog is not one transaction
     assert reader(topics, topic, minOffsetsPerTrigger="300000").getDefaultReadLimit() == ReadMaxRows(300_000)
@@ -136,11 +141,11 @@ def test_a_minimum_holds_back_a_batch_until_enough_is_there_or_the_delay_is_over
     waiting = reader(topics, topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
     topics.produce(topic, [ROW] * 9)
     assert waiting.latestOffset(start, ReadAllAvailable()) == start
-    assert reader(topics, topic, minOffsetsPerTrigger="10", maxTriggerDelay="0ms").latestOffset(start, ReadAllAvailable()) == {
+    assert plain(reader(topics, topic, minOffsetsPerTrigger="10", maxTriggerDelay="0ms").latestOffset(start, ReadAllAvailable())) == {
         topic: {"0": 9}
     }
     topics.produce(topic, [ROW])
-    assert waiting.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 10}}
+    assert plain(waiting.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 10}}
 
 
 def test_a_query_triggered_available_now_ends_where_the_topic_ended(topics: Topics):
@@ -149,10 +154,10 @@ def test_a_query_triggered_available_now_ends_where_the_topic_ended(topics: Topi
     now = reader(topics, topic, minOffsetsPerTrigger="100")
     now.prepareForTriggerAvailableNow()
     topics.produce(topic, [ROW] * 5)
-    assert now.latestOffset({topic: {"0": 0}}, ReadMaxRows(3)) == {topic: {"0": 3}}
-    assert now.latestOffset({topic: {"0": 3}}, ReadAllAvailable()) == {topic: {"0": 5}}
-    assert now.latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
-    assert now.latestOffset({topic: {"0": 7}}, ReadAllAvailable()) == {topic: {"0": 7}}  # a checkpoint that is further on
+    assert plain(now.latestOffset({topic: {"0": 0}}, ReadMaxRows(3))) == {topic: {"0": 3}}
+    assert plain(now.latestOffset({topic: {"0": 3}}, ReadAllAvailable())) == {topic: {"0": 5}}
+    assert plain(now.latestOffset({topic: {"0": 5}}, ReadAllAvailable())) == {topic: {"0": 5}}
+    assert plain(now.latestOffset({topic: {"0": 7}}, ReadAllAvailable())) == {topic: {"0": 7}}  # a checkpoint that is further on
 
 
 def test_an_end_that_went_back_is_asked_for_again_before_it_is_data_loss(topics: Topics, monkeypatch: pytest.MonkeyPatch):
@@ -162,7 +167,7 @@ def test_an_end_that_went_back_is_asked_for_again_before_it_is_data_loss(topics:
     answers = [{partition: end} for end in (3, 4, 5, 3, 3, 3, 3)]
     monkeypatch.setattr(Lookup, "latest", lambda lookup, partitions: answers.pop(0))
     patient = {"fetchOffset.retryIntervalMs": "0"}
-    assert reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert plain(reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable())) == {topic: {"0": 5}}
     assert len(answers) == 4
     with pytest.raises(DataLossError, match=f"ends at 3, before offset 5 .*: {MADE_AGAIN}, or its log"):
         reader(topics, topic, **patient).latestOffset({topic: {"0": 5}}, ReadAllAvailable())
@@ -195,7 +200,7 @@ def test_an_idle_query_asks_for_new_partitions_and_waits_at_the_ends(topics: Top
     assert asked == ["Metadata", "Fetch"] * 4
     with Admin(topics.bootstrap) as admin:
         admin.create_partitions({topic: 3})
-    assert idle.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 3, "1": 0, "2": 0}}
+    assert plain(idle.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 3, "1": 0, "2": 0}}
 
 
 def test_a_record_ends_the_wait_of_an_idle_query(topics: Topics, monkeypatch: pytest.MonkeyPatch):
@@ -208,7 +213,7 @@ def test_a_record_ends_the_wait_of_an_idle_query(topics: Topics, monkeypatch: py
         while "Fetch" not in asked:
             os.sched_yield()
         topics.produce(topic, [ROW], partition=1)
-        assert waiting.result() == {topic: {"0": 0, "1": 1}}
+        assert plain(waiting.result()) == {topic: {"0": 0, "1": 1}}
     assert asked.count("Fetch") == 1
 
 
@@ -279,7 +284,7 @@ def test_a_limit_goes_round_over_the_batches_of_a_query(topics: Topics):
     offsets = limited.initialOffset()
     for _ in range(9):
         offsets = limited.latestOffset(offsets, ReadMaxRows(1))
-    assert offsets == {topic: {"0": 3, "1": 3, "2": 3}}
+    assert plain(offsets) == {topic: {"0": 3, "1": 3, "2": 3}}
 
 
 def test_a_topic_of_the_checkpoint_that_the_query_does_not_read_any_more_is_said_to_be_so(topics: Topics):
@@ -291,7 +296,70 @@ def test_a_topic_of_the_checkpoint_that_the_query_does_not_read_any_more_is_said
             reader(topics, now, **changes).latestOffset({before: {"0": 1}}, ReadAllAvailable())
         assert "the lost records" not in str(raised.value), "none is lost"
     with pytest.warns(UserWarning, match=text):
-        assert reader(topics, now, failOnDataLoss="false").latestOffset({before: {"0": 1}}, ReadAllAvailable()) == {now: {"0": 0}}
+        assert plain(reader(topics, now, failOnDataLoss="false").latestOffset({before: {"0": 1}}, ReadAllAvailable())) == {now: {"0": 0}}
+
+
+def make_again(topics: Topics, topic: str, count: int) -> None:
+    """Deletes the topic of one partition and creates one of its name, with this number of records."""
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    topics.produce(topic, [ROW] * count)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_topic_that_was_made_again_is_data_loss_however_many_records_it_has(topics: Topics, count: int):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    at_once = {"fetchOffset.retryIntervalMs": "0", "startingOffsets": "earliest"}
+    strict, lenient = reader(topics, topic, **at_once), reader(topics, topic, failOnDataLoss="false", **at_once)
+    kept = json.loads(json.dumps(strict.latestOffset(strict.initialOffset(), ReadAllAvailable())))
+    make_again(topics, topic, count)
+    for again in (strict, reader(topics, topic, **at_once)):  # one that runs on, and one that was started again
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and made again"):
+            again.latestOffset(kept, ReadAllAvailable())
+    with pytest.warns(UserWarning, match="made again"):
+        end = lenient.latestOffset(kept, ReadAllAvailable())
+    assert read_between(lenient, kept, end) == {0: (0, count)}, "from its start: it is another topic"
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end, "and that is known from now on"
+
+
+def test_a_checkpoint_without_ids_of_topics_gets_them_with_its_next_batch(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    before = {topic: {"0": 2}}
+    stream = reader(topics, topic)
+    assert stream.latestOffset(before, ReadAllAvailable()) == before
+    topics.produce(topic, [ROW])
+    end = stream.latestOffset(before, ReadAllAvailable())
+    assert plain(end) == {topic: {"0": 3}}
+    assert list(ids_of(end)) == [topic]
+
+
+def test_a_batch_is_not_read_from_a_topic_that_was_made_again_after_its_plan(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    stream = reader(topics, topic, startingOffsets="earliest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    make_again(topics, topic, 2)
+    [task] = stream.partitions(start, end)
+    with pytest.raises(DataLossError, match=f"{topic}-0 no longer exists: its topic was deleted and made again"):
+        list(stream.read(task))
+    with pytest.warns(UserWarning, match="made again"):
+        assert list(reader(topics, topic, failOnDataLoss="false").read(task)) == []
+
+
+def test_a_task_of_the_newest_topic_asks_again_where_it_knows_the_one_before(topics: Topics):
+    topic = topics.create()
+    topics.produce(topic, [ROW] * 2)
+    stream = reader(topics, topic, startingOffsets="earliest")
+    stream.initialOffset()
+    kept = stream._cluster.link.cluster.topics[topic]
+    make_again(topics, topic, 2)
+    [task] = stream.partitions({}, stream.latestOffset({}, ReadAllAvailable()))
+    stream._cluster.link.cluster.topics[topic] = kept
+    assert sum(batch.num_rows for batch in stream.read(task)) == 2
 
 
 def test_a_topic_that_no_longer_exists_or_was_recreated_is_data_loss(topics: Topics):
@@ -311,7 +379,7 @@ def test_a_topic_that_no_longer_exists_or_was_recreated_is_data_loss(topics: Top
     with pytest.raises(DataLossError, match="ends at 2, before offset 5"):
         strict.latestOffset(start, ReadAllAvailable())
     with pytest.warns(UserWarning, match="ends at 2"):
-        assert lenient.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
+        assert plain(lenient.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 2}}
 
 
 def test_a_topic_that_was_never_there_is_an_error(topics: Topics):

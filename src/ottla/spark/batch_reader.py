@@ -44,15 +44,15 @@ class TopicReader(DataSourceReader):
         arrow_schema(self._schema)
         first, last = starting_bound(self._options, is_stream=False), ending_bound(self._options)
         lookup = Lookup(self._options)
-        partitions = lookup.partitions(must_exist=True)
-        start = lookup.resolve(first, partitions, none_is_latest=falls_back(self._options))
-        end = lookup.resolve(last, partitions, none_is_latest=True)
+        found = lookup.selection(must_exist=True)
+        start = lookup.resolve(first, found.partitions, none_is_latest=falls_back(self._options))
+        end = lookup.resolve(last, found.partitions, none_is_latest=True)
         check_order(first, start, last, end, self._options)
         if self._narrowing is not None:
             start, end = self._narrowing.narrowed(start, end, lookup)
         if follows(self._options):
             return _followed(start, end, self._options)
-        return planned(ranges_between(start, end), self._options, lookup.weigh) or [OffsetRanges(())]
+        return planned(ranges_between(start, end), self._options, lookup.weigh, found.topic_ids) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         if follows(self._options):

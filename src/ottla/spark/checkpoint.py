@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from ottla.spark.offsets import BEGAN_AT, Offsets, batch_start, from_json
+from ottla.spark.offsets import BEGAN_AT, TOPIC_IDS, Offsets, batch_start, from_json
 from ottla.spark.options import CHECKPOINT, invalid
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -185,6 +185,8 @@ def topics_of(text: str | None) -> dict[str, dict[str, int]] | None:
     if not isinstance(value, dict) or not value:
         return None
     for topic, by_index in value.items():
+        if topic == TOPIC_IDS:
+            continue
         if not isinstance(by_index, dict) or not all(type(offset) is int for offset in by_index.values()):
             return None
         if topic != BEGAN_AT and not all(index.isdigit() for index in by_index):

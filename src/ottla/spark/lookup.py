@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ottla.client.offset_lookup import offsets_for_times
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.ends import news_after
 from ottla.spark.link import Link, link_for
-from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, parse_partitions
+from ottla.spark.offsets import EARLIEST, LATEST, Bound, Offsets, TopicIds, ids_in, parse_partitions
 from ottla.spark.options import invalid, number_of
 from ottla.spark.weights import bytes_per_offset
 from ottla.types import TopicPartition, topic_name_problem, topic_text
@@ -46,6 +47,14 @@ def check_selection(options: Mapping[str, str]) -> None:
 def topics_of(text: str) -> set[str]:
     """Returns the names that the text has with commas between them."""
     return {name.strip() for name in text.split(",") if name.strip()}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The partitions that are read, in their order, and the ids that their topics had when they were looked up."""
+
+    partitions: list[TopicPartition]
+    topic_ids: TopicIds
 
 
 class Lookup:
@@ -88,15 +97,16 @@ class Lookup:
                 await cluster.pause(attempt, deadline_ms, error)
                 attempt += 1
 
-    def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
+    def selection(self, *, must_exist: bool) -> Selection:
         """Returns the partitions that the options name and that exist. UNKNOWN_TOPIC_OR_PARTITION when some must exist and do not."""
         if "assign" in self._options:
             wanted = parse_partitions(self._options["assign"])
-            there = self._of_topics({partition.topic for partition in wanted}, must_exist=must_exist)
-            missing = sorted(set(wanted) - set(there))
+            found = self._of_topics({partition.topic for partition in wanted}, must_exist=must_exist)
+            there = set(found.partitions)
+            missing = sorted(set(wanted) - there)
             if missing and must_exist:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {missing[0]}, named by assign, does not exist")
-            return [partition for partition in wanted if partition in there]
+            return Selection([partition for partition in wanted if partition in there], found.topic_ids)
         if "subscribePattern" in self._options:
             pattern = re.compile(self._options["subscribePattern"])
             topics = self.ask(self.link.cluster.all_topics)
@@ -115,11 +125,11 @@ class Lookup:
             return re.compile(self._options["subscribePattern"]).fullmatch(partition.topic) is not None
         return partition.topic in self._subscribed()
 
-    def _of_topics(self, names: set[str], *, must_exist: bool) -> list[TopicPartition]:
+    def _of_topics(self, names: set[str], *, must_exist: bool) -> Selection:
         cluster = self.link.cluster
         missing: list[str] = []
 
-        async def look() -> list[TopicPartition]:
+        async def look() -> Selection:
             await cluster.refresh(names)
             missing.clear()
             for name in sorted(names):
@@ -128,11 +138,11 @@ class Lookup:
                     missing.append(name)
                 elif code:
                     raise KafkaError(code, topic_text(name))
-            return sorted(
-                TopicPartition(name, index) for name in names if name in cluster.topics for index in cluster.topics[name].partitions
-            )
+            there = {name: cluster.topics[name] for name in names if name in cluster.topics}
+            partitions = sorted(TopicPartition(name, index) for name, topic in there.items() for index in topic.partitions)
+            return Selection(partitions, ids_in(there))
 
-        found = self.ask(look) if names else []
+        found = self.ask(look) if names else Selection([], {})
         if missing and must_exist:  # not within look: the error is one that is tried again
             way_out = f"create it first, with ottla topic create {missing[0]}, or correct the option that names it"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {missing[0]!r} does not exist: {way_out}")

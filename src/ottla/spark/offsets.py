@@ -6,6 +6,9 @@ options -2 stands for the earliest and -1 for the latest offset.
 The end of a query's first batch also says where the batch started. Spark asks for the initial offset twice in that batch, and
 again after a restart when it was never committed; its checkpoint holds only where batches end, and the latest offset has moved by
 then. So it is the checkpoint that keeps a query's start, as its own.
+
+Each end of a batch has the ids of its topics, too. A topic that was deleted and made again under its name has another id, however many
+records it has by now. Source: KIP-516.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from ottla.client.cluster_metadata import TopicMetadata
 from ottla.spark.options import NUMBER_MAX, invalid
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
 Offsets = dict[TopicPartition, int]
 BEGAN_AT: Final = "began at"  # which no topic is called, for it has a blank
+TOPIC_IDS: Final = "topic ids"  # nor that
+TopicIds = Mapping[str, str]
+"""The ids of topics, as text; a topic whose id is not known is left out."""
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
 FOLLOW: Final = "follow"
@@ -39,7 +46,7 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
         TopicPartition(topic, int(index)): int(offset)
         for topic, by_index in value.items()
-        if topic != BEGAN_AT
+        if topic not in (BEGAN_AT, TOPIC_IDS)
         for index, offset in by_index.items()
     }
 
@@ -49,10 +56,35 @@ def first_end_as_json(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]
     return as_json(end) | {BEGAN_AT: {str(partition): offset for partition, offset in sorted(start.items())}}
 
 
+def with_ids(value: dict[str, Any], ids: TopicIds) -> dict[str, Any]:
+    """Returns the JSON of offsets, with the ids of its topics."""
+    found = {topic: ids[topic] for topic in sorted(value) if topic in ids}
+    return value | {TOPIC_IDS: found} if found else value
+
+
+def ids_of(value: Mapping[str, Any]) -> TopicIds:
+    """Returns the ids that the JSON of offsets has: none where it is of Spark's connector, or of a version that wrote none."""
+    return cast(TopicIds, value.get(TOPIC_IDS, {}))
+
+
+def ids_in(topics: Mapping[str, TopicMetadata]) -> TopicIds:
+    """Returns the ids that a cluster's metadata has of the topics: none of brokers older than topic ids."""
+    return {name: uuid_text(topic.topic_id) for name, topic in topics.items() if any(topic.topic_id)}
+
+
+def made_again(before: TopicIds, now: TopicIds) -> set[str]:
+    """Returns the topics that have another id now."""
+    return {topic for topic, known in before.items() if now.get(topic, known) != known}
+
+
 def batch_start(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Returns where a batch started: the first one where its end says it did, every other one where Spark says it does."""
+    """Returns where a batch started: the first one where its end says it did, every other one where Spark says it does.
+
+    Topics that were made again before its end was settled are left out, as ones that have come since.
+    """
     if BEGAN_AT in start or BEGAN_AT not in end:
-        return from_json(start)
+        others = made_again(ids_of(start), ids_of(end))
+        return {partition: offset for partition, offset in from_json(start).items() if partition.topic not in others}
     places = ((*name.rpartition("-"), offset) for name, offset in end[BEGAN_AT].items())
     return {TopicPartition(topic, int(index)): offset for topic, _, index, offset in places}
 

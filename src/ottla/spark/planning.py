@@ -12,11 +12,12 @@ import itertools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.spark.offsets import Offsets
+from ottla.spark.offsets import Offsets, TopicIds
 from ottla.spark.options import positive
 from ottla.types import TopicPartition
 
@@ -43,12 +44,16 @@ class OffsetRange:
         return self.end - self.start
 
 
-class OffsetRanges(InputPartition):
-    """The offset ranges that one task reads."""
+NO_IDS: Final[TopicIds] = MappingProxyType({})
 
-    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+
+class OffsetRanges(InputPartition):
+    """The offset ranges that one task reads. They are of the topics with these ids; of one without an id, whatever has its name."""
+
+    def __init__(self, ranges: tuple[OffsetRange, ...], topic_ids: TopicIds = NO_IDS) -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        self.topic_ids = dict(topic_ids)
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
@@ -56,7 +61,12 @@ def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
     return [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(end) if end[partition] > start[partition]]
 
 
-def planned(ranges: list[OffsetRange], options: Mapping[str, str], weigh: Callable[[Offsets], Weights] | None = None) -> list[OffsetRanges]:
+def planned(
+    ranges: list[OffsetRange],
+    options: Mapping[str, str],
+    weigh: Callable[[Offsets], Weights] | None = None,
+    topic_ids: TopicIds = NO_IDS,
+) -> list[OffsetRanges]:
     """Divides the ranges into tasks, by the options and the machine. ``weigh`` is asked where rows alone would leave a core idle."""
     wanted = positive(options, "minPartitions") or 0
     rows_max = positive(options, "maxRecordsPerPartition")
@@ -71,7 +81,7 @@ def planned(ranges: list[OffsetRange], options: Mapping[str, str], weigh: Callab
         weights = weigh({piece.partition: piece.start for piece in reversed(pieces)})
         task_count = max(task_count, round(sum(piece.size * weights.get(piece.partition, 0) for piece in pieces) / BYTES_PER_TASK_MIN))
     groups = packed(pieces, min(task_count, task_count_max), rows_max=rows_max, weights=weights)
-    return [OffsetRanges(tuple(group)) for group in groups]
+    return [OffsetRanges(tuple(group), topic_ids) for group in groups]
 
 
 def task_count_default() -> int:

@@ -27,6 +27,7 @@ from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import BatchHeader, iterate_batches
 from ottla.spark.columns import Columns
 from ottla.spark.link import link_for
+from ottla.spark.offsets import ids_in, made_again
 from ottla.spark.options import boolean, number_of
 from ottla.spark.planning import OffsetRange, OffsetRanges
 from ottla.types import TopicPartition
@@ -104,6 +105,8 @@ class RangeFetcher:
         self._bytes_max = number_of(options, "kafka.fetch.max.bytes")
         self._partition_bytes_max = number_of(options, "kafka.max.partition.fetch.bytes")
         self._patience_ms = number_of(options, "kafkaConsumer.pollTimeoutMs")
+        self._retry_count = number_of(options, "fetchOffset.numRetries")
+        self._topic_ids = task.topic_ids
         # One range of a partition at a time: a second one waits until the first is read.
         self._waiting = [_Progress(wanted, wanted.start) for wanted in reversed(task.ranges)]
         self._open: dict[TopicPartition, _Progress] = {}  # in the order of their turns
@@ -161,15 +164,21 @@ class RangeFetcher:
         missing = {partition.topic for partition in partitions if self._cluster.leader(partition) is None}
         if missing:
             await self._cluster.refresh(missing)
+        for attempt in range(self._retry_count):  # what is known may be of before, and a broker may not have heard of the newest one yet
+            others = {partition.topic for partition in partitions if self._is_of_another(partition)}
+            if not others:
+                break
+            await asyncio.sleep(RETRY_MS * attempt / 1000)
+            await self._cluster.refresh(others)
         by_leader: dict[int, list[TopicPartition]] = {}
         answers: list[_Answer] = []
         for partition in partitions:
             leader = self._cluster.leader(partition)
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(partition)
-            elif self._is_gone(partition):
+            if self._is_gone(partition):
                 gone = PartitionData(partition.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 answers.append(_Answer(partition, gone, 0))
+            elif leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
         if not by_leader and not answers:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partitions[0]} has no leader")
         for found in await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in by_leader.items())):
@@ -179,8 +188,14 @@ class RangeFetcher:
     def _is_gone(self, partition: TopicPartition) -> bool:
         topic = self._cluster.topics.get(partition.topic)
         if topic is not None:
-            return partition.partition not in topic.partitions
+            return partition.partition not in topic.partitions or self._is_of_another(partition)
         return self._cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _is_of_another(self, partition: TopicPartition) -> bool:
+        """True when the topic, as it is known, is not the one that was planned: it was deleted, and made again."""
+        topic = partition.topic
+        known = {name: found for name, found in self._cluster.topics.items() if name == topic}
+        return topic in made_again(self._topic_ids, ids_in(known))
 
     async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[_Answer]:
         asked_ms = _now_ms()
@@ -278,7 +293,10 @@ class RangeFetcher:
             return
         is_over = progress.tried_ms > self._patience_ms
         if code in _GONE and (self._is_gone(partition) or is_over):
-            self._on_loss(progress, f"{partition} no longer exists", go_on_at=progress.wanted.end, way_out=AFTER_DELETION)
+            text = f"{partition} no longer exists"
+            if self._is_of_another(partition):
+                text = f"{text}: its topic was deleted and made again"
+            self._on_loss(progress, text, go_on_at=progress.wanted.end, way_out=AFTER_DELETION)
         elif code not in RETRIABLE or is_over:
             raise KafkaError(code, f"fetch from {partition} at offset {position}")
         else:

@@ -15,8 +15,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ottla.spark.columns import arrow_schema
 from ottla.spark.fair_limit import FairLimit
-from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import BEGAN_AT, Offsets, as_json, batch_start, falls_back, first_end_as_json, from_json, starting_bound
+from ottla.spark.lookup import Lookup, Selection
+from ottla.spark.offsets import (
+    BEGAN_AT,
+    Offsets,
+    TopicIds,
+    as_json,
+    batch_start,
+    falls_back,
+    first_end_as_json,
+    from_json,
+    ids_of,
+    made_again,
+    starting_bound,
+    with_ids,
+)
 from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.prefetch import SIMPLE, Prefetch
@@ -25,8 +38,6 @@ from ottla.spark.reading import AFTER_DELETION, read_ranges, report_loss
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from ottla.types import TopicPartition
 
 IDLE_MS: Final = 500
 ROWS_MAX: Final = 200_000
@@ -37,7 +48,7 @@ OTHER_TOPICS: Final = (
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming read. Offsets are ``{"topic": {"partition": offset}}``, each the one to be read next."""
+    """A streaming read. Offsets are ``{"topic": {"partition": offset}}``, each the one to be read next, and have their topics' ids."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
@@ -70,7 +81,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the same answer to both questions of the first batch. After a restart it may differ (``offsets``)."""
         if self._initial is None:
             bound = starting_bound(self._options, is_stream=True)
-            partitions = self._cluster.partitions(must_exist=True)
+            partitions = self._cluster.selection(must_exist=True).partitions
             self._initial = self._cluster.resolve(bound, partitions, none_is_latest=falls_back(self._options))
         return as_json(self._initial)
 
@@ -86,13 +97,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Not in the first batch: Spark runs that one even when it is empty, and its end keeps where the query started.
         """
-        begin = from_json(start)
-        if BEGAN_AT not in start and begin == self._initial:
-            return first_end_as_json(self._end(begin, limit), begin)
-        end = self._end(begin, limit)
-        if end == begin and self._target is None and self._has_news():
-            end = self._end(begin, limit)
-        return start if end == begin else as_json(end)
+        is_first = BEGAN_AT not in start and from_json(start) == self._initial
+        begin, end, ids = self._next(start, limit)
+        if end == begin and not is_first and self._target is None and self._has_news():
+            begin, end, ids = self._next(start, limit)
+        if is_first:
+            return with_ids(first_end_as_json(end, begin), ids)
+        return start if end == begin else with_ids(as_json(end), ids)
 
     def _has_news(self) -> bool:
         """True when something has come within half a second; if not, the ends are those that were seen."""
@@ -100,8 +111,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_still = not self._cluster.has_news(self._seen, IDLE_MS)
         return not self._is_still
 
-    def _end(self, begin: Offsets, limit: ReadLimit) -> Offsets:
-        seen = self._look(begin)
+    def _next(self, start: dict[str, Any], limit: ReadLimit) -> tuple[Offsets, Offsets, TopicIds]:
+        """Returns the next batch: where it begins, without what was deleted since ``start``, where it ends, and the ids of its topics."""
+        found = self._selection(ids_of(start))
+        again = made_again(ids_of(start), found.topic_ids)
+        for topic in sorted(again):
+            text = f"topic {topic!r} was deleted and made again: it is another topic than the one that the query has read"
+            report_loss(text, fails=boolean(self._options, "failOnDataLoss", True), way_out=AFTER_DELETION)
+        begin = {partition: offset for partition, offset in from_json(start).items() if partition.topic not in again}
+        return begin, self._end(begin, found, limit), found.topic_ids
+
+    def _selection(self, ids: TopicIds) -> Selection:
+        """Returns what is read. Another id than is known is asked for again: a broker may not have heard of the newest topic yet."""
+        found = self._cluster.selection(must_exist=False)
+        for _ in range(self._cluster.retry_count):
+            if not made_again(ids, found.topic_ids):
+                break
+            self._cluster.pause()
+            found = self._cluster.selection(must_exist=False)
+        return found
+
+    def _end(self, begin: Offsets, found: Selection, limit: ReadLimit) -> Offsets:
+        seen = self._look(begin, found)
         end = seen
         if self._target is not None:
             # Never before what the checkpoint has already, and nothing of partitions that have come since.
@@ -116,20 +147,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._batch_ms = time.monotonic_ns() // 1_000_000
         return end
 
-    def _look(self, begin: Offsets) -> Offsets:
+    def _look(self, begin: Offsets, found: Selection) -> Offsets:
         """Returns the ends of all partitions, new ones too; what is missing or is before ``begin`` is data loss."""
         fails = boolean(self._options, "failOnDataLoss", True)
-        partitions = self._cluster.partitions(must_exist=False)
-        for partition in sorted(set(begin) - set(partitions)):
+        for partition in sorted(set(begin) - set(found.partitions)):
             if self._cluster.reads(partition):
                 report_loss(f"{partition} no longer exists", fails=fails, way_out=AFTER_DELETION)
             else:
                 text = "which the query does not read any more: other topics need another checkpoint"
                 report_loss(f"the checkpoint has offsets of {partition}, {text}", fails=fails, way_out=OTHER_TOPICS)
-        if self._is_still and self._seen is not None and self._seen.keys() == set(partitions):
+        if self._is_still and self._seen is not None and self._seen.keys() == set(found.partitions):
             self._is_still = False
             return self._seen
-        self._seen = seen = self._ends(begin, partitions)
+        self._seen = seen = self._ends(begin, found)
         for partition, offset in seen.items():
             if offset < begin.get(partition, 0):
                 text = f"{partition} ends at {offset}, before offset {begin[partition]} where the query begins or goes on"
@@ -137,14 +167,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_loss(text, fails=fails, way_out=AFTER_DELETION)
         return seen
 
-    def _ends(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:
+    def _ends(self, begin: Offsets, found: Selection) -> Offsets:
         """Returns the ends of the partitions. An end before ``begin`` is asked for again: a new leader may answer with an older one."""
-        seen = self._cluster.latest(partitions)
+        seen = self._cluster.latest(found.partitions)
         for _ in range(self._cluster.retry_count):
             if all(offset >= begin.get(partition, 0) for partition, offset in seen.items()):
                 break
             self._cluster.pause()
-            seen = self._cluster.latest(partitions)
+            seen = self._cluster.latest(found.partitions)
         return seen
 
     def _fresh(self, begin: Offsets, end: Offsets) -> Offsets:
@@ -168,14 +198,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return waiting < rows_min and waited_ms < duration_ms(self._options, "maxTriggerDelay", "15m")
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._cluster.latest(self._cluster.partitions(must_exist=False))
+        self._target = self._cluster.latest(self._cluster.selection(must_exist=False).partitions)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._seen is None else as_json(self._seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRanges]:
         first, last = batch_start(start, end), from_json(end)
-        tasks = planned(ranges_between(first | self._fresh(first, last), last), self._options, self._cluster.weigh)
+        ranges = ranges_between(first | self._fresh(first, last), last)
+        tasks = planned(ranges, self._options, self._cluster.weigh, ids_of(end))
         if self._prefetch is None:
             self._prefetch = Prefetch(self._options, arrow_schema(self._schema))
         self._prefetch.plan(tasks)
