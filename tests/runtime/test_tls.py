@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tests.broker.certificates import Authority, Certificate
 
 from ottla.ports import Connection, World
+from ottla.runtime import tls_connection
 from ottla.runtime.tls_connection import HANDSHAKE_BYTES_MAX
 from ottla.runtime.world import real_world
 from ottla.tls import ClientAuth, TlsClient, TlsEndedError, TlsError, TlsKeys, TlsPeer, TlsServer
@@ -189,6 +190,7 @@ def test_data_received_during_a_pause_is_delivered_without_a_further_packet() ->
             return take(data)
 
         server.on_data = take_and_pause  # type: ignore[method-assign]
+        server.room = lambda: memoryview(bytearray(50_000))  # type: ignore[method-assign]  # less than one read of the socket gives
         size = 4 * 256 * 1024
         end.connection.send([bytes(size)])
         received = -1
@@ -201,6 +203,22 @@ def test_data_received_during_a_pause_is_delivered_without_a_further_packet() ->
             if len(server.received) < 1 + size:
                 async with asyncio.timeout(WAIT_SECONDS_MAX):
                     await server.changed.wait()
+
+    run(body)
+
+
+def test_what_one_read_of_the_socket_gave_goes_to_the_handler_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_connection, "PIECE_BYTES", 1_000)  # forty records then, and more than forty pieces
+
+    async def body() -> None:
+        pair = Pair(keeps=True)
+        address = await pair.listen(TlsServer(SERVER))
+        end = await pair.connect(address, TlsClient(AUTHORITY.pem), begin=b"x")
+        await pair.ends[0].has(1)
+        end.connection.send([bytes(40_000)])
+        assert not end.connection.unsent_bytes, "the socket has all of it, before the other end's turn"
+        await pair.ends[0].has(40_001)
+        assert [len(data) for data in pair.ends[0].kept] == [1, 40_000]
 
     run(body)
 

@@ -1,7 +1,8 @@
 """A connection that speaks TLS: a ``RealConnection`` with an ``SSLObject`` between its socket and its handler.
 
-Reading. What the socket gave goes to OpenSSL in pieces, and what that has decrypted is read until it wants more, since what stays inside of
-it makes no event. Writing. Buffers and file regions are sealed in pieces; regions wait unsealed while the socket takes no more. A
+Reading. What the socket gave goes to OpenSSL in pieces, each when it wants more, and what that has decrypted goes to the handler as one: a
+handler has what it does with many requests at once to do less often. What stays inside of OpenSSL makes no event, so it is read until there
+is no more. Writing. Buffers and file regions are sealed in pieces; regions wait unsealed while the socket takes no more. A
 ``MemoryBIO`` keeps the largest amount it ever held, hence the size of the pieces.
 
 A stream that ends without close_notify ends as by a reset: a frame that is not complete is dropped by who cuts frames. The handshake takes
@@ -26,6 +27,7 @@ from ottla.security.distinguished_name import subject_of
 from ottla.tls import TlsEndedError, TlsError, TlsPeer
 
 PIECE_BYTES: Final = 64 * 1024
+NOTHING: Final = memoryview(b"")
 SEALED_AT_ONCE: Final = 4
 """Pieces that go to one ``sendmsg``."""
 HANDSHAKE_BYTES_MAX: Final = 32 * 1024
@@ -36,7 +38,18 @@ OnHandshake = Callable[["TlsConnection", TlsPeer | TlsError], None]
 class TlsConnection(RealConnection):
     """One socket. ``on_handshake`` is called once, when the handshake is done, or has failed."""
 
-    __slots__ = ("_arrived", "_has_hands", "_incoming", "_on_handshake", "_outgoing", "_plain", "_sealed", "_sealed_bytes", "_ssl")
+    __slots__ = (
+        "_arrived",
+        "_has_hands",
+        "_incoming",
+        "_on_handshake",
+        "_outgoing",
+        "_plain",
+        "_received",
+        "_sealed",
+        "_sealed_bytes",
+        "_ssl",
+    )
 
     def __init__(self, network: Network, sock: socket.socket, context: ssl.SSLContext, host: str | None, on_handshake: OnHandshake) -> None:
         """Makes the connection; ``host`` is the server's name at a client, None at a server."""
@@ -48,6 +61,7 @@ class TlsConnection(RealConnection):
         self._arrived = 0  # bytes of the handshake
         self._sealed: deque[memoryview] = deque()
         self._sealed_bytes = 0
+        self._received = NOTHING  # what OpenSSL has not got yet, in the network's buffer; empty between events
         self._plain = False  # OpenSSL may have decrypted what has not been read
 
     def start(self, handler: ConnectionHandler) -> None:
@@ -90,18 +104,23 @@ class TlsConnection(RealConnection):
         if count == 0:
             self._fail(None)
             return
-        position = 0
-        while position < count and not self.is_closed:
-            taken = min(PIECE_BYTES, count - position)
-            self._incoming.write(view[position : position + taken])
-            position += taken
-            if self._has_hands:
-                self._plain = True
-            else:
-                self._arrived += taken
-                self._shake_hands()
-            if self._plain and not self._is_paused:
-                self._read_plain()
+        self._received = view[:count]
+        while not self._has_hands and not self.is_closed and (taken := self._feed()):
+            self._arrived += taken
+            self._shake_hands()
+        if self._has_hands:
+            self._plain = True
+            self._read_plain()
+        while not self.is_closed and self._feed():  # the handler wants no more for now
+            pass
+        self._received = NOTHING
+
+    def _feed(self) -> int:
+        """Gives OpenSSL the next piece; returns its size."""
+        piece = self._received[:PIECE_BYTES]
+        self._incoming.write(piece)
+        self._received = self._received[PIECE_BYTES:]
+        return len(piece)
 
     def _shake_hands(self) -> None:
         try:
@@ -165,13 +184,16 @@ class TlsConnection(RealConnection):
         read: Callable[[int, memoryview], int] = self._ssl.read  # type: ignore[assignment]  # with a buffer it returns a count
         try:
             while filled < len(view):
-                count = read(len(view) - filled, view[filled:])
+                try:
+                    count = read(len(view) - filled, view[filled:])
+                except ssl.SSLWantReadError:
+                    if self._feed():
+                        continue
+                    self._plain = False
+                    return filled, True
                 if count == 0:  # close_notify
                     raise ssl.SSLZeroReturnError
                 filled += count
-        except ssl.SSLWantReadError:
-            self._plain = False
-            return filled, True
         except ssl.SSLZeroReturnError:
             self._plain = False
             self._loop.call_soon(self._end_in_order)
