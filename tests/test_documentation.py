@@ -89,6 +89,15 @@ def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_on
     assert "def check(node_id" not in text
 
 
+@pytest.mark.parametrize("page", ["library", "testing"])
+def test_each_method_and_property_of_the_reference_is_declared_with_its_types(page: str) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^####? \w+\.(\w+)\n\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    undeclared = [name for name, entry in entries if not re.search(rf"^```python\n(.*def {name}\(|{name}: \w)", entry)]
+    assert len(entries) > 20
+    assert not undeclared
+
+
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
     listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {page.as_posix() for page in site.sources().values()}
