@@ -98,6 +98,34 @@ def test_each_method_and_property_of_the_reference_is_declared_with_its_types(pa
     assert not undeclared
 
 
+RAISED = {
+    "assign": {"INVALID_REQUEST"},
+    "beginning_offsets": {"offsets_for_times"},
+    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"},
+    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT"},
+    "end_offsets": {"offsets_for_times"},
+    "group_metadata": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION"},
+    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"},
+    "pause": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "poll": {"INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "FENCED_INSTANCE_ID", "OFFSET_OUT_OF_RANGE", "DeserializationError"},
+    "position": {"UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT", "default_api_timeout_ms"},
+    "resume": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "seek": {"UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"},
+    "seek_to_beginning": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "seek_to_end": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "store_offsets": {"INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_GROUP_ID"},
+    "subscribe": {"INVALID_REQUEST", "INVALID_GROUP_ID"},
+}
+"""What a caller of the consumer must know of each method."""
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_the_reference_says_what_each_method_of_the_consumer_raises(name: str) -> None:
+    found = re.search(rf"^### Consumer\.{name}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", found[1])}
+
+
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
     listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {page.as_posix() for page in site.sources().values()}

@@ -98,9 +98,11 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
-        INVALID_REQUEST where it neither subscribes nor is assigned. When the caller is interrupted, what had come by then comes with
-        the next poll.
+        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
+        INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
+        FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
+
+        When the caller is interrupted, what had come by then comes with the next poll.
         """
         self._run(self._inner._fetch(timeout_ms, max_records=max_records))
         return self._inner._rest()
