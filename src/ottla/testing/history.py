@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, TypeVar, Unpack, cast
 
 from ottla.client.options import ClusterOptions
 from ottla.history.judge import KINDS, Anomaly, Verdict, judge
@@ -26,8 +26,10 @@ from ottla.history.operations import Operation, write_history
 from ottla.sync import Admin, Consumer
 from ottla.testing.records import Seen, record_text
 from ottla.testing.watched import stand_in
+from ottla.testing.whereabouts import Address, addresses_of, elsewhere
 from ottla.types import TopicPartition
 
+C = TypeVar("C")
 READER: Final = "the log"
 READ_SECONDS_MAX: Final = 30.0
 SHOWN_MAX: Final = 10
@@ -46,10 +48,19 @@ class History:
         self._allowed: set[str] = set()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
+        self._addresses: dict[str, frozenset[Address]] = {}  # that watched clients were made with, where they say so
+        self._absent: set[str] = set()  # topics that were sent to, and are not at ``bootstrap``
 
-    def watch(self, client: Any, name: str = "") -> Any:
-        """Returns the client, recording sends and polls: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``."""
-        return stand_in(self, client, name or f"client {next(self._numbers)}")
+    def watch(self, client: C, name: str = "") -> C:
+        """Returns the client, recording sends and polls: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``.
+
+        What is returned has the methods of ``client``, and records in the name ``name``, which failures have for it: "client 1" and so on
+        without one. A client of another broker or cluster than the history's has a history of its own.
+        """
+        name = name or f"client {next(self._numbers)}"
+        watched = stand_in(self, client, name)
+        self._addresses[name] = addresses_of(client)
+        return cast("C", watched)
 
     def allow(self, *kinds: str) -> None:
         """Allows anomalies of these kinds: ``duplicate``, where a producer may send twice. docs/history.md has all kinds."""
@@ -117,7 +128,9 @@ class History:
             return
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
         if found:
-            raise AssertionError("\n".join([_text(found), *self._sent_again(found)]))  # pytest would add to the text of an assert
+            raise AssertionError(
+                "\n".join([_text(found), *self._sent_again(found), *self._sent_elsewhere()])
+            )  # pytest would add to the text of an assert
 
     def warn_if_empty(self) -> None:
         """Warns where no client did anything that is recorded: nothing was judged."""
@@ -132,6 +145,18 @@ class History:
         for topic, value, count in again[:1]:
             yield f"the test itself sent {value!r} {count} times to {topic}: key and value identify a record, so give each a number"
 
+    def _sent_elsewhere(self) -> Iterator[str]:
+        """Yields a line for each client that talks to another broker or cluster, and each topic that the history's does not have."""
+        if not self.bootstrap:
+            return
+        with Admin(self.bootstrap, **self._settings) as admin:
+            nodes = admin.describe_cluster().nodes
+        yield from elsewhere(self._addresses, [(node.host, node.port) for node in nodes], self.bootstrap)
+        for topic in sorted(self._absent):
+            senders = sorted({str(event.process) for event in self.operations if event.f == "send" and event.topic == topic})
+            text = f"topic {topic!r}, to which {' and '.join(senders)} sent, does not exist at {self.bootstrap}"
+            yield f"{text}, where this history reads: it was deleted, or the client talks to another broker or cluster: make a History of it"
+
     def _read_all(self) -> None:
         with self._lock:
             topics = {event.topic for event in self._operations if isinstance(event, Operation) and event.f == "send"}
@@ -139,6 +164,7 @@ class History:
             return
         with Admin(self.bootstrap, **self._settings) as admin:
             found = admin.list_topics()
+        self._absent = topics - found.keys()
         partitions = [TopicPartition(topic, index) for topic in sorted(topics) if topic in found for index in found[topic].partitions]
         for seen in _read(self.bootstrap, partitions, self._settings):
             self.assigned(READER, [(seen.topic, seen.partition)])  # what transactions have aborted it passes over
