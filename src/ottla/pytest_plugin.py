@@ -93,7 +93,7 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
     recorded = History(served.bootstrap, **served.client_settings)
     yield recorded
     recorded.check()
-    recorded.warn_if_empty()
+    recorded.warn_if_empty(str(request.node.path), (request.node.location[1] or 0) + 1)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -155,7 +155,7 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
     code, output = run(tmp_path, LEAVES_A_FAULT)
     assert code == 0
-    assert "error Produce happened 0 times, so the test has shown nothing about it" in output
+    assert re.search(r"test_project.py:5: UserWarning: error Produce happened 0 times, so the test has shown nothing about it", output)
 
 
 @pytest.mark.slow
@@ -165,6 +165,13 @@ def test_a_history_of_no_client_and_a_fault_that_never_happened_are_warned_of(tm
     assert "UserWarning: the history has judged nothing: no client was watched, as in history.watch(Producer(...))" in output
     for fault in ("late Fetch", "lost EndTxn"):
         assert f"UserWarning: {fault} happened 0 times, so the test has shown nothing about it; clients have sent since" in output
+    lines = dict(enumerate(SHOWS_NOTHING.splitlines(), 1))
+    warned = [lines[int(number)].strip() for number in re.findall(r"test_project.py:(\d+): UserWarning", output)]
+    assert sorted(warned) == [
+        "def test_history(ottla_broker, ottla_topic, history):",
+        'served.faults.lost("EndTxn")',
+        'with ottla_broker.faults.late("Fetch", 500):',
+    ]
 
 
 @pytest.mark.slow

@@ -132,10 +132,11 @@ class History:
                 "\n".join([_text(found), *self._sent_again(found), *self._sent_elsewhere()])
             )  # pytest would add to the text of an assert
 
-    def warn_if_empty(self) -> None:
-        """Warns where no client did anything that is recorded: nothing was judged."""
+    def warn_if_empty(self, file: str, line: int) -> None:
+        """Warns, at this line, where no client did anything that is recorded: nothing was judged."""
         if not self._operations:
-            warnings.warn("the history has judged nothing: no client was watched, as in history.watch(Producer(...))", stacklevel=2)
+            text = "the history has judged nothing: no client was watched, as in history.watch(Producer(...))"
+            warnings.warn_explicit(text, UserWarning, file, line)
 
     def _sent_again(self, found: Iterable[Anomaly]) -> Iterator[str]:
         """Yields a line for a record that the test itself sent more than once to a topic that has an anomaly."""
@@ -155,7 +156,7 @@ class History:
         for topic in sorted(self._absent):
             senders = sorted({str(event.process) for event in self.operations if event.f == "send" and event.topic == topic})
             text = f"topic {topic!r}, to which {' and '.join(senders)} sent, does not exist at {self.bootstrap}"
-            yield f"{text}, where this history reads: it was deleted, or the client talks to another broker or cluster: make a History of it"
+            yield f"{text}, where this history reads: it was deleted, or the client talks to another broker or cluster: make it a History"
 
     def _read_all(self) -> None:
         with self._lock:
