@@ -203,6 +203,8 @@ def testing_page() -> str:
         parts += [f"### {kind.__name__}.{name}\n\n{block(f'{name}: {each.text}')}\n{each.doc}\n" for name, each in said.items() if each.doc]
         others = vars_of(ThreadNodes).keys() if kind is SecureBroker else of_all if issubclass(kind, Served) else set()
         parts += members(kind, without=internal | others)
+    refused = block("class BrokerKeyError(KafkaError, ValueError)")
+    parts.append(f"## BrokerKeyError\n\n{refused}\n{doc(testing.BrokerKeyError)}\n")
     return "\n".join([*parts, f"## Seen\n\n{doc(testing.Seen)}\n\n{fields(testing.Seen)}"])
 
 

@@ -138,6 +138,14 @@ def test_a_key_that_is_not_one_is_refused_before_a_node_starts() -> None:
         cluster(3, zzz=3).__enter__()
 
 
+@pytest.mark.parametrize("keys", [{"num_partition": 3}, {"num_partitions": "many"}, {"node_id": 3}])
+def test_each_key_that_is_refused_is_a_kafka_error_with_invalid_config(keys: dict[str, object]) -> None:
+    """An unknown key was a ValueError alone, a wrong value a KafkaError."""
+    with pytest.raises(KafkaError) as refused:
+        broker(**keys).__enter__()
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     with broker() as served:
         send(served, served.topic(), b"x")
