@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import runpy
@@ -75,6 +76,21 @@ def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
     assert not silent
     assert "(self" not in text
     assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
+
+
+@pytest.mark.parametrize("kind", [aio.ProducerMetrics, aio.ConsumerMetrics])
+def test_the_reference_says_what_each_figure_of_a_client_counts(kind: type[aio.ProducerMetrics] | type[aio.ConsumerMetrics]) -> None:
+    found = re.search(rf"^### {kind.__name__}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", found[1], re.MULTILINE))
+    assert rows.keys() == {field.name for field in dataclasses.fields(kind)}
+    assert not [name for name, meaning in rows.items() if not meaning.endswith(".")]
+
+
+def test_the_reference_says_what_a_process_a_value_and_a_transaction_of_a_history_are() -> None:
+    text = (ROOT / "docs" / "reference" / "testing.md").read_text(encoding="utf-8")
+    entry = text.partition("\n## History\n")[2].partition("```")[0]
+    assert all(f"``{name}``" in entry for name in ("bootstrap", "process", "value", "transaction"))
 
 
 def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_once() -> None:

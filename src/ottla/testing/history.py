@@ -39,6 +39,10 @@ class History:
     """The history of one test: what its clients did and saw.
 
     ``bootstrap`` is where its topics are read at the end, with these settings of a client; without it they are not.
+
+    Each watched client is a ``process``: a name in the texts of failures, used for no other client, which does one thing after the other.
+    A record is its ``value``, a text that is sent once in its topic; a watched client makes it of key and value. ``transaction`` is a
+    name of the test's choice for one transaction, empty for a send without one; its end is recorded with the same name.
     """
 
     def __init__(self, bootstrap: str = "", **settings: Unpack[ClusterOptions]) -> None:
@@ -76,11 +80,14 @@ class History:
         self._take(Operation(process, "invoke", "send", topic=topic, value=value, transaction=transaction))
 
     def sent(self, process: str, topic: str, value: str, *, partition: int, offset: int, transaction: str = "") -> None:
-        """Records that the send was acknowledged."""
+        """Records that the send was acknowledged. A send without this may be stored or not."""
         self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
 
     def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
-        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``."""
+        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``.
+
+        ``read_uncommitted``: it may get records of transactions that are open or aborted.
+        """
         if records:
             self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
 
@@ -89,7 +96,7 @@ class History:
         self._take(Operation(process, "ok", "assign", partitions=tuple(partitions)))
 
     def ended(self, process: str, transaction: str, kind: Literal["invoke", "ok"], *, is_commit: bool) -> None:
-        """Records that the end of a transaction was asked for, or is done."""
+        """Records that the end of a transaction was asked for (``kind`` is invoke), or is done (ok): a commit, or an abort."""
         self._take(Operation(process, kind, "commit_transaction" if is_commit else "abort_transaction", transaction=transaction))
 
     def _take(self, event: Operation | tuple[Operation, list[Seen]]) -> None:
