@@ -75,7 +75,10 @@ def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest) -> str:
-    """Provides the name of a new topic with one partition. A test of several brokers or clusters fails: it would not say where."""
+    """Provides the name of a new topic with one partition, in the broker or cluster that the test uses; else in ``ottla_broker``.
+
+    A test of several brokers or clusters fails: it would not say where.
+    """
     _check_single(request, "use {}.topic()")
     return _served(request).topic(request.node.name)
 
