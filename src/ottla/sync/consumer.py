@@ -90,6 +90,8 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         match a ``SubscriptionPattern``.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
+
+        INVALID_GROUP_ID without a ``group_id``; INVALID_REQUEST while partitions are assigned by hand, or for a pattern that is not valid.
         """
         RebalanceListener(on_assigned, on_revoked, on_lost).check(is_awaited=False)
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked), "on_lost": _in_caller(on_lost)}
