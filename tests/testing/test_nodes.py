@@ -99,6 +99,8 @@ def test_a_keyword_with_which_topics_are_made_elsewhere_has_a_hint(keyword: str,
     arguments: dict[str, Any] = {keyword: 3}
     with pytest.raises(TypeError, match=rf"^topic\(\) has no argument '{keyword}': {hint}$"):
         broker().topic("orders", **arguments)
+    with pytest.raises(TypeError, match=r"^topic\(\) takes a name by position, and nothing else: write topic\('orders', partitions=3\)$"):
+        broker().topic("orders", 3)  # type: ignore[arg-type]
 
 
 def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_errors_with_a_way_out() -> None:

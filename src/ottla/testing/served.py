@@ -7,7 +7,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sized
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Never
 
 from ottla.client.options import ClusterOptions
 from ottla.errors import ErrorCode, KafkaError
@@ -76,8 +76,10 @@ class Served(ABC):
     def log(self) -> str:
         """What the nodes have logged."""
 
-    def topic(self, name: str = "topic", *, partitions: int = 1, replication_factor: int = -1, **configs: object) -> str:
+    def topic(self, name: str = "topic", *positional: Never, partitions: int = 1, replication_factor: int = -1, **configs: object) -> str:
         """Creates a topic with a new name that starts with ``name``. Configurations are keyword arguments with ``_`` for ``.``."""
+        if positional:
+            raise TypeError(f"topic() takes a name by position, and nothing else: write topic({name!r}, partitions={positional[0]!r})")
         for keyword in configs:
             if keyword in _OF_TOPICS:
                 raise TypeError(f"topic() has no argument {keyword!r}: {_OF_TOPICS[keyword]}")
