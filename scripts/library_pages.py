@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, is_typeddict
 
 import msgspec
-from page_parts import alias, attributes_of, block, code, declaration, doc, members, page, table, vars_of
+from page_parts import alias, attributes_of, block, code, declaration, doc, members, page, returned, table, vars_of
 
 from ottla import aio, pytest_plugin, testing
 from ottla.client.consumer_settings import ConsumerSettings
@@ -130,10 +130,6 @@ def error(kind: type) -> str:
     return "\n".join(part for part in (head, table(["attribute", "type", "meaning"], rows) if rows else "") if part)
 
 
-def returned(found: property) -> str:
-    return str(inspect.signature(found.fget).return_annotation) if found.fget is not None else ""
-
-
 def choices(kind: type[enum.Enum]) -> str:
     if kind is ErrorCode:
         return "All of them are on the page of [error codes](errors.md).\n"
@@ -204,9 +200,11 @@ def testing_page() -> str:
         assert internal <= vars_of(kind).keys(), f"{kind.__name__} has not all of {internal}"
         parts.append(f"## {kind.__name__}\n\n{doc(kind)}\n\n{beside(kind)}".rstrip("\n") + "\n")
         said = attributes_of(kind) if kind in (ThreadNodes, Fault) else {}
-        parts += [f"### {kind.__name__}.{name}\n\n{each.doc}\n" for name, each in said.items() if each.doc]
+        parts += [f"### {kind.__name__}.{name}\n\n{block(f'{name}: {each.text}')}\n{each.doc}\n" for name, each in said.items() if each.doc]
         others = vars_of(ThreadNodes).keys() if kind is SecureBroker else of_all if issubclass(kind, Served) else set()
         parts += members(kind, without=internal | others)
+    refused = block("class BrokerKeyError(KafkaError, ValueError)")
+    parts.append(f"## BrokerKeyError\n\n{refused}\n{doc(testing.BrokerKeyError)}\n")
     return "\n".join([*parts, f"## Seen\n\n{doc(testing.Seen)}\n\n{fields(testing.Seen)}"])
 
 

@@ -81,7 +81,12 @@ def members(kind: type, *, title: str = "", without: Iterable[str] = ()) -> Iter
             word = "async " if inspect.iscoroutinefunction(found) else ""
             yield f"{head}{block(declaration(name, found, word=word))}\n{inspect.getdoc(getattr(kind, name)) or ''}\n"
         elif isinstance(found, property):
-            yield f"{head}{inspect.getdoc(getattr(kind, name)) or ''}\n"
+            yield f"{head}{block(f'{name}: {returned(found)}')}\n{inspect.getdoc(getattr(kind, name)) or ''}\n"
+
+
+def returned(found: property) -> str:
+    """Returns the type of a property, as its function is annotated."""
+    return _plain(str(inspect.signature(found.fget).return_annotation)) if found.fget is not None else ""
 
 
 def vars_of(kind: type) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import runpy
@@ -77,6 +78,21 @@ def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
     assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
 
 
+@pytest.mark.parametrize("kind", [aio.ProducerMetrics, aio.ConsumerMetrics])
+def test_the_reference_says_what_each_figure_of_a_client_counts(kind: type[aio.ProducerMetrics] | type[aio.ConsumerMetrics]) -> None:
+    found = re.search(rf"^### {kind.__name__}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", found[1], re.MULTILINE))
+    assert rows.keys() == {field.name for field in dataclasses.fields(kind)}
+    assert not [name for name, meaning in rows.items() if not meaning.endswith(".")]
+
+
+def test_the_reference_says_what_a_process_a_value_and_a_transaction_of_a_history_are() -> None:
+    text = (ROOT / "docs" / "reference" / "testing.md").read_text(encoding="utf-8")
+    entry = text.partition("\n## History\n")[2].partition("```")[0]
+    assert all(f"``{name}``" in entry for name in ("bootstrap", "process", "value", "transaction"))
+
+
 def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_once() -> None:
     text = (ROOT / "docs" / "reference" / "testing.md").read_text(encoding="utf-8")
     entries = re.findall(r"^### \w+\.(\w+)\n\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
@@ -87,6 +103,43 @@ def test_the_reference_of_tests_says_what_each_member_does_and_what_is_shared_on
     assert not {"claim", "fits", "happen", "release", "start_stopped"} & set(names)
     assert "def check() -> None" in text, "of History; check(node_id) is of the nodes themselves"
     assert "def check(node_id" not in text
+
+
+@pytest.mark.parametrize("page", ["library", "testing"])
+def test_each_method_and_property_of_the_reference_is_declared_with_its_types(page: str) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^####? \w+\.(\w+)\n\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    undeclared = [name for name, entry in entries if not re.search(rf"^```python\n(.*def {name}\(|{name}: \w)", entry)]
+    assert len(entries) > 20
+    assert not undeclared
+
+
+RAISED = {
+    "assign": {"INVALID_REQUEST"},
+    "beginning_offsets": {"offsets_for_times"},
+    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"},
+    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT"},
+    "end_offsets": {"offsets_for_times"},
+    "group_metadata": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION"},
+    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"},
+    "pause": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "poll": {"INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "FENCED_INSTANCE_ID", "OFFSET_OUT_OF_RANGE", "DeserializationError"},
+    "position": {"UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT", "default_api_timeout_ms"},
+    "resume": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "seek": {"UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"},
+    "seek_to_beginning": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "seek_to_end": {"UNKNOWN_TOPIC_OR_PARTITION"},
+    "store_offsets": {"INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_GROUP_ID"},
+    "subscribe": {"INVALID_REQUEST", "INVALID_GROUP_ID"},
+}
+"""What a caller of the consumer must know of each method."""
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_the_reference_says_what_each_method_of_the_consumer_raises(name: str) -> None:
+    found = re.search(rf"^### Consumer\.{name}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", found[1])}
 
 
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:

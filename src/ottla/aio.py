@@ -302,8 +302,9 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
-        INVALID_REQUEST where it neither subscribes nor is assigned.
+        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
+        INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
+        FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
         """
         return await super().poll(timeout_ms, max_records=max_records)
 

@@ -75,7 +75,10 @@ def ottla_cluster(ottla_properties: dict[str, str]) -> Iterator[ProcessNodes]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest) -> str:
-    """Provides the name of a new topic with one partition. A test of several brokers or clusters fails: it would not say where."""
+    """Provides the name of a new topic with one partition, in the broker or cluster that the test uses; else in ``ottla_broker``.
+
+    A test of several brokers or clusters fails: it would not say where.
+    """
     _check_single(request, "use {}.topic()")
     return _served(request).topic(request.node.name)
 
@@ -93,7 +96,7 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
     recorded = History(served.bootstrap, **served.client_settings)
     yield recorded
     recorded.check()
-    recorded.warn_if_empty()
+    recorded.warn_if_empty(str(request.node.path), (request.node.location[1] or 0) + 1)
 
 
 @pytest.hookimpl(tryfirst=True)

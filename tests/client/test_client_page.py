@@ -16,7 +16,7 @@ from tests.cli.pages import ROOT, blocks
 from tests.waiting import eventually
 
 from ottla.runtime.serve import BrokerThread
-from ottla.sync import Admin, NewTopic, Producer
+from ottla.sync import Admin, NewTopic, Producer, TopicPartition
 
 PAGE: Final = "client.md"
 PROGRAMS: Final = blocks(PAGE, "python")
@@ -36,7 +36,8 @@ PRINTED: Final[dict[str, list[str]]] = {
     "SubscriptionPattern": [],
     "producer.transaction": ["both are stored"],
     "delivery_timeout_ms=30_000": ["4"],
-    "signal.SIGTERM": ["0 b'0'", "3 b'3'"],
+    "threading.Thread(target=consumer.close)": ["0 b'0'", "3 b'3'"],
+    "add_signal_handler": ["0 b'0'", "3 b'3'"],
     "Append": ["3600000 TOPIC"],
     "offsets_for_times": ["{TopicPartition(topic='orders', partition=0): CommittedOffset(offset=0, leader_epoch=-1, metadata='')}"],
 }
@@ -79,13 +80,18 @@ def test_a_program_prints_what_is_expected(part: str, address: str, tmp_path: Pa
         return text
 
     try:
-        if "for record in consumer:" in program:
+        if "for record in consumer:" in program or "SIGTERM" in program:
             eventually(printed, lambda text: all(line.search(text) for line in expected))
             process.send_signal(signal.SIGTERM if "SIGTERM" in program else signal.SIGINT)
         process.wait(SECONDS_MAX)
     finally:
         process.kill()
         process.wait()
+    if "SIGTERM" in program:
+        assert process.returncode == 0, "it ends by itself, not by the signal"
+        with Admin(address) as admin:
+            assert admin.committed_offsets(group)[TopicPartition(topic, 0)].offset == len(ORDERS)
+            assert admin.describe_group(group).state == "Empty", "it has left"
     text = (tmp_path / "out.txt").read_text().replace(topic, "orders")
     places = [found.start() if (found := line.search(text)) else -1 for line in expected]
     assert places == sorted(places), text

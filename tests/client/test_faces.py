@@ -119,6 +119,10 @@ for plain in sync.Consumer(group_id="g"):
 producer.send("t", callback=print)
 producer.produce("t", b"value")
 sync.Consumer().getmany()
+from ottla.testing import History
+History().watch(producer).produce("t", b"value")
+for watched in History().watch(sync.Consumer()):
+    watched.value + 1
 """
 
 
@@ -134,7 +138,7 @@ def test_a_type_checker_catches_what_the_client_would_refuse(tmp_path: Path) -> 
     source = Path(aio.__file__).parent.parent
     done = subprocess.run(command, cwd=tmp_path, env={"MYPYPATH": str(source)}, capture_output=True, text=True, check=False)
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("mistakes.py:") and ": error:" in line}
-    assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 19, 20, 21, 22}, done.stdout + done.stderr
+    assert lines == {3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 19, 20, 21, 22, 24, 26}, done.stdout + done.stderr
     assert len(samples) == 2
     assert "sample_" not in done.stdout, "a sample of the pages"
 

@@ -112,16 +112,24 @@ def test_partitions_for_makes_a_topic_where_brokers_do(caplog: pytest.LogCapture
 
 
 def test_records_that_wait_together_for_room_fail_together() -> None:
-    """Each waited for max_block_ms after the one before it, and so did the next send."""
+    """Each waited for max_block_ms after the one before it: the last of these for more than a minute.
+
+    No broker answers, so that no room comes. All are in the queue before the first one waits: what the client's own thread sends waits
+    there, as from a callback.
+    """
     with (
         thread_cluster(1) as nodes,
-        sync.Producer(nodes.bootstrap, buffer_memory=20_000, max_block_ms=300, delivery_timeout_ms=60_000) as producer,
+        sync.Producer(nodes.bootstrap, buffer_memory=20_000, max_block_ms=1_000, delivery_timeout_ms=40_000) as producer,
     ):
         producer.send("t", b"first").result(60)
-        with nodes.faults.late("Produce", ms=6_000):
-            futures = [producer.send("t", bytes(1000)) for _ in range(90)]
-            error = futures[-1].exception(60)
-            assert not futures[0].done()
+        nodes.stop(1)
+        futures = producer._thread.call(lambda: [producer.send("t", bytes(1000)) for _ in range(90)])
+        error = futures[-1].exception(30)
         assert isinstance(error, KafkaError)
         assert (error.code, error.message) == (ErrorCode.REQUEST_TIMED_OUT, "the buffer of 20000 bytes remained full")
-        assert sum(future.exception(60) is None for future in futures) in range(18, 40)
+        in_buffer = [future for future in futures if not future.done()]
+        assert in_buffer == futures[: len(in_buffer)]
+        assert len(in_buffer) in range(18, 22), "what had room"
+        assert {str(future.exception()) for future in futures[len(in_buffer) :]} == {str(error)}
+        nodes.start(1)
+        assert [future.exception(60) for future in in_buffer] == [None] * len(in_buffer)

@@ -9,11 +9,14 @@ import pickle
 import re
 from typing import Any
 
+import kafka
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, with_broker
 
 from ottla import aio, sync
 from ottla.client.admin import Admin, NewTopic, Topic
+from ottla.client.admin.groups import CommittedOffset
+from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.other_keywords import OTHER_KEYWORDS, OTHER_POSITIONS
 from ottla.client.other_methods import OTHER_METHODS, OTHER_METHODS_OF_FUTURES
 from ottla.errors import ErrorCode, KafkaError
@@ -69,6 +72,13 @@ def test_a_partition_may_be_a_pair_wherever_administration_takes_one() -> None:
         await create(broker)
         await fill(broker, 5)
         admin = Admin(broker.client("admin"))
+        await admin.set_offsets("g", {("t", 0): OffsetAndMetadata(2, "two")}, metadata="for all")
+        assert await admin.committed_offsets("g") == {KEY: CommittedOffset(2, -1, "two")}
+        await admin.set_offsets("h", await admin.committed_offsets("g"))
+        assert await admin.committed_offsets("h") == {KEY: CommittedOffset(2, -1, "two")}
+        foreign: Any = {("t", 0): kafka.OffsetAndMetadata(2, "two", -1)}
+        with pytest.raises(TypeError, match=r"the offset of .*, which is no whole number; .*, or an OffsetAndMetadata of ottla.aio"):
+            await admin.set_offsets("g", foreign)
         await admin.set_offsets("g", {("t", 0): 3})
         assert (await admin.committed_offsets("g", [("t", 0)]))[KEY].offset == 3
         assert await admin.pending_offsets("g", [("t", 0)]) == set()

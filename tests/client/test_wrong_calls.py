@@ -136,6 +136,10 @@ def test_wrong_arguments_are_refused_with_what_is_expected() -> None:
         names: Any = ["prices"]
         with pytest.raises(TypeError, match=r"a list of NewTopic.*not 'prices'"):
             await admin.create_topics(names)
+        for alone in ("prices", ""):
+            name_alone: Any = alone
+            with pytest.raises(TypeError, match=rf"create_topics takes a list of NewTopic.*, and not '{alone}'$"):
+                await admin.create_topics(name_alone)
         await admin.close()
         consumer = consumer_of(broker.client("c"), group_id="g")
         name: Any = "t"

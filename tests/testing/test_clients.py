@@ -44,7 +44,7 @@ def judged(served: ThreadNodes) -> Iterator[History]:
 
 def test_confluent_kafka(served: ThreadNodes, topic: str, judged: History) -> None:
     producer = judged.watch(confluent_kafka.Producer({"bootstrap.servers": served.bootstrap, "enable.idempotence": True}))
-    landed: list[int] = []
+    landed: list[int | None] = []
     for number, value in enumerate(EXPECTED):
         producer.produce(topic, value, f"key {number}", on_delivery=lambda error, message: landed.append(message.offset()))
         producer.flush()
@@ -52,7 +52,7 @@ def test_confluent_kafka(served: ThreadNodes, topic: str, judged: History) -> No
     settings = {"bootstrap.servers": served.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     consumer = judged.watch(confluent_kafka.Consumer(settings))
     consumer.subscribe([topic])
-    found: list[bytes] = []
+    found: list[bytes | None] = []
     while len(found) < COUNT // 2:
         message = consumer.poll(10)
         found += [] if message is None else [message.value()]
@@ -105,7 +105,7 @@ def test_ottla_aio(served: ThreadNodes, topic: str, judged: History) -> None:
                 await producer.send_and_wait(topic, value)
         async with judged.watch(aio.Consumer(served.bootstrap, group_id=topic, auto_offset_reset="earliest")) as consumer:
             consumer.subscribe([topic])
-            found: list[bytes] = []
+            found: list[bytes | None] = []
             async for record in consumer:
                 found.append(record.value)
                 if len(found) == COUNT // 2:
@@ -123,7 +123,7 @@ def test_ottla_sync(served: ThreadNodes, topic: str, judged: History) -> None:
             producer.send(topic, value).result()
     with judged.watch(sync.Consumer(served.bootstrap, group_id=topic, auto_offset_reset="earliest")) as consumer:
         consumer.subscribe([topic])
-        found: list[bytes] = []
+        found: list[bytes | None] = []
         while len(found) < COUNT:
             found += [record.value for record in consumer.poll(10_000)]
     assert found == EXPECTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator
 from typing import Any
 
@@ -192,3 +193,21 @@ def test_a_fault_shows_what_it_is_and_how_often_it_has_happened(served: ThreadNo
     with Producer(served.bootstrap) as producer:
         producer.send_and_wait(topic, b"x")
     assert repr(lost) == "<lost Produce happened 1 times>"
+
+
+def test_a_fault_of_one_client_and_one_node_names_them_and_the_clients_that_came_instead(served: ThreadNodes, topic: str) -> None:
+    fault = served.faults.lost("Produce", client_id="ordrs", node_id=1)
+    with Producer(served.bootstrap, client_id="orders") as producer:
+        producer.send_and_wait(topic, b"x")
+    text = r"lost Produce of client 'ordrs' at node 1 happened 0 times, not 1, in 0 s; .*Produce 1.*; their client ids are (.*, )?'orders'$"
+    with pytest.raises(AssertionError, match=text):
+        fault.wait(seconds=0)
+
+
+def test_a_fault_that_does_not_happen_is_warned_of_at_the_line_that_asked_for_it(served: ThreadNodes) -> None:
+    fault = served.faults.lost("EndTxn")
+    with pytest.warns(UserWarning, match="lost EndTxn happened 0 times") as warned:
+        fault.__exit__(None, None, None)
+    [at] = warned
+    assert at.filename == __file__
+    assert linecache.getline(at.filename, at.lineno).strip() == 'fault = served.faults.lost("EndTxn")'

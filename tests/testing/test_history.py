@@ -7,13 +7,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiokafka
+import confluent_kafka
+import kafka
 import pytest
 
 from ottla import aio
 from ottla.history.operations import read_history
-from ottla.sync import Consumer, Producer, TopicPartition
+from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.testing import History, ThreadNodes, broker
 from ottla.testing.records import Seen
+from ottla.testing.whereabouts import addresses_of
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +106,14 @@ def test_serializers_are_seen_through(served: ThreadNodes, topic: str) -> None:
 def test_a_manual_consumer_that_goes_back_is_found_and_one_that_seeks_is_not(served: ThreadNodes, topic: str) -> None:
     history = History(served.bootstrap)
     send(history, served, topic)
-    with history.watch(Consumer(served.bootstrap, auto_offset_reset="earliest"), "consumer") as consumer:
+    unwatched = Consumer(served.bootstrap, auto_offset_reset="earliest")
+    with history.watch(unwatched, "consumer") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         assert len(consumer.poll(10_000)) == 3
         consumer.seek(TopicPartition(topic, 0), 1)
         assert len(consumer.poll(10_000)) == 2
         history.check()
-        consumer._client.seek(TopicPartition(topic, 0), 1)
+        unwatched.seek(TopicPartition(topic, 0), 1)
         assert len(consumer.poll(10_000)) == 2
     with pytest.raises(AssertionError, match="nonmonotonic-poll"):
         history.check()
@@ -169,3 +174,58 @@ def test_records_that_the_test_sent_twice_itself_are_named_as_such(served: Threa
     send(history, served, topic, 1)
     with pytest.raises(AssertionError, match=rf"duplicate in (.*\n)+the test itself sent '0' 2 times to {topic}: key and value identify"):
         history.check()
+
+
+def test_a_client_of_another_broker_is_named_as_such(served: ThreadNodes, topic: str) -> None:
+    """Its records were called lost, in words of the broker that never had them."""
+    with broker() as other, Admin(other.bootstrap) as admin:
+        assert admin.create_topics([NewTopic(topic)]) == {topic: None}, "both brokers have it"
+        history = History(other.bootstrap)
+        send(history, served, topic)
+        where = f"producer talks to {served.bootstrap}, and this history reads {other.bootstrap}: if that is another broker or cluster"
+        with pytest.raises(AssertionError, match=rf"unseen in {topic}-0(.*\n)+{where}, make a History of ottla.testing"):
+            history.check()
+
+
+def test_a_topic_of_another_broker_is_named_as_such(served: ThreadNodes, topic: str) -> None:
+    """Of a client that does not say where it is."""
+    with broker(auto_create_topics_enable=False) as other:
+        history = History(other.bootstrap)
+        producer = history.watch(confluent_kafka.Producer({"bootstrap.servers": served.bootstrap}))
+        producer.produce(topic, b"1")
+        producer.flush()
+        where = (
+            f"topic '{topic}', to which client 1 sent, does not exist at {other.bootstrap}, where this history reads: it was deleted, or"
+        )
+        with pytest.raises(AssertionError, match=rf"{where} the client talks to another broker or cluster"):
+            history.check()
+
+
+def test_a_history_of_the_same_broker_says_nothing_of_another_one(served: ThreadNodes, topic: str) -> None:
+    port = served.bootstrap.rpartition(":")[2]
+    history = History(f"localhost:{port}")
+    send(history, served, topic)
+    history.sending("producer", topic, "3")
+    history.sent("producer", topic, "3", partition=0, offset=3)
+    with pytest.raises(AssertionError, match=r"the history has 1 anomaly:\n.*$"):
+        history.check()
+
+
+def test_each_client_that_says_so_is_asked_where_it_is(served: ThreadNodes) -> None:
+    at = {("127.0.0.1", int(served.bootstrap.rpartition(":")[2]))}
+
+    async def made() -> list[object]:
+        found: list[object] = [aio.Producer(served.bootstrap), aiokafka.AIOKafkaProducer(bootstrap_servers=served.bootstrap)]
+        found.append(aiokafka.AIOKafkaConsumer(bootstrap_servers=served.bootstrap))
+        assert all(addresses_of(client) == at for client in found)
+        for client in found:
+            await (client.close() if isinstance(client, aio.Producer) else client.stop())  # type: ignore[attr-defined]
+        return found
+
+    assert len(asyncio.run(made())) == 3
+    with Producer(served.bootstrap) as producer, Consumer([served.bootstrap]) as consumer:
+        assert addresses_of(producer) == addresses_of(consumer) == at
+    of_kafka_python = kafka.KafkaProducer(bootstrap_servers=[served.bootstrap])
+    assert addresses_of(of_kafka_python) == at
+    of_kafka_python.close()
+    assert addresses_of(confluent_kafka.Producer({"bootstrap.servers": served.bootstrap})) == frozenset()

@@ -58,6 +58,51 @@ def test_a_partition_that_its_topic_lacks_has_no_leader_and_is_not_waited_for(mo
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_topic_that_no_node_has_is_named_and_not_waited_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    with broker() as served:
+        monkeypatch.setattr("ottla.testing.served.time.sleep", lambda seconds: pytest.fail("it waits"))
+        with pytest.raises(KafkaError, match="topic 'nope' does not exist") as refused:
+            served.leader_of("nope")
+        monkeypatch.undo()
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_leader_is_waited_for_as_long_as_is_said_and_the_nodes_that_do_not_run_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.testing.served.UNKNOWN_SECONDS_MAX", 0.1)
+    with thread_cluster(3) as served:
+        with pytest.raises(KafkaError, match="topic 'nope' does not exist"):
+            served.leader_of("nope")
+        topic = served.topic("t", replication_factor=1)
+        alone = served.leader_of(topic)
+        served.stop(alone)
+        with pytest.raises(
+            KafkaError, match=rf"{topic}-0 has no leader in 0.1 s; of its replicas' nodes these do not run: {alone}$"
+        ) as refused:
+            served.leader_of(topic, seconds=0.1)
+        assert refused.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+        served.start(alone)
+        assert served.leader_of(topic) == alone
+    with broker() as one:
+        topic = one.topic("t")
+        one.stop(1)
+        with pytest.raises(KafkaError, match=rf"LEADER_NOT_AVAILABLE: {topic}-0 has no leader in 0.1 s; .* these do not run: 1$"):
+            one.leader_of(topic, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [("partition_count", "write partitions"), ("num_partitions", "write partitions"), ("replicas", "write replication_factor"),
+     ("configs", "configurations are keyword arguments, as in retention_ms=1000")],
+)  # fmt: skip
+def test_a_keyword_with_which_topics_are_made_elsewhere_has_a_hint(keyword: str, hint: str) -> None:
+    """It was taken for a configuration that no broker knows."""
+    arguments: dict[str, Any] = {keyword: 3}
+    with pytest.raises(TypeError, match=rf"^topic\(\) has no argument '{keyword}': {hint}$"):
+        broker().topic("orders", **arguments)
+    with pytest.raises(TypeError, match=r"^topic\(\) takes a name by position, and nothing else: write topic\('orders', partitions=3\)$"):
+        broker().topic("orders", 3)  # type: ignore[arg-type]
+
+
 def test_what_a_broker_in_a_thread_cannot_do_and_nodes_that_are_not_there_are_errors_with_a_way_out() -> None:
     with broker() as served:
         with pytest.raises(AttributeError, match=r"ThreadNodes has no 'kill': nodes in a thread are stopped and started; .*ottla_cluster"):
@@ -93,6 +138,14 @@ def test_a_key_that_is_not_one_is_refused_before_a_node_starts() -> None:
         broker(num_partition=3).__enter__()
     with pytest.raises(ValueError, match=r"zzz is not a broker key; `ottla config keys` lists the keys"):
         cluster(3, zzz=3).__enter__()
+
+
+@pytest.mark.parametrize("keys", [{"num_partition": 3}, {"num_partitions": "many"}, {"node_id": 3}])
+def test_each_key_that_is_refused_is_a_kafka_error_with_invalid_config(keys: dict[str, object]) -> None:
+    """An unknown key was a ValueError alone, a wrong value a KafkaError."""
+    with pytest.raises(KafkaError) as refused:
+        broker(**keys).__enter__()
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,22 @@ def test_it(ottla_broker, ottla_topic):
         configs = admin.describe_configs(Broker(1))
     assert configs["num.partitions"].value == "5"
 """
+TOPIC_ALONE = """
+import pytest
+from ottla.sync import Admin
+
+def test_alone(ottla_topic, request):
+    with Admin(request.getfixturevalue("ottla_broker").bootstrap) as admin:
+        assert ottla_topic in admin.list_topics()
+
+@pytest.fixture
+def nodes(ottla_thread_cluster):
+    return ottla_thread_cluster
+
+def test_of_its_fixture(ottla_topic, nodes):
+    with Admin(nodes.bootstrap) as admin:
+        assert ottla_topic in admin.list_topics()
+"""
 
 
 def run(directory: Path, source: str, *options: str) -> tuple[int, str]:
@@ -155,7 +171,7 @@ def test_tests_pass_and_nothing_is_printed(tmp_path: Path, options: tuple[str, .
 def test_no_test_meets_the_faults_of_another_one(tmp_path: Path) -> None:
     code, output = run(tmp_path, LEAVES_A_FAULT)
     assert code == 0
-    assert "error Produce happened 0 times, so the test has shown nothing about it" in output
+    assert re.search(r"test_project.py:5: UserWarning: error Produce happened 0 times, so the test has shown nothing about it", output)
 
 
 @pytest.mark.slow
@@ -165,6 +181,13 @@ def test_a_history_of_no_client_and_a_fault_that_never_happened_are_warned_of(tm
     assert "UserWarning: the history has judged nothing: no client was watched, as in history.watch(Producer(...))" in output
     for fault in ("late Fetch", "lost EndTxn"):
         assert f"UserWarning: {fault} happened 0 times, so the test has shown nothing about it; clients have sent since" in output
+    lines = dict(enumerate(SHOWS_NOTHING.splitlines(), 1))
+    warned = [lines[int(number)].strip() for number in re.findall(r"test_project.py:(\d+): UserWarning", output)]
+    assert sorted(warned) == [
+        "def test_history(ottla_broker, ottla_topic, history):",
+        'served.faults.lost("EndTxn")',
+        'with ottla_broker.faults.late("Fetch", 500):',
+    ]
 
 
 @pytest.mark.slow
@@ -224,6 +247,21 @@ def test_the_other_tests_of_the_documentation_pass(tmp_path: Path) -> None:
     assert len(chosen) == 2
     code, output = run(tmp_path, "\n".join(chosen))
     assert code == 0, output
+
+
+@pytest.mark.slow
+def test_the_coroutines_of_the_documentation_pass_with_the_plugin_of_anyio(tmp_path: Path) -> None:
+    [source] = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "pytest.mark.anyio" in text]
+    code, output = run(tmp_path, source)
+    assert (code, "1 passed" in output) == (0, True), output
+
+
+@pytest.mark.slow
+def test_a_topic_without_a_broker_is_in_the_one_of_the_documentation(tmp_path: Path) -> None:
+    """And one of a test whose own fixture uses a cluster is in that."""
+    code, output = run(tmp_path, TOPIC_ALONE)
+    assert (code, "2 passed" in output) == (0, True), output
+    assert "without any, in `ottla_broker`" in PAGE
 
 
 @pytest.mark.parametrize(("options", "is_shown"), [((), False), (("-W", "default"), True), (("-W", "error::ResourceWarning"), True)])

@@ -87,6 +87,8 @@ class Consumer:
         match a ``SubscriptionPattern``.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
+
+        INVALID_GROUP_ID without a ``group_id``; INVALID_REQUEST while partitions are assigned by hand, or for a pattern that is not valid.
         """
         _, membership = self._group()
         if self._positions and self._subscription is None:
@@ -120,7 +122,10 @@ class Consumer:
         self._is_assigned = False
 
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
-        """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions."""
+        """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions.
+
+        INVALID_REQUEST while the consumer subscribes.
+        """
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
         wanted = partitions_of(partitions)
@@ -148,7 +153,10 @@ class Consumer:
         return self._membership.generation_id if self._membership is not None else -1
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns this consumer's place in its group, for ``send_offsets_to_transaction``; ILLEGAL_GENERATION when it is no member."""
+        """Returns this consumer's place in its group, for ``send_offsets_to_transaction``; ILLEGAL_GENERATION when it is no member.
+
+        INVALID_GROUP_ID without a ``group_id``.
+        """
         return self._group()[1].metadata(is_subscribed=self._subscription is not None)
 
     # Records
@@ -227,18 +235,21 @@ class Consumer:
     # Positions
 
     def seek(self, partition: PartitionLike, offset: int) -> None:
-        """Moves the partition's position to ``offset``."""
+        """Moves the partition's position to ``offset``.
+
+        UNKNOWN_TOPIC_OR_PARTITION for a partition that is not assigned, as before the first poll of a group; INVALID_REQUEST below 0.
+        """
         check_offset(offset)
         self._give_back()
         self._assigned(partition).seek(offset)
         self._buffer.forget()
 
     def seek_to_beginning(self, partitions: Iterable[PartitionLike] = ()) -> None:
-        """Moves the positions of the partitions, or of all, to their first record."""
+        """Moves the positions of these, or of all, to their first record. UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned."""
         self._seek_to(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Iterable[PartitionLike] = ()) -> None:
-        """Moves the positions of the partitions, or of all, to their end."""
+        """Moves the positions of these, or of all, to their end. UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned."""
         self._seek_to(partitions, LATEST_TIMESTAMP)
 
     def _seek_to(self, partitions: Iterable[PartitionLike], timestamp: int) -> None:
@@ -248,7 +259,11 @@ class Consumer:
         self._buffer.forget()
 
     async def position(self, partition: PartitionLike, *, timeout_ms: int | None = None) -> int:
-        """Returns the offset of the next record. REQUEST_TIMED_OUT when it cannot be found out in time."""
+        """Returns the offset of the next record; asks brokers where it is not known yet, and waits for them.
+
+        REQUEST_TIMED_OUT after ``timeout_ms``, with None after ``default_api_timeout_ms``. UNKNOWN_TOPIC_OR_PARTITION for a partition that
+        is not assigned. OFFSET_OUT_OF_RANGE without a commit where ``auto_offset_reset`` is none.
+        """
         partition = partition_of(partition)
         unread = self._handout.first_unread().get(partition)
         if unread is not None:
@@ -265,13 +280,13 @@ class Consumer:
             await self._fetcher.wait(left_ms)
 
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
-        """Stops handing out records of these until ``resume``; positions stay."""
+        """Stops handing out records of these until ``resume``; positions stay. UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned."""
         self._give_back()
         for partition in partitions_of(partitions):
             self._assigned(partition).is_paused = True
 
     def resume(self, partitions: Iterable[PartitionLike]) -> None:
-        """Hands out records of these again."""
+        """Hands out records of these again. UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned."""
         for partition in partitions_of(partitions):
             self._assigned(partition).is_paused = False
         self._fetcher.wake()
@@ -281,19 +296,25 @@ class Consumer:
         return [partition for partition in self._positions if self._positions.of(partition).is_paused]
 
     async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
-        """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none."""
+        """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none.
+
+        UNKNOWN_TOPIC_OR_PARTITION for one that does not exist, LEADER_NOT_AVAILABLE for one without a leader.
+        """
         level = self._settings.fetch.isolation_level_number
         wanted = keyed(times)
         check_times(wanted)
         return await offsets_for_times(self._cluster, wanted, isolation_level=level)
 
     async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """Returns the offset of each partition's first record."""
+        """Returns the offset of each partition's first record. Raises what ``offsets_for_times`` raises."""
         found = await offsets_for_times(self._cluster, dict.fromkeys(partitions_of(partitions), EARLIEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
     async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """Returns the offset after each partition's last record; with read_committed, after the last one that such a consumer may read."""
+        """Returns the offset after each partition's last record; with read_committed, after the last one that such a consumer may read.
+
+        Raises what ``offsets_for_times`` raises.
+        """
         found = await self.offsets_for_times(dict.fromkeys(partitions_of(partitions), LATEST_TIMESTAMP))
         return {partition: at.offset for partition, at in found.items()}
 
@@ -311,18 +332,27 @@ class Consumer:
         """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
         With enable.auto.offset.store=false the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
-        whose text ``Admin.committed_offsets`` returns. ILLEGAL_GENERATION when this consumer is no member at present.
+        whose text ``Admin.committed_offsets`` returns.
+
+        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when this consumer subscribes and is no member at present;
+        REBALANCE_IN_PROGRESS and others of the coordinator where it refuses: then the partitions' next owner reads again.
         """
         self._group()
         await self._commits.commit(offsets, is_subscribed=self._subscription is not None)
 
     def store_offsets(self, offsets: Committable) -> None:
-        """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false."""
+        """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false.
+
+        INVALID_REQUEST without it, UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned, INVALID_GROUP_ID without a ``group_id``.
+        """
         self._group()
         self._commits.store(offsets)
 
     async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them."""
+        """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them.
+
+        INVALID_GROUP_ID without a ``group_id``; UNSTABLE_OFFSET_COMMIT when one is open for longer than ``request_timeout_ms``.
+        """
         coordinator, membership = self._group()
         found = await coordinator.committed(partitions_of(partitions), membership.look_up)
         return {partition: offset for partition, (offset, _) in found.items()}

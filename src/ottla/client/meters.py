@@ -17,8 +17,11 @@ class ProducerMetrics:
     """Counts of a producer, since it was made; the last three are present values. Bytes are counted before compression."""
 
     records_acknowledged: int
+    """Records that are stored; with ``acks=0``, that were sent."""
     bytes_acknowledged: int
+    """The size of these records."""
     batches_acknowledged: int
+    """The batches in which they were sent."""
     records_failed: int
     """Those whose futures raise."""
     batches_retried: int
@@ -26,12 +29,17 @@ class ProducerMetrics:
     batches_divided: int
     """Batches that a topic did not take for their size, and that were sent in smaller ones."""
     requests: int
+    """Requests with batches that were answered or have failed."""
     request_ms_total: int
     """The time of all requests, each from its send to its answer or failure."""
     request_ms_max: int
+    """The longest of these times."""
     requests_in_flight: int
+    """Requests that wait for their answers."""
     buffer_used_bytes: int
+    """Bytes of records that are not acknowledged yet."""
     buffer_limit_bytes: int
+    """``buffer_memory``, above which ``send`` waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +47,17 @@ class ConsumerMetrics:
     """Counts of a consumer, since it was made."""
 
     records: int
+    """Records that ``poll`` or the iteration has handed out."""
     bytes_fetched: int
+    """The size of the batches in the answers to fetches, compressed where they are."""
     fetches: int
+    """Fetches that were answered; a broker answers after ``fetch_max_wait_ms`` also where there is nothing new."""
     fetches_failed: int
+    """Fetches that were refused as a whole, or not answered."""
     commits: int
+    """Commits that were stored, automatic or not."""
     rebalances: int
+    """Assignments that the group has given to this consumer, the first one among them."""
     lag: Mapping[TopicPartition, int]
     """How many offsets the position is behind the end, of each assigned partition of which a fetch was answered."""
 

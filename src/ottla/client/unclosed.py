@@ -21,7 +21,7 @@ class Unclosed:
     def __init__(self, name: str, close: str, cluster: Cluster) -> None:
         self._text = f"unclosed {name}: {close}"
         self._cluster = cluster
-        self._place = _place()
+        self._place = called_from()
         self._is_due = True
 
     def replace(self, name: str, close: str) -> Unclosed:
@@ -36,7 +36,7 @@ class Unclosed:
             warn(self._text, ResourceWarning, *self._place, source=self)
 
 
-def _place() -> tuple[str, int]:
+def called_from() -> tuple[str, int]:
     """Returns the file and the line of the application that called into ottla."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "ottla":

@@ -132,7 +132,10 @@ def check_offsets(offsets: object, call: str = "commit", *kinds: type) -> None:
         raise TypeError(f'{text}: {call}(record), or {call}({{("orders", 0): record.offset + 1}})')
     for partition, offset in offsets.items():
         if not isinstance(offset, (int, *kinds)):
-            raise TypeError(f"the offset of {partition} is {offset!r}, which is no whole number; give that of the next record to read")
+            text = f"the offset of {partition} is {offset!r}, which is no whole number; give that of the next record to read"
+            if kinds and hasattr(offset, "metadata"):  # of another client
+                text += ", or an OffsetAndMetadata of ottla.aio or ottla.sync"
+            raise TypeError(text)
         number: Any = getattr(offset, "offset", offset)
         if number < 0:
             text = f"the offset of {partition} is {offset!r}, which is negative; give that of the next record to read"

@@ -90,6 +90,8 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         match a ``SubscriptionPattern``.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
+
+        INVALID_GROUP_ID without a ``group_id``; INVALID_REQUEST while partitions are assigned by hand, or for a pattern that is not valid.
         """
         RebalanceListener(on_assigned, on_revoked, on_lost).check(is_awaited=False)
         callbacks = {"on_assigned": _in_caller(on_assigned), "on_revoked": _in_caller(on_revoked), "on_lost": _in_caller(on_lost)}
@@ -98,9 +100,11 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on, and
-        INVALID_REQUEST where it neither subscribes nor is assigned. When the caller is interrupted, what had come by then comes with
-        the next poll.
+        Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
+        INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
+        FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
+
+        When the caller is interrupted, what had come by then comes with the next poll.
         """
         self._run(self._inner._fetch(timeout_ms, max_records=max_records))
         return self._inner._rest()

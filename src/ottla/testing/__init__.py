@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.history import History
-from ottla.testing.layout import properties_from
+from ottla.testing.layout import BrokerKeyError, properties_from
 from ottla.testing.process_nodes import ProcessNodes
 from ottla.testing.records import Seen
 from ottla.testing.secure_broker import SecureBroker
@@ -26,6 +26,7 @@ from ottla.testing.served import Served
 from ottla.testing.thread_nodes import ThreadNodes
 
 __all__ = [
+    "BrokerKeyError",
     "Fault",
     "Faults",
     "History",

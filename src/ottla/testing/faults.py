@@ -22,6 +22,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from ottla.client.unclosed import called_from
 from ottla.errors import ErrorCode
 from ottla.messages.registry import API_BY_NAME
 
@@ -67,6 +68,7 @@ class Fault:
         self._client_id = client_id
         self._node_id = node_id
         self._owner = owner
+        self._place = called_from()
         self._seen_before = owner.seen.copy()
 
     def fits(self, api_key: int, client_id: str | None, node_id: int) -> bool:
@@ -84,18 +86,24 @@ class Fault:
 
     def _seen(self) -> str:
         seen = self._owner.seen - self._seen_before
+        counts: Counter[int] = Counter()
+        for (key, _), count in seen.items():
+            counts[key] += count
         names = {api.key: api.name for api in API_BY_NAME.values()}
-        sent = ", ".join(f"{names[key]} {count}" for key, count in seen.most_common())
-        return f"clients have sent since it was asked for: {sent or 'nothing'}"
+        sent = ", ".join(f"{names[key]} {count}" for key, count in counts.most_common()) or "nothing"
+        if self._client_id is not None and seen:
+            sent += f"; their client ids are {', '.join(sorted({repr(client_id) for _, client_id in seen}))}"
+        return f"clients have sent since it was asked for: {sent}"
 
     def withdraw(self) -> None:
         """Withdraws the fault."""
         self._owner.remove(self)
 
     def warn_if_idle(self) -> None:
-        """Warns of a fault that never happened: the test has shown nothing about it."""
+        """Warns of a fault that never happened, at the line that asked for it: the test has shown nothing about it."""
         if not self.happened:
-            warnings.warn(f"{self} 0 times, so the test has shown nothing about it; {self._seen()}", stacklevel=3)
+            text = f"{self} 0 times, so the test has shown nothing about it; {self._seen()}"
+            warnings.warn_explicit(text, UserWarning, *self._place)
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +118,9 @@ class Fault:
 
     def __str__(self) -> str:
         name = next(api.name for api in API_BY_NAME.values() if api.key == self.api_key)
-        return f"{self.kind.value} {name} happened"
+        client = "" if self._client_id is None else f" of client {self._client_id!r}"
+        node = "" if self._node_id is None else f" at node {self._node_id}"
+        return f"{self.kind.value} {name}{client}{node} happened"
 
 
 class Faults:
@@ -124,7 +134,7 @@ class Faults:
         """Takes ``check_node``, which raises ValueError for an id that no node has."""
         self.check_node = check_node
         self.changed = threading.Condition()
-        self.seen: Counter[int] = Counter()  # requests of clients by their API, while a fault waits
+        self.seen: Counter[tuple[int, str | None]] = Counter()  # requests of clients by API and client id, while a fault waits
         self._waiting: list[Fault] = []
 
     if not TYPE_CHECKING:
@@ -178,7 +188,7 @@ class Faults:
         if not self._waiting:
             return None
         with self.changed:
-            self.seen[api_key] += 1
+            self.seen[api_key, client_id] += 1
             found = next((fault for fault in self._waiting if fault.fits(api_key, client_id, node_id)), None)
             if found is not None:
                 found._claimed += 1

@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, TypeVar, Unpack, cast
 
 from ottla.client.options import ClusterOptions
 from ottla.history.judge import KINDS, Anomaly, Verdict, judge
@@ -26,8 +26,10 @@ from ottla.history.operations import Operation, write_history
 from ottla.sync import Admin, Consumer
 from ottla.testing.records import Seen, record_text
 from ottla.testing.watched import stand_in
+from ottla.testing.whereabouts import Address, addresses_of, elsewhere
 from ottla.types import TopicPartition
 
+C = TypeVar("C")
 READER: Final = "the log"
 READ_SECONDS_MAX: Final = 30.0
 SHOWN_MAX: Final = 10
@@ -37,6 +39,10 @@ class History:
     """The history of one test: what its clients did and saw.
 
     ``bootstrap`` is where its topics are read at the end, with these settings of a client; without it they are not.
+
+    Each watched client is a ``process``: a name in the texts of failures, used for no other client, which does one thing after the other.
+    A record is its ``value``, a text that is sent once in its topic; a watched client makes it of key and value. ``transaction`` is a
+    name of the test's choice for one transaction, empty for a send without one; its end is recorded with the same name.
     """
 
     def __init__(self, bootstrap: str = "", **settings: Unpack[ClusterOptions]) -> None:
@@ -46,10 +52,19 @@ class History:
         self._allowed: set[str] = set()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
+        self._addresses: dict[str, frozenset[Address]] = {}  # that watched clients were made with, where they say so
+        self._absent: set[str] = set()  # topics that were sent to, and are not at ``bootstrap``
 
-    def watch(self, client: Any, name: str = "") -> Any:
-        """Returns the client, recording sends and polls: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``."""
-        return stand_in(self, client, name or f"client {next(self._numbers)}")
+    def watch(self, client: C, name: str = "") -> C:
+        """Returns the client, recording sends and polls: of confluent-kafka, kafka-python, aiokafka, ``ottla.aio`` or ``ottla.sync``.
+
+        What is returned has the methods of ``client``, and records in the name ``name``, which failures have for it: "client 1" and so on
+        without one. A client of another broker or cluster than the history's has a history of its own.
+        """
+        name = name or f"client {next(self._numbers)}"
+        watched = stand_in(self, client, name)
+        self._addresses[name] = addresses_of(client)
+        return cast("C", watched)
 
     def allow(self, *kinds: str) -> None:
         """Allows anomalies of these kinds: ``duplicate``, where a producer may send twice. docs/history.md has all kinds."""
@@ -65,11 +80,14 @@ class History:
         self._take(Operation(process, "invoke", "send", topic=topic, value=value, transaction=transaction))
 
     def sent(self, process: str, topic: str, value: str, *, partition: int, offset: int, transaction: str = "") -> None:
-        """Records that the send was acknowledged."""
+        """Records that the send was acknowledged. A send without this may be stored or not."""
         self._take(Operation(process, "ok", "send", topic=topic, value=value, partition=partition, offset=offset, transaction=transaction))
 
     def polled(self, process: str, records: Sequence[Seen], *, read_uncommitted: bool = False) -> None:
-        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``."""
+        """Records that a consumer got these records, each a ``Seen`` of ``ottla.testing``.
+
+        ``read_uncommitted``: it may get records of transactions that are open or aborted.
+        """
         if records:
             self._take((Operation(process, "ok", "poll", read_uncommitted=read_uncommitted), list(records)))
 
@@ -78,7 +96,7 @@ class History:
         self._take(Operation(process, "ok", "assign", partitions=tuple(partitions)))
 
     def ended(self, process: str, transaction: str, kind: Literal["invoke", "ok"], *, is_commit: bool) -> None:
-        """Records that the end of a transaction was asked for, or is done."""
+        """Records that the end of a transaction was asked for (``kind`` is invoke), or is done (ok): a commit, or an abort."""
         self._take(Operation(process, kind, "commit_transaction" if is_commit else "abort_transaction", transaction=transaction))
 
     def _take(self, event: Operation | tuple[Operation, list[Seen]]) -> None:
@@ -117,12 +135,15 @@ class History:
             return
         found = [anomaly for anomaly in self.judge().anomalies if anomaly.kind not in self._allowed]
         if found:
-            raise AssertionError("\n".join([_text(found), *self._sent_again(found)]))  # pytest would add to the text of an assert
+            raise AssertionError(
+                "\n".join([_text(found), *self._sent_again(found), *self._sent_elsewhere()])
+            )  # pytest would add to the text of an assert
 
-    def warn_if_empty(self) -> None:
-        """Warns where no client did anything that is recorded: nothing was judged."""
+    def warn_if_empty(self, file: str, line: int) -> None:
+        """Warns, at this line, where no client did anything that is recorded: nothing was judged."""
         if not self._operations:
-            warnings.warn("the history has judged nothing: no client was watched, as in history.watch(Producer(...))", stacklevel=2)
+            text = "the history has judged nothing: no client was watched, as in history.watch(Producer(...))"
+            warnings.warn_explicit(text, UserWarning, file, line)
 
     def _sent_again(self, found: Iterable[Anomaly]) -> Iterator[str]:
         """Yields a line for a record that the test itself sent more than once to a topic that has an anomaly."""
@@ -132,6 +153,18 @@ class History:
         for topic, value, count in again[:1]:
             yield f"the test itself sent {value!r} {count} times to {topic}: key and value identify a record, so give each a number"
 
+    def _sent_elsewhere(self) -> Iterator[str]:
+        """Yields a line for each client that talks to another broker or cluster, and each topic that the history's does not have."""
+        if not self.bootstrap:
+            return
+        with Admin(self.bootstrap, **self._settings) as admin:
+            nodes = admin.describe_cluster().nodes
+        yield from elsewhere(self._addresses, [(node.host, node.port) for node in nodes], self.bootstrap)
+        for topic in sorted(self._absent):
+            senders = sorted({str(event.process) for event in self.operations if event.f == "send" and event.topic == topic})
+            text = f"topic {topic!r}, to which {' and '.join(senders)} sent, does not exist at {self.bootstrap}"
+            yield f"{text}, where this history reads: it was deleted, or the client talks to another broker or cluster: make it a History"
+
     def _read_all(self) -> None:
         with self._lock:
             topics = {event.topic for event in self._operations if isinstance(event, Operation) and event.f == "send"}
@@ -139,6 +172,7 @@ class History:
             return
         with Admin(self.bootstrap, **self._settings) as admin:
             found = admin.list_topics()
+        self._absent = topics - found.keys()
         partitions = [TopicPartition(topic, index) for topic in sorted(topics) if topic in found for index in found[topic].partitions]
         for seen in _read(self.bootstrap, partitions, self._settings):
             self.assigned(READER, [(seen.topic, seen.partition)])  # what transactions have aborted it passes over

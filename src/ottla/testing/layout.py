@@ -33,6 +33,13 @@ PROFILE: Final = {
 """How nodes of a test differ from others. Their first election is what the start of several would wait for."""
 
 
+class BrokerKeyError(KafkaError, ValueError):
+    """A key that brokers of a test do not take: unknown, or their own. INVALID_CONFIG, as an illegal value is; a ValueError, too."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, message)
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """So many nodes below one directory. ``ports`` has a node's port for clients and that for controllers."""
@@ -44,14 +51,14 @@ class Layout:
 
     @classmethod
     def of(cls, count: int, directory: Path, properties: Mapping[str, str], protocol: str = "PLAINTEXT") -> Layout:
-        """Makes a layout. ValueError for an unknown key, and for one that each node has a value of its own for."""
+        """Makes a layout. BrokerKeyError for an unknown key, and for one that each node has a value of its own for."""
         for key in sorted(OWN_KEYS & properties.keys()):
-            raise ValueError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
+            raise BrokerKeyError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
         for key in properties:
             if find_broker_key(key) is None:
                 near = nearest(key, BROKER_KEYS)
                 hint = f"did you mean {near}, as a keyword {near.replace('.', '_')}?" if near else "`ottla config keys` lists the keys"
-                raise ValueError(f"{key} is not a broker key; {hint}")
+                raise BrokerKeyError(f"{key} is not a broker key; {hint}")
         found = free_ports(2 * count)
         ports = {node_id: (found[node_id - 1], found[count + node_id - 1]) for node_id in range(1, count + 1)}
         replicated = _replicated(count) if count > 1 else {}

@@ -12,6 +12,7 @@ from ottla.client.admin.descriptions import GroupDescription, GroupListing, Grou
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.coordinator import not_committed
 from ottla.client.group_membership import PROTOCOL_TYPE
+from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
 from ottla.client.wrong_calls import check_offsets, listed, named
 from ottla.errors import DecodeError, ErrorCode, KafkaError
@@ -184,14 +185,20 @@ class GroupAdmin(AdminBase):
 
         return await self._until_loaded(ask)
 
-    async def set_offsets(self, group_id: str, offsets: ByPartition[int], *, metadata: str = "") -> None:
-        """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known."""
+    async def set_offsets(
+        self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata | CommittedOffset], *, metadata: str = ""
+    ) -> None:
+        """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known.
+
+        An offset may be an ``OffsetAndMetadata``, or what ``committed_offsets`` returns: it has a text of its own.
+        """
         topics: dict[str, OffsetCommitRequestTopic] = {}
         wanted = keyed(offsets)
-        check_offsets(wanted, "set_offsets")
-        for partition, offset in wanted.items():
+        check_offsets(wanted, "set_offsets", OffsetAndMetadata, CommittedOffset)
+        for partition, given in wanted.items():
+            offset, text = (given, metadata) if isinstance(given, int) else (given.offset, given.metadata)
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, metadata))
+            topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset, -1, text))
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
 
         async def ask() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ottla.client.admin.base import AdminBase, at_broker, by_topic, error_of, raise_for, without_leader
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
@@ -215,9 +216,9 @@ def _where(partition: TopicPartition, offset: int, code: int) -> str:
     return f"{partition}: offset {offset} is after its end, or negative; -1 deletes all that may be read"
 
 
-def _several(topics: Iterable[NewTopic]) -> Iterable[NewTopic]:
-    """Returns what was given. TypeError for one topic alone, which is no list."""
-    if not isinstance(topics, Iterable):
+def _several(topics: Any) -> Iterable[NewTopic]:
+    """Returns what was given. TypeError for one topic alone, or its name, which is no list."""
+    if not isinstance(topics, Iterable) or isinstance(topics, str):
         raise _not_new(topics)
     return topics
 
