@@ -1,9 +1,9 @@
 """A connection that speaks TLS: a ``RealConnection`` with an ``SSLObject`` between its socket and its handler.
 
-Reading. What the socket gave goes to OpenSSL in pieces, each when it wants more, and what that has decrypted goes to the handler as one: a
-handler has what it does with many requests at once to do less often. What stays inside of OpenSSL makes no event, so it is read until there
-is no more. Writing. Buffers and file regions are sealed in pieces; regions wait unsealed while the socket takes no more. A
-``MemoryBIO`` keeps the largest amount it ever held, hence the size of the pieces.
+Reading. What the socket gave goes to OpenSSL in pieces, each when it wants more, and what that has decrypted goes to the handler as one:
+what a handler does for many requests at once, it does less often then. What stays inside of OpenSSL makes no event, so all of it is
+read. Writing. Buffers and file regions are sealed in pieces; regions wait unsealed while the socket takes no more. A ``MemoryBIO`` keeps
+the largest amount it ever held, hence the size of the pieces.
 
 A stream that ends without close_notify ends as by a reset: a frame that is not complete is dropped by who cuts frames. The handshake takes
 ``HANDSHAKE_BYTES_MAX`` of the peer at most; how long it may take is the handler's owner's to say.
@@ -111,7 +111,7 @@ class TlsConnection(RealConnection):
         if self._has_hands:
             self._plain = True
             self._read_plain()
-        while not self.is_closed and self._feed():  # the handler wants no more for now
+        while not self.is_closed and self._feed():  # for a handler that pauses
             pass
         self._received = NOTHING
 

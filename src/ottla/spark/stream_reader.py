@@ -112,11 +112,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return not self._is_still
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> tuple[Offsets, Offsets, TopicIds]:
-        """Returns the next batch: where it begins, without what was deleted since ``start``, where it ends, and the ids of its topics."""
+        """Returns the next batch: its start, without what was deleted since ``start``, its end, and the ids of its topics."""
         found = self._selection(ids_of(start))
         again = made_again(ids_of(start), found.topic_ids)
         for topic in sorted(again):
-            text = f"topic {topic!r} was deleted and made again: it is another topic than the one that the query has read"
+            text = f"topic {topic!r} was deleted and made again: the query has read another topic of that name"
             report_loss(text, fails=boolean(self._options, "failOnDataLoss", True), way_out=AFTER_DELETION)
         begin = {partition: offset for partition, offset in from_json(start).items() if partition.topic not in again}
         return begin, self._end(begin, found, limit), found.topic_ids
