@@ -192,7 +192,7 @@ class RangeFetcher:
         return self._cluster.topic_errors.get(partition.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _is_of_another(self, partition: TopicPartition) -> bool:
-        """True when the topic, as it is known, is not the one that was planned: it was deleted, and made again."""
+        """True when the topic that is known has another id than the planned one: it was deleted, and made again."""
         topic = partition.topic
         known = {name: found for name, found in self._cluster.topics.items() if name == topic}
         return topic in made_again(self._topic_ids, ids_in(known))
