@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -343,16 +344,16 @@ def test_all_acls_of_a_principal_are_looked_at_once_for_all_its_connections(monk
         looks.append(given)
         return False
 
-    images = [replay(EMPTY_IMAGE, [reading("User:alice", "t1"), reading("User:*", "t2")])]
+    source = SimpleNamespace(image=replay(EMPTY_IMAGE, [reading("User:alice", "t1"), reading("User:*", "t2")]))
     monkeypatch.setattr(authorization, "is_allowed_anywhere", look)
     given = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
-    authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, lambda: images[-1])
+    authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, source)
     for rights in [authorizer.rights(Principal("User", "alice"), "127.0.0.1") for _ in range(3)]:
         assert not any(rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC) for _ in range(3))
     assert len(looks) == 1
     rights = authorizer.rights(Principal("User", "alice"), "127.0.0.1")
     assert not rights.may_anywhere(Operation.READ, ResourceType.TOPIC), "of each operation for itself"
     assert not authorizer.rights(Principal("User", "bob"), "127.0.0.1").may_anywhere(Operation.WRITE, ResourceType.TOPIC)
-    images.append(replay(images[-1], [reading("User:alice", "t3")]))
+    source.image = replay(source.image, [reading("User:alice", "t3")])
     assert not rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
     assert len(looks) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -39,16 +40,16 @@ class Asked:
     def program(self, rng: random.Random) -> None:
         everyone = rng.random() < 0.3
         self.lines.append(f"new\tUser:admin;User:root\t{str(everyone).lower()}")
-        images: list[ClusterImage] = [EMPTY_IMAGE]
+        source = SimpleNamespace(image=EMPTY_IMAGE)
         given = {
             "authorizer.class.name": STANDARD,
             "super.users": "User:admin;User:root",
             "allow.everyone.if.no.acl.found": str(everyone).lower(),
         }
-        authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, lambda: images[-1])
+        authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, source)
         rights = {(asker, host): authorizer.rights(Principal.parse(asker), host) for asker in ASKERS for host in ADDRESSES}
         for _ in range(6):
-            images.append(replay(images[-1], self._changes(rng, images[-1])))
+            source.image = replay(source.image, self._changes(rng, source.image))
             for _ in range(QUESTIONS // 300):
                 asker, host = rng.choice(ASKERS), rng.choice(ADDRESSES)
                 resource_type = rng.choice([ResourceType.TOPIC, ResourceType.GROUP])

@@ -7,7 +7,6 @@ resource and allowed (KIP-430); Kafka's numbers of operations are the bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.broker.audit import Audit
@@ -105,14 +104,21 @@ class AllowAll:
         return True
 
 
+class ImageSource(Protocol):
+    """The place of the newest image."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+
 class AclAuthorizer:
     """An authorizer that goes by the ACLs of the cluster (Kafka's StandardAuthorizer). Super users come from the node's own file."""
 
     is_configured = True
 
-    def __init__(self, config: BrokerConfig, clock: Clock, image: Callable[[], ClusterImage]) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, images: ImageSource) -> None:
         self._super_users = super_users(config["super.users"])
-        self.image = image
+        self.images = images
         self.otherwise: bool = config["allow.everyone.if.no.acl.found"]
         self.audit = Audit(clock)
         self._anywhere: dict[tuple[Asker, int, int], bool] = {}  # what was found in these tables
@@ -121,7 +127,7 @@ class AclAuthorizer:
     @property
     def tables(self) -> AclTables:
         """The ACLs of the newest image."""
-        return self.image().acl_tables
+        return self.images.image.acl_tables
 
     def rights(self, principal: Principal, host: str) -> Rights:
         if str(principal) in self._super_users:
@@ -160,10 +166,11 @@ class SuperUser(AllowAll):
 class AclRights:
     """The rights that ACLs give to one principal at one address. Answers are remembered as long as the image has the same ACLs."""
 
-    __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_count", "_tables")
+    __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_count", "_images", "_tables")
 
     def __init__(self, authorizer: AclAuthorizer, asker: Asker) -> None:
         self._authorizer = authorizer
+        self._images = authorizer.images
         self._audit = authorizer.audit
         self._asker = asker
         self._tables = NO_ACLS
@@ -176,7 +183,10 @@ class AclRights:
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         audit = self._audit
-        if self.allowed(resource_type, name) >> operation & 1:
+        found = self._answers[resource_type].get(name)
+        if found is None or self._images.image.acl_tables is not self._tables:
+            found = self.allowed(resource_type, name)
+        if found >> operation & 1:
             audit.allowed_count += 1
             if audit.tells_allowed:
                 audit.tell(self._asker, operation, resource_type, name)
@@ -185,7 +195,7 @@ class AclRights:
         return False
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
-        tables = self._authorizer.image().acl_tables
+        tables = self._images.image.acl_tables
         if tables is not self._tables or self._count >= REMEMBERED_MAX:
             self._tables, self._count = tables, 0
             for answers in self._answers:

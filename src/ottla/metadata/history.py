@@ -19,15 +19,11 @@ class ImageHistory:
     """Invariant: committed <= sealed <= draft, in offsets."""
 
     def __init__(self, image: ClusterImage) -> None:
-        self._committed = image
+        self.committed = image
+        """The image that all may see."""
         self._sealed: deque[ClusterImage] = deque()  # beyond what is committed, oldest first
         self._builder = ImageBuilder(image)
         self._appended: list[Stored] = []  # since the newest of them
-
-    @property
-    def committed(self) -> ClusterImage:
-        """The image that all may see."""
-        return self._committed
 
     @property
     def draft(self) -> ClusterImage:
@@ -56,16 +52,16 @@ class ImageHistory:
 
     @property
     def _newest(self) -> ClusterImage:
-        return self._sealed[-1] if self._sealed else self._committed
+        return self._sealed[-1] if self._sealed else self.committed
 
     def commit(self, high_watermark: int) -> ClusterImage:
         """Returns the newest image below ``high_watermark``, up to which the log is committed."""
         while self._sealed and self._sealed[0].end_offset <= high_watermark:
-            self._committed = self._sealed.popleft()
-        return self._committed
+            self.committed = self._sealed.popleft()
+        return self.committed
 
     def drop_uncommitted(self) -> None:
         """Resets the draft to what is committed: this node no longer leads."""
         self._sealed.clear()
         self._appended.clear()
-        self._builder = ImageBuilder(self._committed)
+        self._builder = ImageBuilder(self.committed)
