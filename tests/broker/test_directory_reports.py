@@ -26,6 +26,7 @@ from ottla.types import uuid_text
 NODE = 1
 DIRECTORY = uuid_text(b"d" * 16)
 LED = PartitionImage((2, NODE), (2, NODE), 2, 3, 4, directories=(UNASSIGNED, UNASSIGNED))
+ELSEWHERE = replace(LED, directories=(UNASSIGNED, b"e" * 16))
 GIVEN_UP = replace(LED, isr=(2,), directories=(UNASSIGNED, LOST))
 
 
@@ -90,21 +91,23 @@ def test_a_broker_of_one_directory_says_nothing_while_all_is_well() -> None:
     async def body(told: Told) -> None:
         told.reports.registered()
         await told.publish(replace(LED, leader_epoch=4))
+        await told.publish(replace(LED, leader_epoch=5, directories=(UNASSIGNED, b"d" * 16)))
         assert told.told == []
 
     playing(body)
 
 
+@pytest.mark.parametrize("before", [GIVEN_UP, ELSEWHERE], ids=["given up", "in a directory that this one took the place of"])
 @pytest.mark.parametrize("is_known_before", [True, False], ids=["the metadata is read before", "and after"])
-def test_what_an_earlier_process_gave_up_is_taken_back_once_it_is_open(is_known_before: bool) -> None:
+def test_what_an_earlier_process_left_is_taken_back_once_it_is_open(is_known_before: bool, before: PartitionImage) -> None:
     async def body(told: Told) -> None:
         told.is_open = False
-        told.image = image(GIVEN_UP) if is_known_before else EMPTY_IMAGE
+        told.image = image(before) if is_known_before else EMPTY_IMAGE
         told.reports.registered()
         await _settle()
         assert told.told == []
         told.is_open = True
-        await told.publish(GIVEN_UP)
+        await told.publish(before)
         assert told.told == [b"d" * 16]
 
     playing(body)

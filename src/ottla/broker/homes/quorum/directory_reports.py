@@ -1,6 +1,7 @@
 """A broker's reports to the active controller about its replicas' log directories (KIP-858): after a failure, others lead those replicas.
 
-A broker of one directory says nothing while all is well: the controller need not know where its replicas are. A replica that cannot be
+A broker of one directory says nothing while all is well: the controller need not know where its replicas are. One that it has elsewhere,
+as after a start with a new directory in place of this one, it has as offline, so it is told. A replica that cannot be
 served, alone or with its directory, or not be written for want of room while another one is in sync, is reported as lost; one that can be
 again, with its directory. A loss in the newest image is examined, whatever its origin and time: this process may have started since,
 or an answer was lost. One request is on its way at a time.
@@ -20,7 +21,7 @@ from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
 from ottla.controller.partition_change import UNASSIGNED
-from ottla.controller.topic_rules import LOST, directory_of, is_lost
+from ottla.controller.topic_rules import LOST, directory_of
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.assign_replicas_to_dirs import (
@@ -40,6 +41,11 @@ log = get_logger(__name__)
 RETRY_MS: Final = 50
 TOGETHER_MAX: Final = 2000
 ReplicaKey = tuple[bytes, int]
+
+
+def is_misplaced(known: bytes, sole: bytes | None) -> bool:
+    """True when the controller has a replica as lost, or where it may not be; ``sole`` is the broker's directory, if it has only one."""
+    return known not in (UNASSIGNED, sole)
 
 
 class DirectoryReports(Part):
@@ -62,7 +68,7 @@ class DirectoryReports(Part):
         self._broker_epoch = broker_epoch
         self._recorded: dict[ReplicaKey, bytes] = {}  # what the controller has recorded, and the image may not show yet
         self._due: set[str] | None = set()  # topics that are to be looked at; None for all
-        self._unopened: set[str] = set()  # topics with replicas that the controller has as lost, and that may be opened yet
+        self._unopened: set[str] = set()  # topics with misplaced replicas that may be opened yet
         self._is_on = self._is_telling = False
 
     def registered(self) -> None:
@@ -90,13 +96,22 @@ class DirectoryReports(Part):
         if len(self._partitions.directories) > 1 or self._recorded or has_full(self._partitions):
             due = {topic.name for topic in delta.changed_topics}
         else:
-            due = {topic.name for topic, numbers in delta.changes_at(self._node_id) if self._has_lost(topic, numbers)}
+            sole = self._sole
+            due = {topic.name for topic, numbers in delta.changes_at(self._node_id) if self._has_misplaced(topic, numbers, sole)}
         unopened, self._unopened = self._unopened, set()
         self.look_soon(due | unopened)
 
-    def _has_lost(self, topic: TopicImage, numbers: Iterable[int]) -> bool:
+    def _has_misplaced(self, topic: TopicImage, numbers: Iterable[int], sole: bytes | None) -> bool:
         found = (topic.partitions[number] for number in numbers)
-        return any(self._node_id in partition.replicas and is_lost(partition, self._node_id) for partition in found)
+        return any(
+            self._node_id in partition.replicas and is_misplaced(directory_of(partition, self._node_id), sole) for partition in found
+        )
+
+    @property
+    def _sole(self) -> bytes | None:
+        """The broker's directory, where it has one."""
+        directories = self._partitions.directories
+        return uuid_bytes(directories[0].identity.directory_id) if len(directories) == 1 else None
 
     def _tell_soon(self) -> None:
         if self._is_on and not self._is_telling and self._due != set():
@@ -124,7 +139,7 @@ class DirectoryReports(Part):
     async def _wanted(self, due: set[str] | None) -> dict[ReplicaKey, bytes]:
         """Returns where replicas are that the controller has elsewhere, or does not know of."""
         image, slices, wanted = self._image(), Slices(self._world.clock), dict[ReplicaKey, bytes]()
-        has_many = len(self._partitions.directories) > 1
+        sole = self._sole
         for name in list(image.topics) if due is None else due & set(image.topics):
             topic = image.topics[name]
             for index, partition in topic.partitions.items():
@@ -134,11 +149,11 @@ class DirectoryReports(Part):
                 if self._recorded.get(place) == known:
                     del self._recorded[place]
                 found = self._directory_of(name, index, partition)
-                if found is None and known == LOST:
+                if found is None and is_misplaced(known, sole):
                     self._unopened.add(name)
                 if found is None or found == self._recorded.get(place, known):
                     continue
-                if found == LOST or known != UNASSIGNED or has_many:
+                if found == LOST or known != UNASSIGNED or sole is None:
                     wanted[place] = found
             await slices.next()
         return wanted
