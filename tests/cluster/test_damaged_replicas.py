@@ -15,12 +15,14 @@ from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.waiting import eventually_is
 
-from ottla.aio import NewTopic, Producer
+from ottla.aio import Consumer, NewTopic, Producer
 from ottla.broker.homes.quorum.directory_reports import DirectoryReports
+from ottla.broker.replicas import resent
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
+from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import HEADER_SIZE
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.disk_faults import Fault
@@ -28,6 +30,7 @@ from ottla.types import TopicPartition
 
 RECORDS = 40
 SEGMENT_BYTES = "2048"
+WAIT_SECONDS_MAX = 60
 
 
 def replica(cluster: LoopCluster, node: int) -> Partition:
@@ -231,6 +234,29 @@ def test_a_leader_whose_growing_segment_is_damaged_is_suspected_by_a_follower_th
             await are_equal(cluster, tmp_path, RECORDS)
             assert cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
             assert len(strays(tmp_path, 1)) == 1, "what is damaged is kept"
+
+    asyncio.run(body())
+
+
+def test_a_leader_that_is_damaged_steps_down_when_a_consumer_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resent, "SUSPECT_MS", 0)
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, ottla_log_scrub_interval_ms="-1", log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            damage(place(tmp_path, 1), segment=-1, after=HEADER_SIZE + 50)
+            async with Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                read, errors = 0, set[ErrorCode]()
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    while read < RECORDS:
+                        try:
+                            read += len(await consumer.poll(100))
+                        except KafkaError as error:
+                            errors.add(error.code)
+            assert errors == {ErrorCode.CORRUPT_MESSAGE}
+            assert cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
+            await are_equal(cluster, tmp_path, RECORDS)
 
     asyncio.run(body())
 

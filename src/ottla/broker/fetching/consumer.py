@@ -64,6 +64,8 @@ class ConsumerPolicy:
             size = len(part.region)
             fetch.size_bytes += size
             partition.meters.bytes_out += size
+            if partition.leading is not None:
+                partition.leading.sent_to_consumer(fetch.context.client_id or "", offset)
             if part.aborted:
                 data.aborted_transactions = list(itertools.starmap(AbortedTransaction, part.aborted))
 

@@ -6,23 +6,21 @@ The rules are the machine's (``replication/leader.py``); the log's end and the t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ottla.broker.replicas.deletions import Deletion, Deletions
 from ottla.broker.replicas.replication import NOBODY, Commits, CommitWaiter, Led, Replication
+from ottla.broker.replicas.resent import Resent
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionImage
 from ottla.replication.leader import NEVER_ENDS, IsrChange, Leader
 from ottla.types import TopicPartition
 
-SUSPECT_COUNT: Final = 5
-"""A follower that was sent the same so often may be unable to take it."""
-
 
 class Leading:
     """The leadership of one epoch. ``end`` answers the requests that still wait for a commit."""
 
-    __slots__ = ("_announced", "_clock", "_commits", "_deletions", "_partition", "_replication", "_sent", "has_ended", "machine")
+    __slots__ = ("_announced", "_clock", "_commits", "_deletions", "_partition", "_replication", "_resent", "has_ended", "machine")
 
     def __init__(
         self, partition: Led, image: PartitionImage, replication: Replication, *, epoch_start_offset: int, waiting: Commits = NOBODY
@@ -51,7 +49,7 @@ class Leading:
             now_ms=self._clock.monotonic_ms(),
         )
         self._announced = self.machine.high_watermark  # as those who wait know it
-        self._sent: dict[int, tuple[int, int]] = {}  # to each follower: from where last, and how often from there
+        self._resent = Resent(self._clock)
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -92,12 +90,14 @@ class Leading:
         return has_moved or len(self._deletions) > 0
 
     def sent(self, node: int, offset: int) -> None:
-        """Notes what a follower is sent. One that asks for it again and again may find it damaged; a leader reads nothing of it."""
-        last, count = self._sent.get(node, (-1, 0))
-        count = count + 1 if offset == last else 1
-        self._sent[node] = offset, count
-        if count == SUSPECT_COUNT:
-            self._replication.on_suspect(self._partition, offset)
+        """Notes from where a follower is sent records."""
+        if self._resent.to_follower(node, offset):
+            self._replication.on_suspect(self._partition, offset, f"broker {node}")
+
+    def sent_to_consumer(self, client_id: str, offset: int) -> None:
+        """Notes from where a consumer is sent records."""
+        if self._resent.to_consumer(client_id, offset):
+            self._replication.on_suspect(self._partition, offset, f"client {client_id!r}")
 
     def look_for_laggards(self) -> None:
         """Asks for an ISR without followers that have not kept up; one outside it that kept up until now is no longer waited for."""

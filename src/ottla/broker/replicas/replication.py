@@ -82,8 +82,8 @@ class Replication(Part):
         """The brokers of the image that is followed."""
         self.on_isr_change: Callable[[Any], None] = lambda leading: None
         """The machine of a partition that is led here (``Leading``) has a change to ask the controller for."""
-        self.on_suspect: Callable[[Any, int], None] = lambda partition, offset: None
-        """A follower asks again and again for what it was sent from that offset of a partition (``Partition``) that is led here."""
+        self.on_suspect: Callable[[Any, int, str], None] = lambda partition, offset, reader: None
+        """The reader asks again and again for what it was sent from that offset of a partition (``Partition``) that is led here."""
         self.ceased: dict[TopicPartition, int] = {}
         """When this broker ceased to lead the partition, oldest first; for ``CEASED_MS``."""
         self.deleting: dict[Deleting, None] = {}

@@ -40,7 +40,7 @@ class Scrubber(Part):
         self._config = config
         self._partitions = partitions
         self._rounds = Rounds(world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
-        self._looks: set[asyncio.Task[None]] = set()  # at what a follower repeats
+        self._looks: set[asyncio.Task[None]] = set()  # at what a reader repeats
         replication.on_suspect = self._on_suspect
 
     async def start(self) -> None:
@@ -67,10 +67,10 @@ class Scrubber(Part):
                 count += await self._scrub(partition, segment, following, self._config["ottla.log.scrub.bytes.per.second"])
         log.info("scrub_done", segments=count)
 
-    def _on_suspect(self, partition: Partition, offset: int) -> None:
+    def _on_suspect(self, partition: Partition, offset: int, reader: str) -> None:
         log.warning(
             "replica_suspected", topic=partition.topic, partition=partition.index, offset=offset,
-            reason="a follower asks again and again for what it was sent: the segment is verified",
+            reason=f"{reader} asks again and again for what it was sent: the segment is verified",
         )  # fmt: skip
         look = asyncio.get_running_loop().create_task(self._look_at(partition, offset))
         self._looks.add(look)
