@@ -14,7 +14,7 @@ from ottla.ports import Clock
 
 SUSPECT_COUNT: Final = 5
 SUSPECT_MS: Final = 2_000
-"""From a consumer's second question for the same to the one that makes it suspicious, at least."""
+"""From a consumer's second question for the same until it may be suspicious."""
 PAUSE_MS: Final = 600_000
 """From one suspicion of consumers to the next: each has a segment read."""
 READERS_MAX: Final = 64

@@ -1,7 +1,7 @@
 """A broker's reports to the active controller about its replicas' log directories (KIP-858): after a failure, others lead those replicas.
 
 A broker of one directory says nothing while all is well: the controller need not know where its replicas are. One that it has elsewhere,
-as after a start with a new directory in place of this one, it has as offline, so it is told. A replica that cannot be
+as after a start with a new directory in place of this one, it has as offline, so it is reported. A replica that cannot be
 served, alone or with its directory, or not be written for want of room while another one is in sync, is reported as lost; one that can be
 again, with its directory. A loss in the newest image is examined, whatever its origin and time: this process may have started since,
 or an answer was lost. One request is on its way at a time.
