@@ -44,11 +44,11 @@ class LoopCluster:
         return f"127.0.0.1:{self.ports[node_id][0]}"
 
     async def format(self, node_id: int) -> None:
-        await format_log_dirs(real_world(io_threads=1), self._config(node_id), cluster_id=CLUSTER_ID, features={})
+        await format_log_dirs(real_world(io_threads=1), self.config(node_id), cluster_id=CLUSTER_ID, features={})
 
     async def start(self, *node_ids: int) -> None:
         """These nodes serve: together, since they wait for a majority."""
-        made = [Broker(real_world(), self._config(node_id)) for node_id in node_ids]
+        made = [Broker(real_world(), self.config(node_id)) for node_id in node_ids]
         async with asyncio.timeout(START_SECONDS_MAX):
             await asyncio.gather(*(node.start() for node in made))
         self.nodes |= {node.node_id: node for node in made}
@@ -59,7 +59,10 @@ class LoopCluster:
         await asyncio.gather(*(node.leave() for node in stopping))
         await asyncio.gather(*(node.stop() for node in stopping))
 
-    def _config(self, node_id: int) -> BrokerConfig:
+    def config(self, node_id: int) -> BrokerConfig:
+        return BrokerConfig(self.properties_of(node_id))
+
+    def properties_of(self, node_id: int) -> dict[str, str]:
         port, controller_port = self.ports[node_id]
         among_voters = {
             "process.roles": "broker,controller",
@@ -80,7 +83,7 @@ class LoopCluster:
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
         }
-        return BrokerConfig(own | {key: value.replace("{node}", str(node_id)) for key, value in self.properties.items()})
+        return own | {key: value.replace("{node}", str(node_id)) for key, value in self.properties.items()}
 
 
 @asynccontextmanager

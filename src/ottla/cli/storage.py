@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from ottla.cli.output import complain, format_option, override_option, print_json
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import uuid_bytes, uuid_text
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ def storage() -> None:
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a single feature.")
 @click.option("-g", "--ignore-formatted", "passes_over", is_flag=True, help="Leave this node's formatted directories as they are.")
 @click.option(
+    "--replaces-lost-controller",
+    "replaces_lost",
+    is_flag=True,
+    help="Format a controller that was in its quorum before, whose votes are lost; the operator's guide says when that is safe.",
+)
+@click.option(
     "-S",
     "--add-scram",
     "scram",
@@ -45,14 +52,19 @@ def format_(
     release_version: str | None,
     features: tuple[str, ...],
     passes_over: bool,
+    replaces_lost: bool,
     scram: tuple[str, ...],
 ) -> None:
     """Create the log directories of a node.
 
     Needed for each node of a cluster with several controllers, with the same --cluster-id, and for a cluster that begins at
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
+
+    A controller that another one knows from before is not formatted without --replaces-lost-controller: with its directory it has
+    lost its votes.
     """
     from ottla.broker.formatting import Formatted, format_log_dirs
+    from ottla.broker.lost_votes import voter_that_knows
     from ottla.broker.start_check import check_start
     from ottla.cli.scram_argument import credential_of
     from ottla.controller.features import METADATA_VERSION
@@ -66,7 +78,8 @@ def format_(
             raise click.UsageError(f"--feature {feature}: expected NAME=LEVEL, each name once")
         levels[name] = int(level)
     config = _config(file, overrides)
-    voters = check_start(config)[0].voters
+    roles = check_start(config)[0]
+    voters = roles.voters
     if len(voters) > 1 and cluster_id is None and not config["cluster.id"]:
         raise click.UsageError(
             f"controller.quorum.voters lists {len(voters)} voters, which share one cluster id: give each node the same --cluster-id, "
@@ -78,8 +91,11 @@ def format_(
         complain(f"warning: cluster id {named!r} is no UUID, and tools may refuse it; `ottla storage random-uuid` makes one")
 
     async def run() -> Formatted:
+        world = real_world()
+        if not replaces_lost and (other := await voter_that_knows(world, config, roles)) is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, _lost(config, other))
         return await format_log_dirs(
-            real_world(), config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
+            world, config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
         )  # fmt: skip
 
     done = asyncio.run(run())
@@ -88,6 +104,12 @@ def format_(
         click.echo(f"left as it is: {', '.join(done.left)}{made}, for cluster {done.cluster_id}")
     else:
         click.echo(f"formatted {', '.join(done.made)} for cluster {done.cluster_id}")
+
+
+def _lost(config: BrokerConfig, other: str) -> str:
+    what = "its metadata log, with its votes, was lost, or is on a disk that is not mounted"
+    way_out = 'Mount it; or do as the operator\'s guide says, in "Replace a lost controller", and use --replaces-lost-controller there'
+    return f"controller {config.node_id} is not new: {other} knows it, so {what} at {config.log_dirs[0]}. {way_out}. Nothing was changed"
 
 
 @storage.command("info")
