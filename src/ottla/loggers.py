@@ -25,8 +25,10 @@ Receiver = Callable[[str, str, str, Mapping[str, Any]], None]
 """The logger's name, the method, the event, and its values."""
 
 _receiver: Receiver | None = None
-_levels: dict[str, str] = {ROOT: "INFO"}  # as they were set
-_change_count = 0
+REQUESTS: Final = "kafka.request.logger"
+"""Of Kafka's name: it has a line for each request, so it has a level of its own from the start, as in Kafka's log4j file."""
+_levels: dict[str, str] = {ROOT: "INFO", REQUESTS: "WARN"}  # as they were set
+_chatty: list[Chatty] = []
 _names: dict[str, None] = dict.fromkeys(_LIBRARIES)
 
 
@@ -34,6 +36,23 @@ def get_logger(name: str) -> Any:
     """Returns a module's logger; its events say whose they are."""
     _names[name] = None
     return _Logger(name)
+
+
+class Chatty:
+    """A logger whose debug events cost more to make than they may where no one wants them: ``is_wanted`` says whether one does."""
+
+    __slots__ = ("_name", "is_wanted", "log")
+
+    def __init__(self, name: str) -> None:
+        """Makes one for the life of the process: a module's."""
+        self._name = name
+        self.log = get_logger(name)
+        self.look()
+        _chatty.append(self)
+
+    def look(self) -> None:
+        """Looks at the level that is in force."""
+        self.is_wanted = LEVELS[level_of(self._name)] <= LEVELS["DEBUG"]
 
 
 class _Logger:
@@ -73,20 +92,15 @@ def level_of(name: str) -> str:
     return _levels[name]
 
 
-def change_count() -> int:
-    """Returns how often levels were set: who asks for a level all the time asks again when it has grown."""
-    return _change_count
-
-
 def set_levels(changes: Iterable[tuple[str, str | None]]) -> None:
     """Sets each logger's level; with None it has that of the logger above it again."""
-    global _change_count  # noqa: PLW0603 - levels are the process's
-    _change_count += 1
     for name, level in changes:
         if level is None:
             _levels.pop(name, None)
         else:
             _levels[name] = level
+    for chatty in _chatty:
+        chatty.look()
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(LEVELS[level_of(library)])
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla import loggers
-from ottla.loggers import LEVELS, get_logger, level_of
+from ottla.loggers import Chatty
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.ports import Clock
 from ottla.security.authorizer import Asker
@@ -19,7 +18,8 @@ LINES_MAX: Final = 100
 PRINCIPALS_MAX: Final = 10_000
 WINDOW_MS: Final = 1000
 
-log = get_logger(LOGGER)
+LOG: Final = Chatty(LOGGER)
+log = LOG.log
 
 
 class Audit:
@@ -29,18 +29,8 @@ class Audit:
         self._clock = clock
         self._window_ms = 0
         self._denied: dict[str, int] = {}  # in this second, by principal
-        self._levels_seen = -1
-        self._tells_allowed = False
         self.allowed_count = 0
         self.denied_count = 0
-
-    @property
-    def tells_allowed(self) -> bool:
-        """Whether the log has what is allowed, too."""
-        if self._levels_seen != loggers.change_count():
-            self._levels_seen = loggers.change_count()
-            self._tells_allowed = LEVELS[level_of(LOGGER)] <= LEVELS["DEBUG"]
-        return self._tells_allowed
 
     def tell(self, asker: Asker, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Notes that the operation was allowed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from ottla.broker.audit import Audit
+from ottla.broker.audit import LOG, Audit
 from ottla.config import BrokerConfig
 from ottla.config.keys.authorizer import super_users
 from ottla.errors import ErrorCode
@@ -158,7 +158,7 @@ class SuperUser(AllowAll):
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         self._audit.allowed_count += 1
-        if self._audit.tells_allowed:
+        if LOG.is_wanted:
             self._audit.tell(self._asker, operation, resource_type, name)
         return super().may(operation, resource_type, name)
 
@@ -188,7 +188,7 @@ class AclRights:
             found = self.allowed(resource_type, name)
         if found >> operation & 1:
             audit.allowed_count += 1
-            if audit.tells_allowed:
+            if LOG.is_wanted:
                 audit.tell(self._asker, operation, resource_type, name)
             return True
         audit.deny(self._asker, operation, resource_type, name)

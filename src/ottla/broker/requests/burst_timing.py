@@ -44,6 +44,9 @@ class BurstTiming:
         """Sets ``is_long`` by the clock, after something that may have taken long."""
         self.is_long = self._clock.monotonic_us() - self.began_us > self._burst_us_max
 
+    def now_us(self) -> int:
+        return self._clock.monotonic_us()
+
     def answered(self, meters: RequestMeters, began_us: int) -> None:
         """Notes that an answer is ready to a request of the burst that started then."""
         if began_us != self.began_us:

@@ -18,7 +18,7 @@ from ottla.broker.requests.context import Parked, Pipeline, RequestContext
 from ottla.broker.requests.repeated_head import RepeatedHead
 from ottla.broker.roles import Role
 from ottla.errors import DecodeError
-from ottla.loggers import get_logger
+from ottla.loggers import Chatty
 from ottla.messages.produce import ProduceRequest
 from ottla.net.request_memory import RequestMemory
 from ottla.net.response_queue import ResponseQueue, ResponseSlot
@@ -28,7 +28,8 @@ from ottla.wire.frame_memory import FrameMemory
 from ottla.wire.frames import FrameCutter
 from ottla.wire.schema import Request
 
-log = get_logger(__name__)
+CONNECTIONS: Final = Chatty(__name__)
+log = CONNECTIONS.log
 
 OPEN_REQUESTS_MAX: Final = 1000
 UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -282,5 +283,6 @@ class BrokerConnection:
         self.pipeline.forget(self)
         for parked in [*self.parked, *self.watches]:
             parked.abandon()
-        if error is not None:
-            log.debug("connection_lost", peer=self.client_host, error=str(error))
+        if CONNECTIONS.is_wanted:
+            why = {} if error is None else {"error": str(error)}
+            CONNECTIONS.log.debug("connection_closed", peer=self.client_host, listener=self.listener, principal=str(self.principal), **why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -12,7 +12,7 @@ from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode, KafkaError
-from ottla.loggers import get_logger
+from ottla.loggers import REQUESTS, Chatty, get_logger
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.registry import Api
 from ottla.metrics import RequestMeters
@@ -23,6 +23,7 @@ from ottla.wire.primitives import ManyElements
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
+_REQUESTS: Final = Chatty(REQUESTS)
 
 
 class Parked(Protocol):
@@ -142,6 +143,8 @@ class RequestContext(msgspec.Struct, eq=False):
         quotas = pipeline.quotas
         if quotas.times_requests:
             quotas.on_reply(self, response)
+        if _REQUESTS.is_wanted:
+            self._tell(response)
         meters = self.meters
         if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
             meters.errors[code] = meters.errors.get(code, 0) + 1
@@ -153,8 +156,20 @@ class RequestContext(msgspec.Struct, eq=False):
             pipeline.timing.answered(meters, self.began_us)
             self.connection.complete(self.place, answer)
 
+    def _tell(self, response: Response | None) -> None:
+        """Notes the request in the log of requests."""
+        connection = self.connection
+        code = 0 if response is None else getattr(response, "error_code", 0)
+        _REQUESTS.log.debug(
+            "request", api=self.api.name, version=self.version, correlation_id=self.correlation_id, client_id=self.client_id,
+            host=connection.client_host, listener=connection.listener, principal=str(connection.principal),
+            took_us=connection.pipeline.timing.now_us() - self.began_us, **({"error": ErrorCode(code).name} if code else {}),
+        )  # fmt: skip
+
     def reply_nothing(self) -> None:
         """Completes a request that gets no answer (acks=0)."""
+        if _REQUESTS.is_wanted:
+            self._tell(None)
         self.complete(())
 
     def complete(self, answer: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from ottla.broker.authorization import Authorizer
 from ottla.broker.part import Part
 from ottla.broker.requests.burst_timing import BurstTiming
-from ottla.broker.requests.connection import BrokerConnection
+from ottla.broker.requests.connection import CONNECTIONS, BrokerConnection
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.gate import Forward, Gate
 from ottla.broker.requests.large import LargeMessages
@@ -116,6 +116,8 @@ class Router(Part):
         connection.last_used_ms = self._clock.monotonic_ms()
         self.connections[connection] = None
         self.timing.share_among(len(self.connections))
+        if CONNECTIONS.is_wanted:
+            CONNECTIONS.log.debug("connection_opened", peer=connection.client_host, listener=listener)
         return connection
 
     def introduce(self, connection: BrokerConnection, principal: Principal) -> None:
