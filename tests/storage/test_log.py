@@ -91,6 +91,15 @@ def test_a_refused_batch_leaves_no_trace() -> None:
     assert append(log, batch())[0].base_offset == 0
 
 
+@pytest.mark.parametrize("timestamp_ms", [5, 1_800_000_000_000, 2**62])
+def test_a_time_that_is_refused_comes_with_the_brokers_own(timestamp_ms: int) -> None:
+    log = open_log(InstantDisk(), message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    with pytest.raises(KafkaError) as refused:
+        append(log, batch(timestamp_ms=timestamp_ms), now_ms=1_700_000_000_000)
+    assert f"timestamp {timestamp_ms} is more than message.timestamp." in refused.value.message
+    assert "; this broker's clock shows 2023-11-14T22:13:20Z: if that is not the time, it is" in refused.value.message
+
+
 def test_times_outside_the_bounds_are_refused() -> None:
     log = open_log(InstantDisk(), message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     for timestamp_ms, is_taken in [(8999, False), (9000, True), (10_500, True), (10_501, False), (-1, True)]:

@@ -12,6 +12,7 @@ INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR for what does not unpack or has a record
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import msgspec
@@ -182,7 +183,8 @@ def _refuse_records(view: memoryview, rules: BatchRules, now_ms: int) -> None:
             refused.append((index, text))
     if refused:
         shown = "; ".join(f"record {index}: {text}" for index, text in refused[:_REPORTED_MAX])
-        raise RecordsRefused(code, f"{len(refused)} of the batch's records are refused, the first of them: {shown}", refused)
+        clock = _clock_shown(now_ms) if code == ErrorCode.INVALID_TIMESTAMP else ""
+        raise RecordsRefused(code, f"{len(refused)} of the batch's records are refused, the first of them: {shown}{clock}", refused)
 
 
 def _time_problem(timestamp_ms: int, rules: BatchRules, now_ms: int) -> str:
@@ -195,11 +197,16 @@ def _time_problem(timestamp_ms: int, rules: BatchRules, now_ms: int) -> str:
     return ""
 
 
+def _clock_shown(now_ms: int) -> str:
+    shown = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"; this broker's clock shows {shown}: if that is not the time, it is the broker's clock that is wrong"
+
+
 def _check_header_times(base_timestamp: int, max_timestamp: int, rules: BatchRules, now_ms: int) -> None:
     """Raises INVALID_TIMESTAMP by the first and the largest time, which is all that a closed batch shows."""
     text = _time_problem(max_timestamp, rules, now_ms) or _time_problem(base_timestamp, rules, now_ms)
     if text:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text + _clock_shown(now_ms))
 
 
 def _recompressed(view: memoryview, payload: bytes, attributes: int, rules: BatchRules) -> memoryview:
