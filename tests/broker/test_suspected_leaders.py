@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.replicas.leading import Leading
-from ottla.broker.replicas.resent import PAUSE_MS, READERS_MAX, SUSPECT_COUNT, SUSPECT_MS, Resent
+from ottla.broker.replicas.resent import CLIENT_ID_LENGTH_MAX, PAUSE_MS, READERS_MAX, SUSPECT_COUNT, SUSPECT_MS, Resent
 from ottla.ports import Clock
 
 
@@ -74,6 +74,8 @@ def test_of_the_readers_of_a_partition_the_last_ones_are_known() -> None:
     suspecting = Suspecting()
     for number in range(10 * READERS_MAX):
         suspecting.sent_to_consumer(f"app-{number}", 7)
+    suspecting.sent_to_consumer("x" * 32_000, 7)
+    assert sum(map(len, suspecting.leading._resent._sent)) <= READERS_MAX * CLIENT_ID_LENGTH_MAX
     assert len(suspecting.leading._resent._sent) == READERS_MAX
     for _ in range(SUSPECT_COUNT - 1):
         suspecting.now_ms += SUSPECT_MS

@@ -18,6 +18,8 @@ SUSPECT_MS: Final = 2_000
 PAUSE_MS: Final = 600_000
 """From one suspicion of consumers to the next: each has a segment read."""
 READERS_MAX: Final = 64
+CLIENT_ID_LENGTH_MAX: Final = 64
+"""Of a longer one the start is remembered."""
 
 
 class _Sent:
@@ -45,6 +47,8 @@ class Resent:
 
     def to_consumer(self, client_id: str, offset: int) -> bool:
         """True when consumers of the id were sent the same as often in a row, not at one time, and others were not suspicious just now."""
+        if len(client_id) > CLIENT_ID_LENGTH_MAX:
+            client_id = client_id[:CLIENT_ID_LENGTH_MAX]
         if self._count(client_id, offset) < SUSPECT_COUNT:
             return False
         now_ms = self._clock.monotonic_ms()
