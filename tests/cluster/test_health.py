@@ -25,7 +25,8 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
 from ottla.cli import cluster_health_command
-from ottla.cli.cluster_health import Finding, Health, findings, look, summary
+from ottla.cli.cluster_health import Health, look, summary
+from ottla.cli.health_findings import Finding, findings
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
@@ -356,11 +357,14 @@ class QuorumAsked:
         values = {"controller.quorum.voters": f"101@127.0.0.1:1,102@127.0.0.1:{self.port}", "default.replication.factor": "1"}
         return {name: SimpleNamespace(value=value) for name, value in values.items()}
 
-    def describe_log_dirs(self, brokers: list[int], *, with_replicas: bool) -> dict[int, list[LogDir]]:
+    def describe_log_dirs(self, brokers: list[int]) -> dict[int, list[LogDir]]:
         return {broker: [] for broker in brokers}
 
     def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
         return {}
+
+    def describe_topic(self, name: str) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
     def list_partition_reassignments(self) -> dict[TopicPartition, object]:
         return {}

@@ -13,7 +13,16 @@ from ottla.cli.admin_pages import admin_beside
 from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
 from ottla.cli.names import BROKERS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, log_level_option, override_option, print_rows, yes_option
+from ottla.cli.output import (
+    bootstrap_option,
+    complain,
+    end_of_plan,
+    format_option,
+    log_level_option,
+    override_option,
+    print_rows,
+    yes_option,
+)
 from ottla.cli.unanswered import Unanswered
 from ottla.config import BROKER_KEYS, BrokerConfig, find_broker_key, from_environment, nearest, read_properties
 from ottla.errors import ErrorCode, KafkaError
@@ -146,8 +155,12 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         if not yes:
-            topics = admin.list_topics().values()
-            held = sum(broker_id in partition.replicas for topic in topics for partition in topic.partitions.values())
+            from ottla.cli.unseen_topics import unseen_text
+
+            topics = admin.list_topics()
+            held = sum(broker_id in partition.replicas for topic in topics.values() for partition in topic.partitions.values())
+            if (unseen := unseen_text(admin, topics)) is not None:
+                complain(unseen)
             move = f"move them first with `ottla broker drain {broker_id} --replicas`"
             first = f"; it holds {held} replica{'s'[: held != 1]}: {move}" if held else ""
             end_of_plan(f"would remove broker {broker_id} from the cluster{first}")

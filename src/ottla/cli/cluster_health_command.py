@@ -16,7 +16,7 @@ from ottla.cli.output import asking_a_cluster, complain, format_option, print_js
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.cli.cluster_health import Finding
+    from ottla.cli.health_findings import Finding
 
 TIMEOUT_MS: Final = 5_000
 WATCH_SECONDS: Final = 2.0
@@ -90,7 +90,8 @@ class _Waiting:
 
 def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> list[Finding]:
     """Returns what is wrong with the cluster. What was seen is printed where that is wanted, and where nothing is wrong."""
-    from ottla.cli.cluster_health import findings, look, summary
+    from ottla.cli.cluster_health import look, summary
+    from ottla.cli.health_findings import findings
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
 

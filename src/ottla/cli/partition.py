@@ -13,7 +13,8 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.config import once
 from ottla.cli.moves import moves
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, with_way_out, yes_option
+from ottla.cli.unseen_topics import unseen_text
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
@@ -54,6 +55,7 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
             if rows:
                 kind = "a leader, in sync or not," if unclean else "the first replica as leader"
                 end_of_plan(f"would elect {kind} of {len(rows)} partition{'s'[: len(rows) != 1]}")
+            end_with(None if wanted is not None else unseen_text(admin, admin.list_topics()))
             complain("none is without a leader" if unclean else "each is led by its first replica: there is nothing to elect")
             return
         results = admin.elect_leaders(wanted, unclean=unclean)
