@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -194,3 +195,20 @@ def test_a_wrong_call_says_what_was_expected(arguments: list[str], text: str) ->
 def test_a_shell_completes(shell: str, text: str) -> None:
     done = subprocess.run([sys.executable, "-m", "ottla", "completion", shell], capture_output=True, text=True, timeout=60, check=True)
     assert text in done.stdout
+
+
+def test_health_compares_the_voters_of_all_brokers(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with another list counts another majority, and starts all the same."""
+    describe = Admin.describe_configs
+
+    def describe_configs(admin: Admin, resource: object) -> object:
+        found = dict(describe(admin, resource))  # type: ignore[arg-type]
+        if resource == Broker(1):
+            found["controller.quorum.voters"] = replace(found["controller.quorum.voters"], value="1@a:1,3@c:1")
+        return found
+
+    assert "other controllers" not in ottla(bootstrap, "cluster", "health", "-B", bootstrap).stdout
+    monkeypatch.setattr(Admin, "describe_configs", describe_configs)
+    done = ottla(bootstrap, "cluster", "health", "-B", bootstrap)
+    assert done.returncode == 1
+    assert "broker 1 has other controllers in controller.quorum.voters than the rest (1: 1@a:1,3@c:1)" in done.stdout

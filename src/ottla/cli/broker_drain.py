@@ -50,7 +50,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
 
     The broker is put last in the replicas of each partition where it is first, and replicas in sync are elected. It still follows, and
     does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere, and where the broker must
-    not be stopped: too few replicas in sync would be left (min.insync.replicas), or no majority of the controllers.
+    not be stopped: too few replicas in sync would be left (min.insync.replicas), or no majority of the controllers; and where it may have
+    topics that you may not describe.
 
     \b
     ottla broker drain 2 --yes --format json > drained.json

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.health_findings import Finding, counted
 from ottla.cli.health_partitions import PartitionStates
+from ottla.cli.node_configs import CONFIGS_UNSEEN, NodeConfigs, node_configs
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, listening, without_connection
 from ottla.cli.unanswered_health import brought_back, is_login
 from ottla.cli.unseen_topics import Unseen, held_by, unseen_topics
-from ottla.client.admin import Broker
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
@@ -61,6 +61,7 @@ class Health:
     default_replicas: int = 1  # of a topic that is created without a number
     hanging: dict[int, str] = field(default_factory=dict)  # fenced, and a process takes connections at the address
     paused: dict[int, int] = field(default_factory=dict)  # by SIGSTOP: the processes of brokers of this machine
+    other_voters: dict[int, str] = field(default_factory=dict)  # of brokers that have other controllers than most
     unseen: Unseen | None = None  # topics that the user may not describe
     notes: list[str] = field(default_factory=list)  # what is no problem, and worth knowing
 
@@ -110,9 +111,10 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         move = moving.get(key)
         adding = () if move is None else move.adding
         states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
-    states.held, are_refused = _held(admin, partitions, serving)
-    notes = [TRANSACTIONS_UNSEEN] if are_refused else []
     answering = sorted(serving - unanswered.keys())
+    nodes = node_configs(admin, answering)
+    states.held, are_refused = _held(admin, partitions, nodes)
+    notes = ([TRANSACTIONS_UNSEEN] if are_refused else []) + ([CONFIGS_UNSEEN] if nodes.are_refused else [])
     voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
     unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
     configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
@@ -143,6 +145,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         default_replicas=default_replicas(admin, controllers),
         hanging=listening({node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes if node.node_id in cluster.fenced}),
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
+        other_voters=nodes.other_voters([voter.node_id for voter in voters]),
         unseen=hidden,
         notes=notes,
     )
@@ -153,20 +156,19 @@ def users_first(key: TopicPartition) -> tuple[bool, TopicPartition]:
     return key.topic.startswith("__"), key
 
 
-def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], serving: Collection[int]) -> tuple[list[str], bool]:
+def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], nodes: NodeConfigs) -> tuple[list[str], bool]:
     """Returns the partitions whose stable offset has not moved for longer than a transaction may last, and ``LATE_TRANSACTION_MS``.
 
     Then comes whether the user may not see the producers of some.
     """
     led: dict[int, list[TopicPartition]] = {}
     for key, partition in sorted(partitions.items()):
-        if partition.leader in serving:
+        if partition.leader in nodes.values:  # one that does not answer is a finding of its own
             led.setdefault(partition.leader, []).append(key)
     held, are_refused = [], False
     for leader, keys in led.items():
-        with contextlib.suppress(OttlaError):  # a broker that does not answer is a finding of its own
-            configs = admin.describe_configs(Broker(leader))
-            latest_ms = time.time() * 1000 - int(configs[MAX_TIMEOUT].value or 0) - LATE_TRANSACTION_MS
+        latest_ms = time.time() * 1000 - int(nodes.values[leader].get(MAX_TIMEOUT) or 0) - LATE_TRANSACTION_MS
+        with contextlib.suppress(OttlaError):
             for key, producers in admin.describe_producers(keys).items():
                 states = () if isinstance(producers, KafkaError) else producers
                 are_refused |= isinstance(producers, KafkaError) and producers.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -56,6 +56,8 @@ def findings(health: Health) -> Iterator[Finding]:
             zookeeper if health.is_in_zookeeper else "see whether a majority of the controllers runs and keeps up: `ottla quorum`",
         )
     serves = "serves" if health.controller is not None else "served when a controller last was active"
+    if health.other_voters:
+        yield Finding(*_other_voters(health))
     if health.unseen is not None:
         yield Finding(health.unseen.problem, health.unseen.remedy)
     for broker in shut:
@@ -151,6 +153,16 @@ def findings(health: Health) -> Iterator[Finding]:
             f"--ignore-formatted`); then restart the broker ({HOW_TO_START.format(broker)}): its replicas are fetched again from their "
             f"leaders; what has no other replica is on the old disk alone",
         )
+
+
+def _other_voters(health: Health) -> tuple[str, str]:
+    """Returns what is wrong with the voters of some brokers, and the way out."""
+    lists = "; ".join(f"{broker}: {voters}" for broker, voters in sorted(health.other_voters.items()))
+    others = sorted(health.other_voters)
+    has = "has" if len(others) == 1 else "have"
+    problem = f"{named(others)} {has} other controllers in controller.quorum.voters than the rest ({lists}): they count another majority"
+    way = "write the same list in the files of all nodes (`ottla config lint` compares them), and restart these one after the other"
+    return problem, f"{way}; a list is changed only as docs/operating.md says (Replace a lost controller)"
 
 
 def _return_of(voter: int, health: Health) -> str:
