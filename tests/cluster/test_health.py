@@ -33,6 +33,7 @@ from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
 from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
+from ottla.cli.throttles import Throttles
 from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
 from ottla.client.admin.brokers import ClusterDescription
@@ -239,6 +240,16 @@ def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> N
     at_risk = "1 partition (t-0) has no replica in sync to spare: one more failure stops acks=all there"
     assert problems(replace(WELL, partitions=states))[:2] == [f"{waits}it is out of sync after replica.lag.time.max.ms", at_risk]
     assert f"{waits}only a controller takes it out" in problems(replace(WELL, partitions=states, controller=None))
+
+
+def test_a_throttle_is_named_as_a_cause_of_lag() -> None:
+    states = PartitionStates(missing={3: 2})
+    throttled = replace(WELL, partitions=states, throttles=Throttles({1: 2_000_000, 3: 1_000_000}, ["t"]))
+    [lagging] = findings(throttled)
+    cause = "a throttle may hold it back (1,000,000 to 2,000,000 bytes/s on brokers 1, 3, for topic t: `ottla partition unthrottle`); it"
+    assert lagging.remedy.startswith(cause)
+    assert "throttle" not in "".join(finding.remedy for finding in findings(replace(throttled, throttles=None)))
+    assert "         `ottla partition unthrottle --wait` takes that off" in summary(replace(throttled, is_moving=True), [])
 
 
 def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:

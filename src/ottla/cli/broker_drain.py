@@ -18,6 +18,7 @@ from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, yes_option
 from ottla.cli.partition_states import min_isr_of
 from ottla.cli.quorum_states import is_silent
+from ottla.cli.throttles import HOW_TO_UNTHROTTLE, THROTTLE_HELP, rate_of, throttle
 from ottla.cli.unseen_topics import held_by, unseen_topics
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import TopicPartition
@@ -40,10 +41,11 @@ LOOK_S: Final = 0.2
     metavar="FILE",
     help="Give it back what a drain took; FILE has what `ottla broker drain ID --yes --format json` printed.",
 )
+@click.option("--throttle", "rate", callback=rate_of, metavar="RATE", help=f"With --replicas. {THROTTLE_HELP}")
 @yes_option
 @bootstrap_option
 @format_option
-def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bootstrap: str, output: str) -> None:
+def drain(broker_id: int, moves_replicas: bool, undo: Path | None, rate: int | None, yes: bool, bootstrap: str, output: str) -> None:
     """Let other brokers lead what broker ID leads.
 
     No client waits then when it is stopped.
@@ -61,6 +63,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
 
     if undo is not None and moves_replicas:
         raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
+    if rate is not None and not moves_replicas:
+        raise click.UsageError("--throttle is for --replicas: another leader copies nothing")
     with Admin(bootstrap, **client_settings()) as admin:
         partitions = _partitions(admin)
         majority, is_in_zookeeper, is_voter = (None, False, False) if undo is not None else _majority_problem(admin, broker_id)
@@ -82,6 +86,9 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
             for problem in filter(None, (majority, unseen)):
                 complain(problem)
             end_of_plan("nothing was changed")
+        if rate is not None:
+            throttle(admin, rate, {step.key: step.replicas_afterwards for step in steps}, {step.key: step.replicas for step in steps})
+            complain(HOW_TO_UNTHROTTLE)
         done = _carry_out(admin, steps)
         print_rows(output, "broker drain", COLUMNS, [step.row for step in done])
         needed = sum(step.is_needed for step in done)

@@ -20,6 +20,7 @@ from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, listening, without_connection
+from ottla.cli.throttles import Throttles, throttles_of
 from ottla.cli.unanswered_health import brought_back, is_login
 from ottla.cli.unseen_topics import Unseen, held_by, unseen_topics
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -62,6 +63,8 @@ class Health:
     hanging: dict[int, str] = field(default_factory=dict)  # fenced, and a process takes connections at the address
     paused: dict[int, int] = field(default_factory=dict)  # by SIGSTOP: the processes of brokers of this machine
     other_voters: dict[int, str] = field(default_factory=dict)  # of brokers that have other controllers than most
+    throttles: Throttles | None = None
+    is_moving: bool = False  # replicas of some partitions
     unseen: Unseen | None = None  # topics that the user may not describe
     notes: list[str] = field(default_factory=list)  # what is no problem, and worth knowing
 
@@ -145,6 +148,8 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         default_replicas=default_replicas(admin, controllers),
         hanging=listening({node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes if node.node_id in cluster.fenced}),
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
+        throttles=throttles_of(admin, nodes.values, topics),
+        is_moving=bool(moving),
         other_voters=nodes.other_voters([voter.node_id for voter in voters]),
         unseen=hidden,
         notes=notes,
@@ -206,6 +211,11 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         yield ""
         yield f"NOTE     {counted(states.tight)} no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
         yield "         `ottla config set --topic TOPIC min.insync.replicas=N` lowers it, and `ottla partition reassign` adds replicas"
+    if health.throttles is not None:
+        yield ""
+        forgotten = "" if health.is_moving else ", and no replica is being moved"
+        yield f"NOTE     replicas that catch up are throttled to {health.throttles.text}{forgotten}"
+        yield f"         `ottla partition unthrottle{' --wait' * health.is_moving}` takes that off"
     for note in health.notes:
         yield ""
         yield f"NOTE     {note}"

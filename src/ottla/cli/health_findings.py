@@ -108,8 +108,8 @@ def findings(health: Health) -> Iterator[Finding]:
             if broker in unopened
             else "it does not answer, as above: `ottla cluster status` says what others see"
             if broker in health.silent or broker in health.unanswered
-            else "it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list them, look at its "
-            "log, its disk and its network",
+            else f"{_throttled(health)}it catches up by itself after a start; if `ottla topic describe --under-replicated` goes on to list "
+            "them, look at its log, its disk and its network",
         )
     if (count := len(health.brokers)) < health.default_replicas:
         yield Finding(
@@ -163,6 +163,11 @@ def _other_voters(health: Health) -> tuple[str, str]:
     problem = f"{named(others)} {has} other controllers in controller.quorum.voters than the rest ({lists}): they count another majority"
     way = "write the same list in the files of all nodes (`ottla config lint` compares them), and restart these one after the other"
     return problem, f"{way}; a list is changed only as docs/operating.md says (Replace a lost controller)"
+
+
+def _throttled(health: Health) -> str:
+    """Returns the cause of a lag that an operator has set."""
+    return "" if health.throttles is None else f"a throttle may hold it back ({health.throttles.text}: `ottla partition unthrottle`); "
 
 
 def _return_of(voter: int, health: Health) -> str:
