@@ -544,13 +544,27 @@ def test_replicas_that_a_broker_cannot_open_send_one_to_its_log_and_its_limit_of
     found = list(findings(replace(WELL, partitions=states)))
     assert [finding.problem.split(" partition")[0] for finding in found] == ["1", "1", "broker 2 is not in sync for 1"]
     for finding in found:
-        assert "at partition_offline; where that is too many open files, raise the limit (ulimit -n" in finding.remedy
+        assert "the log says why: segment_damaged names a damaged file (docs/operating.md, A damaged log; " in finding.remedy
+        assert "partition_offline has other causes: where that is too many open files, raise the limit (ulimit -n" in finding.remedy
         assert "restart broker 2 (`ottla broker start FILE`" in finding.remedy
     failed = list(findings(replace(WELL, partitions=states, offline_log_dirs=[(2, "/d")])))
     assert "ulimit" not in str(failed), "its log directory is what is wrong"
     assert [finding.remedy.split("log director")[0] for finding in failed[:3]] == ["mend the ", "mend the ", "a "]
     assert "unclean" not in failed[0].remedy, "the broker has the records, if any has"
     assert failed[-1].problem == "log directory /d of broker 2 is offline"
+
+
+def test_an_unclean_election_is_advised_where_there_is_a_replica_that_could_lead() -> None:
+    """It was advised for partitions with one replica, where no other one exists, and for whole topics."""
+    states = PartitionStates()
+    states.add(TopicPartition("alone", 0), partition(-1, [2], [2]), min_isr=1, adding=[], serving={1, 3})
+    sole = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    assert "unclean" not in sole.remedy
+    assert "; 1 partition (alone-0) has no other replica: without that one the records are lost" in sole.remedy
+    states.add(TopicPartition("t", 0), partition(-1, [1, 2], [2]), min_isr=1, adding=[], serving={1, 3})
+    both = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    assert both.remedy.endswith("only if they never return: `ottla partition elect t:0 --unclean`, which may lose records")
+    assert "1 partition (alone-0) has no other replica" in both.remedy
 
 
 def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None:

@@ -69,10 +69,13 @@ def findings(health: Health) -> Iterator[Finding]:
         waits = f"{named(alive)} had everything, and {does} not answer, as below: {it} again once {it.split()[0]} {does}"
         unknown = cause or "start the brokers that have replicas: `ottla topic describe --unavailable`"
         lossless = f"{health.back(owners)}: they had everything" if owners else waits if alive else unknown
-        unclean = "`ottla config set --topic TOPIC unclean.leader.election.enable=true`, which may lose records"
+        others = [f"{counted(states.sole)} no other replica: without that one the records are lost"] if states.sole and owners else []
+        if states.electable and (owners or not (cause or alive)):
+            partitions = " ".join(states.electable[:NAMES_MAX]) + " ..." * (len(states.electable) > NAMES_MAX)
+            others.append(f"only if they never return: `ottla partition elect {partitions} --unclean`, which may lose records")
         yield Finding(
             f"{counted(states.offline)} no leader and cannot be read or written",
-            lossless if (cause or alive) and not owners else f"{lossless}; only if they never return: {unclean}",
+            "; ".join([lossless, *others]),
         )
     if states.under_min_isr:
         yield Finding(f"{counted(states.under_min_isr)} too few replicas in sync: acks=all is refused", restart)
@@ -195,8 +198,10 @@ def _start_voters(health: Health) -> str:
 
 def _open_again(brokers: list[int]) -> str:
     """Returns what to do about replicas that brokers which serve cannot open, with their log directories well."""
+    damage = "segment_damaged names a damaged file (docs/operating.md, A damaged log; `ottla storage verify DIR` finds it, too)"
     limit = "raise the limit (ulimit -n, or LimitNOFILE of the unit)"
-    return f"the log says why, at partition_offline; where that is too many open files, {limit} and re{brought_back(brokers, {}, {})}"
+    others = f"partition_offline has other causes: where that is too many open files, {limit} and re{brought_back(brokers, {}, {})}"
+    return f"the log says why: {damage}; {others}"
 
 
 def _or_move_away(broker: int, health: Health, then: str = "") -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 LAG_MAX: Final = 1000
 DAY_S: Final = 86_400
+LATELY_S: Final = 3_600
 SOON_DAYS: Final = 21
 VERY_SOON_DAYS: Final = 3
 
@@ -60,6 +61,38 @@ ALERTS: Final = (
         "critical",
         "{{ $value }} log directories of {{ $labels.instance }} have failed",
         "see log_dir_failed in the node's log; replace the disk and restart the node, which fetches its replicas again",
+    ),
+    Alert(
+        "DiskFull",
+        "ottla_log_dir_usable_bytes == 0",
+        "10s",
+        "critical",
+        "{{ $labels.directory }} of {{ $labels.instance }} is full: nothing is written there",
+        "lower `retention.ms`, delete topics, or add room; writing goes on by itself once there is room",
+    ),
+    Alert(
+        "UncleanLeaderElection",
+        "increase(kafka_controller_controllerstats_uncleanleaderelections_total[1h]) > 0",
+        "0s",
+        "critical",
+        "{{ $value }} replicas that were not in sync were made leaders: records that were acknowledged may be lost",
+        "see unclean_leader_elected in the controller's log for the partitions; compare them with a backup, or with what produced them",
+    ),
+    Alert(
+        "LogCut",
+        f"ottla_log_cut_bytes_total > 0 and time() - process_start_time_seconds < {LATELY_S}",
+        "0s",
+        "warning",
+        "the start of {{ $labels.instance }} has cut {{ $value }} damaged bytes off from logs",
+        "see log_cut in the node's log for the partitions: other replicas have the records, and those of a sole replica are lost",
+    ),
+    Alert(
+        "DamagedSegment",
+        "increase(ottla_damaged_segments_total[1d]) > 0",
+        "0s",
+        "warning",
+        "{{ $value }} segments of {{ $labels.instance }} are damaged",
+        "see segment_damaged in the node's log (docs/operating.md, A damaged log); where it comes back, the disk or the memory is bad",
     ),
     Alert(
         "ConsumerLag",
