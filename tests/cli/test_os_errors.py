@@ -36,7 +36,7 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
     ("number", "end"),
     [
         (errno.EROFS, "it is mounted read-only"),
-        (errno.EADDRINUSE, "another process listens there"),
+        (errno.EADDRINUSE, "another process listens there, or an outgoing connection has the port"),
         (errno.EACCES, "a port below 1024 needs a right of root: take another one"),
         (errno.EADDRNOTAVAIL, "`listeners` has addresses of this machine, or 0.0.0.0"),
         (socket.EAI_NONAME, "`advertised.listeners` has what clients reach"),
@@ -44,3 +44,9 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
 )
 def test_an_address_on_which_a_broker_cannot_listen_has_a_way_out(number: int, end: str) -> None:
     assert end in with_way_out(OSError(number, "cannot listen on 10.0.0.9:80: no"))
+
+
+def test_the_port_of_the_admin_pages_is_that_of_their_own_key() -> None:
+    pages = with_way_out(OSError(errno.EADDRINUSE, "ottla.admin.listener cannot listen on 127.0.0.1:9644: in use"))
+    assert "or `ottla.admin.listener` of the file" in pages
+    assert "or `listeners` of the file" in with_way_out(OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1:9644: in use"))

@@ -25,9 +25,10 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
 from ottla.cli import cluster_health_command
-from ottla.cli.cluster_health import Health, look, summary
-from ottla.cli.health_findings import Finding, findings
+from ottla.cli.cluster_health import look, summary
+from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
+from ottla.cli.health_seen import Finding, Health
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
@@ -96,6 +97,8 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "held": [],
                 "tight": ["two-0"],
                 "silent_owners": [],
+                "sole": ["one-0"],
+                "electable": [],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
@@ -240,6 +243,14 @@ def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> N
     at_risk = "1 partition (t-0) has no replica in sync to spare: one more failure stops acks=all there"
     assert problems(replace(WELL, partitions=states))[:2] == [f"{waits}it is out of sync after replica.lag.time.max.ms", at_risk]
     assert f"{waits}only a controller takes it out" in problems(replace(WELL, partitions=states, controller=None))
+
+
+def test_a_wait_names_the_nodes_that_are_missing() -> None:
+    """It named a number of brokers, and "1 more" problem."""
+    found = list(findings(replace(WELL, default_replicas=4, voters=[Voter(1, 0, False), Voter(3, 9, True), Voter(4, 0, False)])))
+    assert "brokers are registered" in found[0].problem
+    assert cluster_health_command._missing(found) == " (node 3 missing)"
+    assert cluster_health_command._missing(found[1:]) == "", "it names the node itself"
 
 
 def test_a_throttle_is_named_as_a_cause_of_lag() -> None:

@@ -48,6 +48,13 @@ def test_a_node_that_counts_other_voters_is_found(voters: str, severity: Severit
     assert compared(node(1, controller_quorum_voters=voters), node(2), node(3)) == expected
 
 
+def test_a_controller_with_two_listeners_may_be_reached_by_either() -> None:
+    two = "PLAINTEXT://{0}:9092,CONTROLLER://{0}:9193,C2://{0}:9195"
+    both = [node(number, listeners=two.format(host)) for number, host in enumerate("abc", 1)]
+    moved = node(1, controller_quorum_voters=VOTERS.replace("9193", "9195"), listeners=two.format("a"))
+    assert compared(moved, *both[1:]) == [("n1", "controller.quorum.voters", Severity.WARNING)]
+
+
 def test_two_nodes_with_one_id_or_one_address_are_found() -> None:
     assert compared(node(1), node(2), node(2)) == [("n3", "node.id", Severity.ERROR), *[("n3", "listeners", Severity.ERROR)] * 2]
 

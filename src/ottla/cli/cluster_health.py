@@ -10,19 +10,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.health_findings import Finding, counted
+from ottla.cli.health_findings import counted
 from ottla.cli.health_partitions import PartitionStates
-from ottla.cli.node_configs import CONFIGS_UNSEEN, NodeConfigs, node_configs
+from ottla.cli.health_seen import Finding, Health
+from ottla.cli.node_configs import CONFIGS_UNSEEN, OTHER_PORTS, NodeConfigs, node_configs
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
-from ottla.cli.quorum_health import Voter, ended_voters, spare, voters_of, without_fetch
+from ottla.cli.quorum_health import ended_voters, spare, voters_of, without_fetch
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
 from ottla.cli.quorum_voters import configured_voters, listening, without_connection
-from ottla.cli.throttles import Throttles, throttles_of
-from ottla.cli.unanswered_health import brought_back, is_login
-from ottla.cli.unseen_topics import Unseen, held_by, unseen_topics
+from ottla.cli.throttles import throttles_of
+from ottla.cli.unanswered_health import is_login
+from ottla.cli.unseen_topics import held_by, unseen_topics
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import LATE_TRANSACTION_MS, TopicPartition
 
@@ -32,45 +33,6 @@ if TYPE_CHECKING:
 
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 TRANSACTIONS_UNSEEN: Final = "whether a transaction holds partitions was not looked at for all of them: that takes READ on topic '*'"
-
-
-@dataclass(slots=True)
-class Health:
-    """``controller`` is None where no controller is active; ``silent`` are brokers that serve, and did not answer for themselves.
-
-    In ZooKeeper mode there are no voters and no epoch, and a broker that is down is not registered. Where no controller is active, or a
-    voter is silent, ``configured_voters`` are what a broker's configuration names, and ``unreachable_voters`` take no connection.
-    """
-
-    cluster_id: str
-    brokers: list[int]
-    fenced: list[int]
-    controller: int | None
-    epoch: int
-    voters: list[Voter]
-    controller_problem: str | None
-    partitions: PartitionStates
-    log_dir_count: int
-    offline_log_dirs: list[tuple[int, str]]
-    silent: list[int]
-    is_in_zookeeper: bool = False
-    unanswered: dict[int, str] = field(default_factory=dict)  # why: of the silent ones, and of those that let the one who looks not in
-    controller_silence: str | None = None  # of one that is active, as far as brokers know
-    full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
-    configured_voters: dict[int, str] = field(default_factory=dict)
-    unreachable_voters: list[int] = field(default_factory=list)
-    default_replicas: int = 1  # of a topic that is created without a number
-    hanging: dict[int, str] = field(default_factory=dict)  # fenced, and a process takes connections at the address
-    paused: dict[int, int] = field(default_factory=dict)  # by SIGSTOP: the processes of brokers of this machine
-    other_voters: dict[int, str] = field(default_factory=dict)  # of brokers that have other controllers than most
-    throttles: Throttles | None = None
-    is_moving: bool = False  # replicas of some partitions
-    unseen: Unseen | None = None  # topics that the user may not describe
-    notes: list[str] = field(default_factory=list)  # what is no problem, and worth knowing
-
-    def back(self, brokers: list[int]) -> str:
-        """Returns what brings brokers back that do not serve."""
-        return brought_back(brokers, self.paused, self.hanging)
 
 
 def look(admin: Admin, *, is_sure: bool = False) -> Health:
@@ -117,7 +79,9 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
     answering = sorted(serving - unanswered.keys())
     nodes = node_configs(admin, answering)
     states.held, are_refused = _held(admin, partitions, nodes)
-    notes = ([TRANSACTIONS_UNSEEN] if are_refused else []) + ([CONFIGS_UNSEEN] if nodes.are_refused else [])
+    other_voters = nodes.other_voters([] if quorum is None else [voter.node_id for voter in quorum.voters])
+    notes = [TRANSACTIONS_UNSEEN] * are_refused + [CONFIGS_UNSEEN] * nodes.are_refused
+    notes += [OTHER_PORTS.format(broker, listed) for broker, listed in nodes.other_ports().items() if broker not in other_voters]
     voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
     unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
     configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
@@ -150,7 +114,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
         throttles=throttles_of(admin, nodes.values, topics),
         is_moving=bool(moving),
-        other_voters=nodes.other_voters([voter.node_id for voter in voters]),
+        other_voters=other_voters,
         unseen=hidden,
         notes=notes,
     )

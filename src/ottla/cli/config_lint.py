@@ -30,7 +30,7 @@ def lint(files: tuple[str, ...], output: str) -> None:
     Exit code 1 for unknown keys, and for values with which no broker starts. Of stores (ssl.keystore.location) is said what a start would
     refuse, and which certificates have expired; on another machine than the node's, only that they cannot be read here.
 
-    Several files are those of one cluster's nodes, and compared: the voters, ids and addresses, and what has to be the same in all.
+    Several files belong to the nodes of one cluster, and are compared: the voters, ids and addresses, and what has to be the same in all.
 
     Each finding has the line of its key; one about a default has none.
 
@@ -59,7 +59,7 @@ class _Read(Struct, frozen=True):
 
 
 def _compared(read: Mapping[str, _Read]) -> list[tuple[str, int | None, Finding]]:
-    """Returns all findings, those of a file together, each with the line of its key."""
+    """Returns all findings, file by file, each with the line of its key."""
     from ottla.config.lint_nodes import compare
 
     for file, finding in compare({file: found.config for file, found in read.items()}):

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla.cli.health_seen import Finding, Health
 from ottla.cli.quorum_health import spare
 from ottla.cli.starting import HOW_TO_START
 from ottla.cli.unanswered_health import brought_back, named, shut_by, unanswered_by
 
-if TYPE_CHECKING:
-    from ottla.cli.cluster_health import Health
-
 NAMES_MAX: Final = 5
 LAG_MS_MAX: Final = 10_000
 """For so long a controller that fetches may lack records: one that has just started may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A fault, and the way out."""
-
-    problem: str
-    remedy: str
 
 
 def findings(health: Health) -> Iterator[Finding]:
@@ -93,12 +82,15 @@ def findings(health: Health) -> Iterator[Finding]:
     for broker in fenced:
         forget = f" and forget it (`ottla broker unregister {broker}`)"
         yield Finding(
-            f"broker {broker} is registered and does not serve", f"{health.back([broker])}{first}{_or_move_away(broker, health, forget)}"
+            f"broker {broker} is registered and does not serve",
+            f"{health.back([broker])}{first}{_or_move_away(broker, health, forget)}",
+            (broker,),
         )
     for broker in absent:
-        yield Finding(f"broker {broker} holds replicas and is not registered", f"{health.back([broker])}{_or_move_away(broker, health)}")
+        back = f"{health.back([broker])}{_or_move_away(broker, health)}"
+        yield Finding(f"broker {broker} holds replicas and is not registered", back, (broker,))
     for broker in health.silent:
-        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), health.paused.get(broker)))
+        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), health.paused.get(broker)), (broker,))
     lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in down}
     for broker, count in lagging.items():
         yield Finding(
@@ -126,6 +118,7 @@ def findings(health: Health) -> Iterator[Finding]:
             yield Finding(
                 f"controller {voter.node_id} has ended: nothing listens at {where}, and it does not fetch the metadata log",
                 f"start node {voter.node_id} ({HOW_TO_START.format(voter.node_id)}); {spare(health.voters)}",
+                (voter.node_id,),
             )
         elif voter.is_silent:
             is_new = voter.fetched_ms_ago is None or voter.lag < 0
@@ -137,6 +130,7 @@ def findings(health: Health) -> Iterator[Finding]:
             yield Finding(
                 f"controller {voter.node_id} does not follow the metadata log: it {last}",
                 f"{_return_of(voter.node_id, health)}; {spare(health.voters)}",
+                (voter.node_id,),
             )
         elif voter.lags_for_ms is not None and voter.lags_for_ms > LAG_MS_MAX:
             yield Finding(

@@ -68,7 +68,7 @@ def throttles_of(admin: Admin, values: Mapping[int, Mapping[str, str | None]], t
 def throttle(
     admin: Admin, rate: int, moves: Mapping[TopicPartition, Sequence[int]], current: Mapping[TopicPartition, Sequence[int]]
 ) -> None:
-    """Sets the rate for these moves, before they begin. A move that copies nothing has none."""
+    """Sets the rate for these moves, which are still to be made. A move that copies nothing has none."""
     from ottla.client.admin import Broker, Topic
 
     copied = {key: ids for key, ids in moves.items() if key in current and set(ids) - set(current[key])}

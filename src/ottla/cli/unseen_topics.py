@@ -26,7 +26,7 @@ TRIED_MAX: Final = 20
 
 
 class Unseen(Struct, frozen=True):
-    """What was not looked at. ``partitions`` are those that brokers have, as far as they said; there may be more."""
+    """The topics that were not looked at. ``partitions`` are those that brokers have, as far as they said; there may be more."""
 
     partitions: frozenset[TopicPartition]
 

@@ -52,7 +52,10 @@ def _voters(files: Files) -> Iterator[Named]:
     alike = {file: _text(voters) for file, voters in lists.items() if _ports(voters) == usual}
     right, named = next(iter(alike.items()), ("", "")), _usual(alike)
     for file, voters in lists.items():
-        if file not in alike:
+        if file not in alike and _moves(files, voters, lists[right[0]]):
+            text = f"{_text(voters)} here, and {right[1]} in {right[0]}: right while controllers move from one listener to another"
+            yield file, Finding(VOTERS, Severity.WARNING, text)
+        elif file not in alike:
             text = f"{_text(voters)} here, and {right[1]} in {right[0]}: nodes with different lists count different majorities"
             yield file, Finding(VOTERS, Severity.ERROR, f"{text}, or do not reach each other; write the same in all files")
         elif alike[file] != named:
@@ -84,6 +87,18 @@ def _addresses(config: BrokerConfig) -> list[str]:
         if port not in ("", "0"):
             found[name.upper()] = None if host in _EVERY_INTERFACE else address.lower()
     return [address for address in found.values() if address is not None]
+
+
+def _moves(files: Files, here: Mapping[int, tuple[str, int]], there: Mapping[int, tuple[str, int]]) -> bool:
+    """Returns whether both name the same voters, each at a listener that its own file has."""
+    return here.keys() == there.keys() and all(_listens(files, node, port) for node, (_, port) in here.items())
+
+
+def _listens(files: Files, node: int, port: int) -> bool:
+    """Returns whether the node's file is there, and has a listener of that port."""
+    configs = [config for config in files.values() if config.has_node_id and config.node_id == node]
+    listed = {text.rpartition(":")[2] for config in configs for text in (*config["listeners"], *(config["advertised.listeners"] or ()))}
+    return str(port) in listed
 
 
 def _twice(files: Files, name: str, values: Callable[[BrokerConfig], Iterable[str]], why: str) -> Iterator[Named]:
