@@ -104,6 +104,26 @@ def test_scrape_jobs_name_the_brokers() -> None:
     assert [job["static_configs"][0]["targets"] for job in config["scrape_configs"]] == [["a:9644", "b:9644"]] * 3
 
 
+def test_pages_over_tls_are_scraped_with_a_user_and_an_authority() -> None:
+    """Off loopback an authorizer demands them, and the configuration had to be written by hand."""
+    access = ("--ca", "ca.pem", "--username", "metrics", "--password-file", "metrics.password")
+    jobs = generate("prometheus-config", "https://a:9644", "https://b:9644", "--job", "bus", *access)["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == ["bus", "bus-partitions", "bus-lag"]
+    for job in jobs:
+        assert (job["scheme"], job["static_configs"]) == ("https", [{"targets": ["a:9644", "b:9644"]}])
+        assert job["tls_config"] == {"ca_file": "ca.pem"}
+        assert job["basic_auth"] == {"username": "metrics", "password_file": "metrics.password"}
+    for wrong in (("a:1", "https://b:1"), ("a:1", "--ca", "ca.pem"), ("https://a:1", "--username", "metrics")):
+        assert CliRunner().invoke(cli, ["generate", "prometheus-config", *wrong]).exit_code == 2
+
+
+def test_rules_are_for_the_job_and_the_lag_that_are_asked_for() -> None:
+    rules = {rule["alert"]: rule["expr"] for rule in generate("alert-rules", "--job", "bus", "--lag", "50000")["groups"][0]["rules"]}
+    assert (rules["BrokerDown"], rules["ConsumerLag"].endswith("> 50000")) == ('up{job="bus"} == 0', True)
+    usual = {rule["alert"]: rule["expr"] for rule in generate("alert-rules")["groups"][0]["rules"]}
+    assert (usual["BrokerDown"], usual["ConsumerLag"].endswith("> 1000")) == ('up{job="ottla"} == 0', True)
+
+
 def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     result = CliRunner().invoke(cli, ["generate", "systemd", "--properties", "/etc/x.properties", "--user", "streams"])
     lines = result.stdout.splitlines()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+JOB: Final = "ottla"
 LAG_MAX: Final = 1000
+JOB_PLACE: Final = "@job@"
+LAG_PLACE: Final = "@lag@"
+NO_ACCESS: Final[Mapping[str, Any]] = MappingProxyType({})
 DAY_S: Final = 86_400
 LATELY_S: Final = 3_600
 SOON_DAYS: Final = 21
@@ -96,7 +102,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ConsumerLag",
-        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_MAX}",
+        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_PLACE}",
         "5m",
         "warning",
         "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
@@ -145,7 +151,7 @@ ALERTS: Final = (
     ),
     Alert(
         "BrokerDown",
-        'up{job="ottla"} == 0',
+        f'up{{job="{JOB_PLACE}"}} == 0',
         "10s",
         "critical",
         "{{ $labels.instance }} cannot be scraped",
@@ -154,11 +160,12 @@ ALERTS: Final = (
 )
 
 
-def alert_rules() -> dict[str, Any]:
+def alert_rules(*, job: str = JOB, lag: int = LAG_MAX) -> dict[str, Any]:
+    """Returns the rules: for brokers that this job scrapes, and for groups that lag by more than so many records."""
     rules = [
         {
             "alert": alert.name,
-            "expr": alert.query,
+            "expr": alert.query.replace(JOB_PLACE, job.replace("\\", "\\\\").replace('"', '\\"')).replace(LAG_PLACE, str(lag)),
             "for": alert.lasts,
             "labels": {"severity": alert.severity},
             "annotations": {"summary": alert.summary, "description": alert.next_step},
@@ -168,13 +175,14 @@ def alert_rules() -> dict[str, Any]:
     return {"groups": [{"name": "ottla", "rules": rules}]}
 
 
-def scrape_config(targets: list[str]) -> dict[str, Any]:
-    """Returns jobs for the brokers and, less often, for their partitions and for the lag of groups."""
+def scrape_config(targets: list[str], *, job: str = JOB, access: Mapping[str, Any] = NO_ACCESS) -> dict[str, Any]:
+    """Returns jobs for the brokers and, less often, for their partitions and for the lag of groups; ``access`` is how they are reached."""
     static = [{"targets": targets}]
     return {
         "scrape_configs": [
-            {"job_name": "ottla", "scrape_interval": "10s", "static_configs": static},
-            {"job_name": "ottla-partitions", "metrics_path": "/metrics/partitions", "scrape_interval": "30s", "static_configs": static},
-            {"job_name": "ottla-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", "static_configs": static},
+            {"job_name": job, "scrape_interval": "10s", **access, "static_configs": static},
+            {"job_name": f"{job}-partitions", "metrics_path": "/metrics/partitions", "scrape_interval": "30s", **access}
+            | {"static_configs": static},
+            {"job_name": f"{job}-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", **access, "static_configs": static},
         ]
     }
