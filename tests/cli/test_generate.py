@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient
 
 from ottla import sync
-from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED
+from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED, WRONG_CONFIG
 from ottla.cli.main import cli
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
@@ -132,6 +133,30 @@ def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     [command] = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
     assert "broker start /etc/x.properties" in command
     assert os.path.isabs(command.split()[0])
+
+
+def test_a_broken_configuration_is_not_started_again_and_again(tmp_path: Path) -> None:
+    """The unit restarted it every two seconds, for ever: five starts in ten seconds were never reached."""
+    lines = CliRunner().invoke(cli, ["generate", "systemd"]).stdout.splitlines()
+    [codes] = [line.partition("=")[2].split() for line in lines if line.startswith("RestartPreventExitStatus=")]
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path / 'data'}\nnum.partitions=0\n")
+    done = subprocess.run([sys.executable, "-m", "ottla", "broker", "start", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, str(done.returncode) in codes) == (WRONG_CONFIG, True), done.stderr
+    absent = subprocess.run([sys.executable, "-m", "ottla", "broker", "start", str(tmp_path / "no")], capture_output=True, check=False)
+    assert str(absent.returncode) in codes
+    assert "1" not in codes, "what passes is tried again"
+
+
+def test_the_unit_keeps_data_to_its_user_and_is_one_that_systemd_reads(tmp_path: Path) -> None:
+    text = CliRunner().invoke(cli, ["generate", "systemd", "--user", "root"]).stdout
+    assert {"UMask=0077", "CapabilityBoundingSet=", "SystemCallFilter=@system-service", "ProtectHome=true"} <= set(text.splitlines())
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not here")
+    unit = tmp_path / "ottla.service"
+    unit.write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert "ottla.service:" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("place", ["tmp/x", "home/ada/x", "opt/ottla"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ import click
 from ottla.cli.admin_pages import admin_beside
 from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
+from ottla.cli.exit_codes import WrongConfig
 from ottla.cli.names import BROKERS
 from ottla.cli.output import (
     bootstrap_option,
@@ -65,7 +67,27 @@ def start(
     Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win. With --cores, ids
     and ports count up from the first broker's, each entry of log.dirs has a directory for each broker, and a broker that fails is
     started again.
+
+    Exit code 78 for a configuration with which no node starts: another start would end in the same way.
     """
+    with refused_configuration():
+        _start(file, overrides, cores, strict=strict, log_level=log_level, log_format=log_format, ready_file=ready_file)
+
+
+@contextlib.contextmanager
+def refused_configuration() -> Iterator[None]:
+    """Lets a node that its configuration keeps from starting end with an exit code of its own, so that it is not started again."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_CONFIG:
+            raise
+        raise WrongConfig(error.code, error.message) from error
+
+
+def _start(
+    file: str | None, overrides: tuple[str, ...], cores: str, *, strict: bool, log_level: str, log_format: str, ready_file: str | None
+) -> None:
     gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
     given = gather(file, os.environ, overrides)
     config = BrokerConfig(given)
