@@ -119,6 +119,7 @@ def test_a_topic_is_described_without_its_configuration(served: SecureBroker, al
         (("topic", "delete-records", "t", "--yes"), "DELETE on topic t", "-o delete --topic t"),
         (("config", "get", "--brokers"), "DESCRIBE_CONFIGS on the cluster", "-o describe-configs --cluster"),
         (("quorum",), "DESCRIBE on the cluster", "-o describe --cluster"),
+        (("user", "add", "bob2", "--password-file", "-"), "ALTER on the cluster", "-o alter --cluster"),
         (("acl", "allow", "User:x", "-o", "read", "--topic", "t", "--yes"), "ALTER on the cluster", "-o alter --cluster"),
         (("txn", "describe", "x"), "DESCRIBE on transactional id x", "-o describe --transactional-id x"),
     ],

@@ -90,6 +90,8 @@ def _start(
 ) -> None:
     gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
     given = gather(file, os.environ, overrides)
+    if file is None and not any(name.startswith(("KAFKA_", "OTTLA_")) for name in os.environ) and not overrides:
+        complain(f"no FILE is given: this is a broker of its own, with its data in {given['log.dirs']}")
     config = BrokerConfig(given)
     if strict and config.unknown:
         name, hint = next(iter(config.unknown.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -47,6 +48,11 @@ def _of_owner(path: str) -> str:
 
     No command changes the owner of a directory above it, which may be the system's.
     """
+    with contextlib.suppress(OSError):  # a file of another user's in a directory of one's own, as root leaves it
+        if os.path.lexists(path) and os.stat(path).st_uid != os.geteuid():
+            owner, user = _name_of(os.stat(path).st_uid), _name_of(os.geteuid())
+            where = _OF_LOG_DIRECTORY.sub("", path)
+            return f"; {path} belongs to {owner}, and this process runs as {user}: run it as {owner}, or `chown -R {user} {where}`"
     wanted = found = _OF_LOG_DIRECTORY.sub("", path)
     while not os.path.exists(found) and os.path.dirname(found) != found:
         found = os.path.dirname(found)

@@ -41,8 +41,7 @@ def unit(*, command: str, properties: str, user: str, cores: str | None = None) 
     A start has no time limit: systemd would end a recovery that takes longer than its 90 s, and repeat it.
 
     One whose configuration is wrong is not started again, and one that ends at once thirty times in ten minutes neither: that is to be
-    seen. What else it may not do is nothing that a broker does, wherever its log.dirs are: below /home, /root, /tmp, /usr and /etc they
-    cannot be.
+    seen. What else it may not do is nothing that a broker does; ``config/lint.py`` has where log.dirs cannot be.
 
     Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
 
