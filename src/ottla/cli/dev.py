@@ -45,7 +45,6 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.runtime.certificates import check_extra
     from ottla.runtime.serve import run_broker
 
-    configure_logging(log_level)
     place = None
     if secure:
         check_extra("ottla dev --secure")
@@ -57,6 +56,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     listens = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if secured is None else secured.properties(port)
     properties = DEV_PROFILE | listens | {"log.dirs": directory}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
+    configure_logging(log_level)
 
     def announce(broker: Broker) -> None:
         say(broker)
