@@ -35,6 +35,10 @@ _LOOK_AGAIN: Final = frozenset(
 )
 
 
+GONE_MS: Final = 1_000
+"""A member that leaves tries for so long where no broker answers: a close in a cluster that is gone should not take longer."""
+
+
 def not_committed(topic: str, partition: int, group_id: str, code: int) -> str:
     """Returns the text of a commit that was refused with this code."""
     why = ": the topic or its partition does not exist" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
@@ -156,6 +160,32 @@ class GroupCoordinator(Coordinator):
         if answer.error_code:
             raise KafkaError(answer.error_code, f"offsets of group {self._group_id!r}")
         return _found(answer.topics)
+
+    async def take_leave(self, request: Request, response_type: type[R], *, limit_ms: int | None = None) -> None:
+        """Sends the request of a member that leaves, until the group's coordinator has it, wherever it is by now.
+
+        It goes on as long as brokers answer that it is elsewhere, or not ready, and for ``GONE_MS`` where none answers.
+        KafkaError after that, and when ``limit_ms``, or the time of a request, have passed.
+        """
+        began_ms, attempt = self._clock.monotonic_ms(), 0
+        longest_ms = self._cluster.request_timeout_ms if limit_ms is None else limit_ms
+        while True:
+            left_ms = longest_ms
+            try:
+                response = await self.ask(request, response_type)
+                code = response.error_code  # type: ignore[attr-defined]
+                if code not in _LOOK_AGAIN and code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    return
+                problem = KafkaError(code, f"coordinator of group {self._group_id!r}")
+                self.on_error(code)
+            except KafkaError as error:
+                if not error.is_transient:
+                    raise
+                problem = error
+                if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                    left_ms = min(longest_ms, GONE_MS)
+            await self._cluster.pause(attempt, began_ms + left_ms, problem)
+            attempt += 1
 
     async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int, version_min: int = 0) -> R:
         """Repeats the request, which must allow that, until the coordinator answers other than with "not here" or "not yet"."""

@@ -328,7 +328,7 @@ class GroupMembership:
         request = LeaveGroupRequest(self._group_id, self.member_id, [MemberIdentity(self.member_id, self._settings.group_instance_id)])
         try:
             async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
-                await self._coordinator.ask(request, LeaveGroupResponse)
+                await self._coordinator.take_leave(request, LeaveGroupResponse, limit_ms=limit_ms)
         except (KafkaError, TimeoutError):
             return  # the session times out instead
 

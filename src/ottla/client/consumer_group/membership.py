@@ -335,7 +335,7 @@ class ConsumerMembership:
     async def _send_leave(self, limit_ms: int | None = None) -> None:
         try:
             async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
-                await self._coordinator.ask(self._member.leaving(), ConsumerGroupHeartbeatResponse)
+                await self._coordinator.take_leave(self._member.leaving(), ConsumerGroupHeartbeatResponse, limit_ms=limit_ms)
         except (KafkaError, TimeoutError):
             return  # the session times out instead
 
