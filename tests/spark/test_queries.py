@@ -98,6 +98,12 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
     with pytest.raises(KafkaError, match="there is a schema for 'other', which is no topic that the query names"):
         make_views(spark, [orders], {"other": SCHEMA}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
 
+    behind = topics.create()
+    topics.produce(behind, [(None, b'{"customer":"ada","amount":5}' + end) for end in (b" ", b"x", b"]", b',{"customer":"bob"}')])
+    make_views(spark, [behind], {behind: SCHEMA}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
+    found = spark.sql(f"select customer, amount from `{behind}` order by offset").collect()
+    assert [tuple(row) for row in found] == [("ada", 5.0)] + [(None, None)] * 3  # text after the value
+
     make_views(spark, [orders], {orders: SCHEMA}, bootstrap=topics.bootstrap, since_ms=0, is_stream=True)
     said: list = []
     query = follow(spark.sql(f"select customer, sum(amount) as total from `{orders}` group by customer"), said.extend)

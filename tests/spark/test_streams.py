@@ -318,6 +318,40 @@ def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path
     assert len(written(topics, target)) == len(good) + 1  # a record without a value has no fields
 
 
+def test_text_after_a_json_value_makes_it_bad(spark, topics: Topics, tmp_path: Path):
+    good = [
+        b'{"id":"a","amount":1}',
+        b' {"id":"b"} \r\n',
+        b"{'id':\"c\"}",
+        b'{"id":"}],[{\\"","amount":1,"amount":2}',
+        b'{"id":5,"amount":NaN}',
+    ]
+    after = {
+        b'{"id":"a","amount":1}{"id":"b","amount":2}': 'text after the JSON value at character 21: {"id":"b","amount":2}',
+        b'{"id":"a"} x': "text after the JSON value at character 11: x",
+        **{b'{"id":"a"}' + end: f"text after the JSON value at character 10: {end.decode()}" for end in (b"]", b"}", b",", b"\0", b"] x")},
+        b'{"id":"a"}],"x":[1': 'text after the JSON value at character 10: ],"x":[1',
+        b'{"id":"a"},{"id":"b"}': 'text after the JSON value at character 10: ,{"id":"b"}',
+    }
+    orders, target, letters = topics.create(), topics.create(), topics.create()
+    topics.produce(orders, [(None, value) for value in [*good, *after]])
+    rows = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    run(to_topic(rows, target, bootstrap=topics.bootstrap), tmp_path / "1")
+    assert {record.value: dict(record.headers)["error"].decode() for record in written(topics, letters)} == after
+    assert [json.loads(record.value or b"") for record in written(topics, target)] == [
+        {"id": "a", "amount": 1.0},
+        {"id": "b"},
+        {"id": "c"},
+        {"id": '}],[{"', "amount": 2.0},
+        {"id": "5", "amount": "NaN"},
+    ]
+    with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset {len(good)}: its value does not fit"):
+        run(read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap).writeStream.format("noop"), tmp_path / "2")
+    topics.produce(orders, [(b"k", b'{"id":"a"} x')])
+    with pytest.raises(SparkRuntimeException, match="its value does not fit"):
+        read_table(spark, orders, ORDERS, without_key="skip", bootstrap=topics.bootstrap).collect()
+
+
 def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_bad_rows(spark, topics: Topics, tmp_path: Path):
     orders = topics.create()
     topics.produce(orders, [(b"a", b'{"id":"a"}')])

@@ -73,7 +73,7 @@ def read_topic(
         topics = frozenset(name.strip() for name in topic.split(","))
         name = named(BadRows(topics, values, bad_rows, settings))
         made = made.observe(name, F.count_if(is_bad).alias("count")).where(~is_bad).withColumnRenamed("parsed", CONTENT)
-    columns = [F.col(CONTENT)[field].alias(field) for field in values.names]
+    columns = [column.alias(field) for field, column in values.columns(F.col(CONTENT)).items()]
     return made.select(*columns, *([] if record is None else [F.col("record").alias(record)]))
 
 

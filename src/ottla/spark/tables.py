@@ -62,6 +62,6 @@ def read_table(
         place, F.lit(": its value does not fit the schema; a later record of its key, one that fits or a tombstone, replaces it")
     )
     checked_rows = refusing(parsed, is_bad, text)
-    columns: list[Any] = [F.col(CONTENT)[field].alias(field) for field in values.names]
+    columns: list[Any] = [column.alias(field) for field, column in values.columns(F.col(CONTENT)).items()]
     made: DataFrame = checked_rows.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
     return made
