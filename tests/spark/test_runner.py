@@ -287,6 +287,17 @@ def test_a_login_that_is_refused_is_not_tried_again_either(tmp_path: Path, code:
     assert (found.cannot_continue, said[-1]) == (True, f"app-f  stopped, and is not started again: {code.name}")
 
 
+@pytest.mark.parametrize("more", ["", "\nDuring handling of it another exception occurred:\n\nRuntimeError: the batch ends\n"])
+def test_an_option_that_is_wrong_is_not_tried_again(tmp_path: Path, more: str):
+    said: list[str] = []
+    text = "INVALID_CONFIG: startingOffsets=earlyest is neither"
+    wrong = Writer([f"[STREAM_FAILED] Traceback (most recent call last):\nottla.errors.KafkaError: {text}\n{more}", None])
+    found = runner(tmp_path, {"f": lambda session: wrong}, Clock(pauses_max=100), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, False)
+    assert said[-1] == f"app-f  stopped, and is not started again: {text}"
+
+
 def test_a_query_that_has_never_started_waits_longer_each_time_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The clock of a machine does not begin at zero: each failure was taken for the first one after a minute's work."""
     said: list[str] = []

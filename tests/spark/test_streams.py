@@ -230,6 +230,11 @@ def test_what_makes_no_sense_is_refused(spark):
     stream = spark.readStream.format("rate").load()
     for make, word in (
         (lambda: read_topic(spark, "t", bad_rows="dlq", **brokers), "are for values with a schema"),
+        (lambda: read_topic(spark, "t", options={"startingOffsets": "earlyest"}, **brokers), "did you mean earliest"),
+        (lambda: read_topic(spark, "t", options={"startingTimestamp": "soon"}, **brokers), "startingTimestamp=soon is not a time"),
+        (lambda: read_topic(spark, "t u", **brokers), "subscribe=t u: "),
+        (lambda: read_topic(spark, "t", bootstrap="http://b:1"), "is a URL: host:port is expected"),
+        (lambda: read_table(spark, "t", ORDERS, options={"endingOffsets": "folow"}, **brokers), "did you mean follow"),
         (lambda: read_topic(spark, "t", ORDERS, record="id", **brokers), "has a column of that name"),
         (lambda: read_topic(spark, "t", ORDERS), "kafka.bootstrap.servers is missing: .* bootstrap="),
         (lambda: read_topic(spark, "t", ORDERS, options={"kafka.group.ids": "x"}, **brokers), "unknown option"),

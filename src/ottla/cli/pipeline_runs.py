@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
-from ottla.cli.exit_codes import CANNOT_CONTINUE
+from ottla.cli.exit_codes import CANNOT_CONTINUE, WRONG_CALL
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import topic_name_problem
@@ -223,8 +223,8 @@ def command_of(name: str, app: str, data: Path | None, bootstrap: str) -> str:
 def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     """Turns what the file's own code raises into one line that names its line; the traceback is added to the log.
 
-    So does what Spark raises where a query of the file is started: it names the file. To be entered while Spark runs: it is asked for the
-    text of its errors.
+    So does what Spark raises where a query of the file is started: it names the file. What ottla refuses of the file, such as an option,
+    is a wrong call: exit code 2. To be entered while Spark runs: it is asked for the text of its errors.
     """
     from ottla.spark.defaults import is_of_a_dead_jvm
     from ottla.spark.jvm_start import reason_of
@@ -234,7 +234,10 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
-    except (OttlaError, click.ClickException):
+    except (OttlaError, click.ClickException) as error:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_CONFIG:
+            complain(with_way_out(error))
+            sys.exit(WRONG_CALL)
         raise
     except Exception as error:
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]

@@ -4,8 +4,8 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, and for what the user
-may not do, or a login that is refused.
+that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for an option that is
+wrong, and for what the user may not do, or a login that is refused.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
+_WRONG: Final = re.compile(rf"{ErrorCode.INVALID_CONFIG.name}: ")
+"""An option, or a configuration: it stays wrong until the file is changed."""
 _FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
 _NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -240,7 +242,7 @@ class Runner:
         refusal = _REFUSAL.match(reason)
         if refusal is not None:
             reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
-        if kind in FINAL or is_changed or refusal is not None:
+        if kind in FINAL or is_changed or refusal is not None or _WRONG.match(reason):
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
@@ -275,7 +277,7 @@ def is_of_checkpoint(error: Exception) -> bool:
 def reason_of(text: str) -> tuple[str, str]:
     """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
-    final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1])]
+    final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1]) or _WRONG.match(pair[1])]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
 
 
