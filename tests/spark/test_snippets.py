@@ -13,7 +13,7 @@ from tests.cli.pages import blocks
 from tests.spark.conftest import Topics
 from tests.spark.test_streams import written
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import catch_up
 from ottla.spark.pipelines import pipelines_of
 
@@ -100,5 +100,6 @@ def test_the_test_of_a_pipeline_passes_and_a_query_that_fails_fails_it(spark: An
     finally:
         sys.modules.pop("orders", None)
     names["test_orders_are_summed_and_bad_ones_set_aside"](spark, tmp_path / "checkpoints")
-    with names["broker"](auto_create_topics_enable=False) as own, pytest.raises(KafkaError, match="test-totals  has failed"):
+    with names["broker"](auto_create_topics_enable=False) as own, pytest.raises(KafkaError, match="test-totals  has failed") as failed:
         catch_up(spark, names["totals"], bootstrap=own.bootstrap, checkpoints=tmp_path / "others")
+    assert failed.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

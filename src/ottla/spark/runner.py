@@ -64,6 +64,7 @@ once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
 _WRONG: Final = re.compile(rf"{ErrorCode.INVALID_CONFIG.name}: ")
 """An option, or a configuration: it stays wrong until the file is changed."""
+_CODE: Final = re.compile(r"([A-Z_]+)(?:: |$)")
 _FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
 _NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -132,6 +133,8 @@ class Runner:
         """It would go on from the start."""
         self.can_be_restored = False
         """It would go on from the checkpoint in its topic."""
+        self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        """The code of the last failure that had one."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -239,6 +242,9 @@ class Runner:
         is_changed = CHANGED_STATE.match(reason) is not None
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
+        code = _CODE.match(reason)
+        if code is not None and code[1] in ErrorCode.__members__:
+            self.failure = ErrorCode[code[1]]
         refusal = _REFUSAL.match(reason)
         if refusal is not None:
             reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
