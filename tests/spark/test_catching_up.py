@@ -48,7 +48,7 @@ def test_a_query_that_fails_has_the_code_of_its_failure(tmp_path: Path, reason: 
 
 def test_a_pipeline_that_does_not_catch_up_in_time_is_stopped(tmp_path: Path, topics: Any):
     writer = Writer(["runs"])
-    with pytest.raises(KafkaError, match="the pipeline has not caught up within timeout_s=0.01") as late:
+    with pytest.raises(KafkaError, match=r"the pipeline has not caught up within timeout_s=0\.01") as late:
         caught_up(lambda session: writer, topics.bootstrap, tmp_path, timeout_s=0.01)
     assert late.value.code == ErrorCode.REQUEST_TIMED_OUT
     assert all(query.is_stopped for query in writer.queries)

@@ -73,6 +73,27 @@ def test_a_batch_is_the_next_one_or_was_written_or_stops(committed, arrived, res
     assert (committed.marker is None) == ("startingOffsets=" not in str(stopped.value))
 
 
+def test_a_marker_has_the_late_rows_of_all_batches_of_its_query():
+    def sealed(machine: ExactlyOnce, arrived: Batch, answers: list[object]) -> Marker:
+        asking, answer = machine.deliver(arrived), None
+        try:
+            while True:
+                asked = asking.send(answer)
+                answer = answers.pop(0) if asked in (Step.READ, Step.COLLECT) else None
+                if isinstance(asked, Seal):
+                    [found] = {marker_of(place.metadata) for place in asked.offsets.values()}
+        except StopIteration:
+            assert found is not None
+            return found
+
+    machine, others = ExactlyOnce("app"), ExactlyOnce("app")
+    before = Committed(Marker("q", 6, "h", 70, late_rows=5), AT_5)
+    assert sealed(machine, batch(7), [before, 2]).late_rows == 7
+    assert sealed(machine, batch(8), [None]).late_rows == 7
+    assert sealed(others, batch(0, query="other", begin=AT_5), [before, 1]).late_rows == 1  # of another checkpoint
+    assert '"late"' not in Marker("q", 6, "h", 70).text()
+
+
 @pytest.mark.parametrize(("what", "said"), [(f"offset of in-0: {FENCED}", " (offset of in-0). Run one copy"), (FENCED, ". Run one copy")])
 def test_a_query_that_was_fenced_has_no_advice_for_the_owner_of_a_producer(what: str, said: str):
     fenced = ProducerFencedError(ErrorCode.PRODUCER_FENCED, what)

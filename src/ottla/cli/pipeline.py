@@ -154,9 +154,11 @@ def list_queries(bootstrap: str, output: str) -> None:
     with Admin(bootstrap, **client_settings()) as admin:
         there = checkpoint_topics(admin)
         rows = [
-            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)
+            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.late_rows, row.writes_now, row.query in there)
+            for row in status_rows(admin)
         ]
-    print_rows(output, "pipeline list", ("query", "delivery", "batch", "last_batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+    columns = ("query", "delivery", "batch", "last_batch", "lag", "late_rows", "writes_now", "checkpoint_in_topic")
+    print_rows(output, "pipeline list", columns, rows)
 
 
 @pipeline.command()

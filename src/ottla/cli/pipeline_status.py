@@ -20,6 +20,7 @@ class StatusRow(NamedTuple):
     batches_in_all: int
     partitions: int
     lag: int
+    late_rows: int | None  # None of a query whose sink does not count them
     writes_now: bool
 
 
@@ -33,6 +34,7 @@ class Application:
     time_ms: int | None  # when it was written; None where a version of ottla has written it that notes no time
     batches_in_all: int  # of all checkpoints where it is exactly once, else of the newest one
     offsets: Offsets
+    late_rows: int | None = None  # in all batches of the checkpoint, where it is exactly once
 
 
 def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
@@ -42,7 +44,7 @@ def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
         is_open = bool(admin.pending_offsets(group))
         time = None if found.time_ms is None else datetime.fromtimestamp(found.time_ms // 1000, UTC).isoformat()
         counts = (found.batch, time, found.batches_in_all, len(found.offsets), lag_of(admin, found.offsets))
-        rows.append(StatusRow(group, found.delivery, found.spark_id, *counts, is_open))
+        rows.append(StatusRow(group, found.delivery, found.spark_id, *counts, found.late_rows, is_open))
     return rows
 
 
@@ -78,7 +80,8 @@ def applications(admin: Admin, app: str | None = None) -> dict[str, Application]
         committed, noted = committed_of(places), noted_of(places)
         if committed.marker is not None:
             marker = committed.marker
-            found[group] = Application("exactly_once", marker.query, marker.batch, marker.time_ms, marker.serial + 1, committed.offsets)
+            last = (marker.query, marker.batch, marker.time_ms, marker.serial + 1)
+            found[group] = Application("exactly_once", *last, committed.offsets, marker.late_rows)
         elif noted is not None:
             note, offsets = noted
             found[group] = Application("at_least_once", note.query, note.batch, note.time_ms, note.batch + 1, offsets)

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer_settings import ProducerSettings
 from ottla.spark.changelogs import CONFIGS, check_complete
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, check_lasting, counts_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint import (
+    PlannedBatch,
+    asked_of_spark,
+    begin_of,
+    check_lasting,
+    counts_of,
+    ends_of,
+    late_rows_of,
+    local_directory,
+    read_from,
+)
 from ottla.spark.checkpoint_topic import CheckpointTopic
 from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
@@ -76,14 +86,15 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
+        late_rows: Callable[[], int] = int,
     ) -> int | None:
         """Returns how many rows were written; None when they had been before. StopError when the batch may not be written.
 
-        ``dead_letters`` is called when the rows have been collected; these name their topics. One batch at a time: a query that was stopped
-        and started again may come while its last batch still ends in another thread.
+        ``dead_letters`` is called when the rows have been collected, and so is ``late_rows``; letters name their topics. One batch at a
+        time: a query that was stopped and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect, dead_letters)
+            return self._deliver(planned, number, collect, dead_letters, late_rows)
 
     def _deliver(
         self,
@@ -91,6 +102,7 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]],
+        late_rows: Callable[[], int],
     ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
@@ -100,7 +112,7 @@ class Application:
         rows: Iterable[pa.RecordBatch] = ()
         letters: list[pa.RecordBatch] = []
         row_count = 0
-        answer: Committed | None = None
+        answer: Committed | int | None = None
         problem: BaseException | None = None
         try:
             while True:
@@ -110,6 +122,7 @@ class Application:
                     if asked is Step.COLLECT:
                         rows = collect()
                         letters = list(dead_letters())
+                        answer = late_rows()
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
                         self._write(letters, to_their_topics=True)
@@ -244,6 +257,7 @@ class DriverSink:
             number,
             lambda: self._complete(collected(rows, number), session),
             lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
+            lambda: late_rows_of(session) if is_classic and planned.has_state else 0,
         )
         if row_count is None:
             if planned.has_state:

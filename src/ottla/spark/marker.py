@@ -28,11 +28,13 @@ class Marker:
     offsets_hash: str
     serial: int  # one more with each batch of the application
     time_ms: int | None = field(default=None, compare=False)  # when the batch was about to be written; for people
+    late_rows: int = field(default=0, compare=False)  # which Spark has dropped, in all batches of the query so far; for people, too
 
     def text(self) -> str:
         """Returns the text that offsets carry; 4096 bytes at most."""
         value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
-        return json.dumps(value | with_time(self.time_ms), separators=(",", ":"))
+        late = {"late": self.late_rows} if self.late_rows else {}
+        return json.dumps(value | with_time(self.time_ms) | late, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def marker_of(text: str) -> Marker | None:
         value = json.loads(text)
         if value["form"] != FORM:
             return None
-        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value))
+        serial, late_rows = int(value["serial"]), int(value.get("late", 0))
+        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), serial, time_of(value), late_rows)
     except (ValueError, TypeError, KeyError):
         return None
 
