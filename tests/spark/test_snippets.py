@@ -45,6 +45,7 @@ def test_totals_of_a_window_come_while_it_runs(spark: Any, own_broker: Any, tmp_
     for name in ("orders", "minutes"):
         topics.create(name=name)
     ada, late = ({"customer": "ada", "amount": 5, "at": f"2026-01-01T12:{minute}:30Z"} for minute in ("00", "10"))
+    lines: list[str] = []
     for order in (ada, ada, late, ada):  # the watermark has passed the minute of the last one
         produce(topics, "orders", order)
         lines = catch_up(spark, function, bootstrap=topics.bootstrap, checkpoints=tmp_path / "checkpoints")

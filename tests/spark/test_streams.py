@@ -13,12 +13,14 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
 
+from ottla.cli.pipeline_status import status_rows
 from ottla.errors import KafkaError
-from ottla.spark import read_table, read_topic, route, to_topic
+from ottla.spark import catch_up, read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
 from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
 from ottla.sync import Admin, Producer
+from ottla.types import TopicPartition
 
 pytestmark = pytest.mark.spark
 ORDERS = "id string, amount double"
@@ -355,6 +357,31 @@ def test_text_after_a_json_value_makes_it_bad(spark, topics: Topics, tmp_path: P
     topics.produce(orders, [(b"k", b'{"id":"a"} x')])
     with pytest.raises(SparkRuntimeException, match="its value does not fit"):
         read_table(spark, orders, ORDERS, without_key="skip", bootstrap=topics.bootstrap).collect()
+
+
+def test_what_a_query_goes_on_without_is_said_in_its_lines_and_in_the_status(spark, topics: Topics, tmp_path: Path):
+    orders, exactly, at_least = topics.create(), topics.create(), topics.create()
+    options = {"failOnDataLoss": False}
+
+    def copies(session: Any) -> list[Any]:
+        rows = read_topic(session, orders, ORDERS, options=options)
+        return [to_topic(rows, exactly), to_topic(rows, at_least, delivery="at_least_once")]
+
+    def caught_up() -> list[str]:
+        lines = catch_up(spark, copies, bootstrap=topics.bootstrap, checkpoints=tmp_path, app="lossy", timeout_s=120)
+        return sorted(line for line in lines if "lost" in line)
+
+    topics.produce(orders, [(None, b'{"id":"a"}')] * 5)
+    assert caught_up() == []
+    topics.produce(orders, [(None, b'{"id":"b"}')] * 5)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(orders, 0): 7})
+        said = f"lost offsets 5 to 6 of {orders}-0"
+        assert caught_up() == [f"lossy-copies  {said}", f"lossy-copies-2  {said}"]
+        assert caught_up() == []
+        rows = {row.query: (row.delivery, row.lost_offsets) for row in status_rows(admin, "lossy")}
+    assert rows == {"lossy-copies": ("exactly_once", f"5 to 6 of {orders}-0"), "lossy-copies-2": ("at_least_once", None)}
+    assert [len(written(topics, topic)) for topic in (exactly, at_least)] == [8, 8]
 
 
 def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_bad_rows(spark, topics: Topics, tmp_path: Path):

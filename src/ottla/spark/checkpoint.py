@@ -107,6 +107,11 @@ def late_rows_of(session: Any) -> int:
     return sum(int(found.get().value()) for found in metrics if found.isDefined())
 
 
+def running_of(session: Any) -> _Run:
+    """Returns the run of the query whose batch runs in this thread: the same object as long as it is the same run."""
+    return _running(session)[1]
+
+
 def _running(session: Any) -> tuple[str, _Run]:
     """Returns the query whose batch runs in this thread: its id, and the run that is active."""
     query = session.sparkContext.getLocalProperty(QUERY_ID)

@@ -34,7 +34,8 @@ from ottla.spark.dead_letters import dead_letters
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, link_for
 from ottla.spark.lookup import Lookup
-from ottla.spark.marker import Committed, hash_of
+from ottla.spark.losses import noted_losses
+from ottla.spark.marker import Committed, Noticed, hash_of
 from ottla.spark.mirror import Mirror
 from ottla.spark.options import CHECKPOINT, invalid, is_mirrored, number_of
 from ottla.spark.restoring import restore
@@ -86,15 +87,15 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
-        late_rows: Callable[[], int] = int,
+        noticed: Callable[[], Noticed] = Noticed,
     ) -> int | None:
         """Returns how many rows were written; None when they had been before. StopError when the batch may not be written.
 
-        ``dead_letters`` is called when the rows have been collected, and so is ``late_rows``; letters name their topics. One batch at a
+        ``dead_letters`` is called when the rows have been collected, and so is ``noticed``; letters name their topics. One batch at a
         time: a query that was stopped and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect, dead_letters, late_rows)
+            return self._deliver(planned, number, collect, dead_letters, noticed)
 
     def _deliver(
         self,
@@ -102,7 +103,7 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]],
-        late_rows: Callable[[], int],
+        noticed: Callable[[], Noticed],
     ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
@@ -112,7 +113,7 @@ class Application:
         rows: Iterable[pa.RecordBatch] = ()
         letters: list[pa.RecordBatch] = []
         row_count = 0
-        answer: Committed | int | None = None
+        answer: Committed | Noticed | None = None
         problem: BaseException | None = None
         try:
             while True:
@@ -122,7 +123,7 @@ class Application:
                     if asked is Step.COLLECT:
                         rows = collect()
                         letters = list(dead_letters())
-                        answer = late_rows()
+                        answer = noticed()
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
                         self._write(letters, to_their_topics=True)
@@ -252,12 +253,13 @@ class DriverSink:
             if is_classic:
                 check_lasting(planned.location)
             self._application = Application(self._settings)
+        lost = noted_losses(session, number) if is_classic else {}
         row_count = self._application.deliver(
             planned,
             number,
             lambda: self._complete(collected(rows, number), session),
             lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
-            lambda: late_rows_of(session) if is_classic and planned.has_state else 0,
+            lambda: Noticed(late_rows_of(session) if is_classic and planned.has_state else 0, lost),
         )
         if row_count is None:
             if planned.has_state:

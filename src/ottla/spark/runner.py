@@ -23,6 +23,7 @@ from ottla.spark.dead_letters import LeftOutWarning, dead_letter_topics
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
+from ottla.spark.losses import taken
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT, DELIVERIES
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
@@ -216,6 +217,8 @@ class Runner:
             found.has_read = found.has_read or progress.get("numInputRows") != 0
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
+            for text in taken(str(progress.get("id"))):
+                self._say(f"{name}  {text}")
             if not found.is_ours and not found.has_lost and bad_rows_of(progress):
                 found.has_lost = True
                 self._say(f"{name}  leaves bad rows out: to_topic and sink write them to the topic of bad_rows, and other sinks do not")
