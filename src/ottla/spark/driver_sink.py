@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.transaction_errors import CommitOutcomeUnknownError
+from ottla.errors import ErrorCode
 from ottla.spark.changelogs import CONFIGS, check_complete
 from ottla.spark.checkpoint import (
     PlannedBatch,
@@ -31,8 +33,8 @@ from ottla.spark.checkpoint import (
 from ottla.spark.checkpoint_topic import CheckpointTopic
 from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
-from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
-from ottla.spark.link import Link, link_for
+from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Step
+from ottla.spark.link import Link, WaitInterruptedError, interrupt, is_interrupted, link_for, resume
 from ottla.spark.lookup import Lookup
 from ottla.spark.losses import noted_losses
 from ottla.spark.marker import Committed, Noticed, hash_of
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX: Final = 33_554_432
 CLOSE_TIMEOUT_S: Final = 2
+ABORT_TIMEOUT_S: Final = 2
 LINGER_MS: Final = 100
 """Batches fill by size meanwhile; a commit sends what is not full at once."""
 
@@ -72,6 +75,7 @@ class Application:
         self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
         self._compacted: set[str] = set()
         self._turn = threading.Lock()
+        self._thread: int | None = None  # that writes a batch
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -95,7 +99,34 @@ class Application:
         time: a query that was stopped and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect, dead_letters, noticed)
+            self._thread = threading.get_ident()
+            try:
+                return self._deliver(planned, number, collect, dead_letters, noticed)
+            finally:
+                thread, self._thread = self._thread, None
+                resume(thread)
+
+    def interrupt(self) -> None:
+        """Ends the batch that is being written, as it waits for brokers: it is aborted where one answers at once, else it is left open.
+
+        The next FENCE ends what was left open, one way or the other.
+        """
+        thread = self._thread
+        if thread is not None:
+            interrupt(thread)
+            if self._thread != thread:
+                resume(thread)  # the batch has ended meanwhile, and the thread may write that of another query
+
+    def _perform(self, asked: Ask) -> Committed | None:
+        """Does a step of the transactor's. Of a batch that was interrupted, an abort does not take long."""
+        if asked is not Step.ABORT or not is_interrupted(threading.get_ident()):
+            return self._link.run(self._transactor.perform(asked))
+        aborting = self._link.start(self._transactor.perform(asked))
+        try:
+            return aborting.result(ABORT_TIMEOUT_S)
+        except TimeoutError:
+            aborting.cancel()
+            return None
 
     def _deliver(
         self,
@@ -129,9 +160,12 @@ class Application:
                         self._write(letters, to_their_topics=True)
                         self._write_checkpoint(planned, number)
                     else:
-                        answer = self._link.run(self._transactor.perform(asked))
+                        answer = self._perform(asked)
                         if asked is Step.READ and self._mirror is not None:
                             self._mirror.load()
+                except WaitInterruptedError as error:
+                    unknown = CommitOutcomeUnknownError(ErrorCode.REQUEST_TIMED_OUT, "the query was stopped before its commit was answered")
+                    problem = unknown if asked is Step.COMMIT else error
                 except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
                     problem = self._transactor.judged(error)
         except StopIteration as done:
@@ -235,6 +269,11 @@ class DriverSink:
     def app(self) -> str:
         return app_of(self._settings)
 
+    def interrupt(self) -> None:
+        """Ends the batch that is being written, if there is one, with an error; it comes again when the query is started again."""
+        if self._application is not None:
+            self._application.interrupt()
+
     def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
         """Returns the batches after checking that all changes of state are in them; their topics exist then."""
         if hasattr(session, "_jsparkSession"):
@@ -253,11 +292,16 @@ class DriverSink:
             if is_classic:
                 check_lasting(planned.location)
             self._application = Application(self._settings)
-        lost = noted_losses(session, number) if is_classic else {}
+        lost: dict[str, tuple[int, int]] = {}
+
+        def collect() -> list[pa.RecordBatch]:
+            lost.update(noted_losses(session, number) if is_classic else {})
+            return self._complete(collected(rows, number), session)
+
         row_count = self._application.deliver(
             planned,
             number,
-            lambda: self._complete(collected(rows, number), session),
+            collect,
             lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
             lambda: Noticed(late_rows_of(session) if is_classic and planned.has_state else 0, lost),
         )

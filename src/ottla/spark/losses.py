@@ -24,6 +24,7 @@ Ranges = Mapping[str, tuple[int, int]]
 """By partition, the first lost offset and the one after the last."""
 _LOOKUPS: Final[dict[str, tuple[Any, list[Lookup]]]] = {}  # by the query's id: its run, and its sources that go on without what is lost
 _LOOKUPS_MAX: Final = 100
+_IMPATIENT: Final = {"fetchOffset.numRetries": "0", "kafka.default.api.timeout.ms": "5000"}
 _NOTED: Final[defaultdict[str, dict[str, None]]] = defaultdict(dict)
 
 
@@ -62,7 +63,7 @@ def _lookups_of(session: Any, query: str) -> list[Lookup]:
     if known is None or known[0] is not run:
         sources = [node.extraOptions() for node, kind in nodes_of(run.execution.analyzedPlan()) if kind == "StreamingRelationV2"]
         lossy = [dict(options.asCaseSensitiveMap()) for options in sources if str(options.get("failOnDataLoss")).lower() == "false"]
-        known = _LOOKUPS[query] = run, [Lookup(checked(options, STREAM)) for options in lossy if _is_ours(options)]
+        known = _LOOKUPS[query] = run, [Lookup(checked(options, STREAM) | _IMPATIENT) for options in lossy if _is_ours(options)]
         while len(_LOOKUPS) > _LOOKUPS_MAX:
             del _LOOKUPS[next(iter(_LOOKUPS))]
     return known[1]

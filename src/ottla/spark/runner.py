@@ -11,6 +11,7 @@ wrong, and for what the user may not do, or a login that is refused.
 from __future__ import annotations
 
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,8 @@ POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
+STOP_S_MAX: Final = 5
+"""How long a sink may go on to wait for brokers when its query is stopped."""
 FINAL: Final = ("StopError", "BatchTooLargeError", "DataLossError")
 REFUSALS: Final = frozenset(
     {
@@ -87,6 +90,7 @@ class RunningQuery:
     commits: bool = False  # the offsets, itself: its sink does
     is_exactly_once: bool = False
     is_ours: bool = False  # its sink, which writes bad rows to their topic
+    sink: Any = None  # of ours, that it has now
     has_lost: bool = False  # bad rows, and has said so
 
 
@@ -153,10 +157,26 @@ class Runner:
                     self._look(found)
                 self._pause(POLL_S)
         finally:
-            for found in self._queries:
-                if found.query is not None:
-                    found.query.stop()
+            self._stop()
         return not self._is_stopped
+
+    def _stop(self) -> None:
+        """Stops all queries. A batch that is being written is written, unless its sink has waited for too long by then."""
+
+        def interrupt() -> None:
+            for found in running:
+                if hasattr(found.sink, "interrupt"):
+                    found.sink.interrupt()
+
+        running = [found for found in self._queries if found.query is not None]
+        interrupting = threading.Timer(STOP_S_MAX, interrupt)
+        interrupting.daemon = True
+        interrupting.start()
+        try:
+            for found in running:
+                found.query.stop()
+        finally:
+            interrupting.cancel()
 
     def _introduction(self, found: RunningQuery, sink: Mapping[str, str] | None) -> str:
         """Returns the line of a query that is about to start; ``sink`` has the settings of a sink of ours."""
@@ -175,7 +195,7 @@ class Runner:
         name = name_of(self._app, found.function, found.index)
         location = f"{self._checkpoints}/{name}"
         made = self._made(found.function)
-        sink: Any = made.sinks.get(found.index)
+        found.sink = sink = made.sinks.get(found.index)
         if hasattr(sink, "prepare"):
             count = sink.prepare(location)
             if count is not None:
