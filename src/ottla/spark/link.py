@@ -83,7 +83,8 @@ class Link:
         WaitInterruptedError where another thread wants this one to wait no more (``interrupt``).
         """
         thread = threading.get_ident()
-        future = _WAITING[thread] = self.start(coroutine)
+        future = self.start(coroutine)
+        _WAITING[thread] = future
         try:
             if thread in _INTERRUPTED:  # looked at after the entry above, and changed before that is looked at
                 raise WaitInterruptedError

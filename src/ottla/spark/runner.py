@@ -195,7 +195,8 @@ class Runner:
         name = name_of(self._app, found.function, found.index)
         location = f"{self._checkpoints}/{name}"
         made = self._made(found.function)
-        found.sink = sink = made.sinks.get(found.index)
+        sink: Any = made.sinks.get(found.index)
+        found.sink = sink
         if hasattr(sink, "prepare"):
             count = sink.prepare(location)
             if count is not None:
