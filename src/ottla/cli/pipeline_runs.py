@@ -26,6 +26,8 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import topic_name_problem
 
 LOCK: Final = ".ottla-pipeline"
+NOTES: Final = ".data"
+"""Beside the directories of applications: a file for each application that has used another one last, with its path."""
 CAUGHT_UP_RESTARTS: Final = 5
 KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
@@ -123,6 +125,7 @@ def run_pipelines(
     with refusals_end():
         check_brokers(bootstrap)
     with held(directory):
+        note_directory(app, directory)
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
         try:
@@ -268,10 +271,31 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def directory_of(app: str, data: Path | None) -> Path:
     """Returns the application's directory on this machine."""
-    if data is not None:
-        return data.absolute()
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "ottla" / "pipelines" / app
+    return _home() / app if data is None else data.absolute()
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "ottla" / "pipelines"
+
+
+def note_directory(app: str, directory: Path) -> None:
+    """Notes which directory the application has used last, where that is not its own one: for commands that are given none."""
+    note = _home() / NOTES / app
+    if directory == _home() / app:
+        note.unlink(missing_ok=True)
+        return
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(f"{directory}\n")
+
+
+def check_directory(app: str, data: Path | None) -> None:
+    """Checks that a call without --data means the directory that the application has used last. ClickException with the way out."""
+    try:
+        last = Path((_home() / NOTES / app).read_text().removesuffix("\n"))
+    except OSError:
+        return
+    if data is None and last.is_dir():
+        raise click.ClickException(f"{app} ran last with --data {last}: give that, or --data {_home() / app} for the one that you mean")
 
 
 @contextlib.contextmanager
