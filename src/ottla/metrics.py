@@ -94,6 +94,20 @@ class ReplicationMeters:
         self.bytes_in = self.bytes_out = self.reassignment_bytes_in = self.reassignment_bytes_out = 0
 
 
+class DamageMeters:
+    """Counts of what was lost or found damaged in logs since the start: cuts by recoveries, with their bytes, and damaged segments."""
+
+    __slots__ = ("cut_bytes", "cuts", "damaged_segments")
+
+    def __init__(self) -> None:
+        self.cuts = self.cut_bytes = self.damaged_segments = 0
+
+    def cut(self, lost_bytes: int) -> None:
+        """Counts what a recovery has cut off from a file."""
+        self.cuts += 1
+        self.cut_bytes += lost_bytes
+
+
 class RequestMeters:
     """One API. ``pending`` are answers of the burst that is being worked on: their time is noted at its end, for all at once."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,7 +103,11 @@ def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_page
     play(act, log_dirs="/data,/spare")
 
 
-def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again_when_there_is_room() -> None:
+def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_blocks=9, f_bavail=7, f_frsize=1))
+
     async def act(sim: SimBroker) -> None:
         broker = sim.broker
         assert broker is not None
@@ -114,6 +119,8 @@ def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again
             for operation in ("append", "reserve"):
                 sim.machine.disk.faults.append(Fault(operation, "", errno.ENOSPC, lasts=True, within=f"/{directory}"))
             assert await attempt(sim, in_directory[directory]) == ErrorCode.KAFKA_STORAGE_ERROR
+            usable = [await value(broker, "/metrics", "ottla_log_dir_usable_bytes", directory=path) for path in ("/data", "/spare")]
+            assert usable == ([0, 7] if directory == "data" else [0, 0]), "the reserve is no room for records"
         assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [reason])
         await assert_pages_are_there(broker)
         sim.machine.disk.faults.clear()
@@ -121,6 +128,20 @@ def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again
             await asyncio.sleep(1)  # simulated: there is room, and the next probe finds it
 
     play(act, log_dirs="/data,/spare")
+
+
+def test_a_partition_that_has_failed_is_named_with_its_damaged_segment() -> None:
+    async def act(sim: SimBroker) -> None:
+        broker = sim.broker
+        assert broker is not None
+        await create(sim, "t", 1)
+        found = broker.partitions.find("t", 0)
+        assert found is not None
+        found.log.health.reason = "damaged: /data/t-0/0.log"
+        found.fail()
+        assert (await readiness(broker))[1][0] == "1 partitions have failed: t-0 (damaged: /data/t-0/0.log)"
+
+    play(act)
 
 
 def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_there() -> None:

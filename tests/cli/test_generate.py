@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.foreign_clients.broker_process import BrokerProcess
 from tests.foreign_clients.wire import RawClient
 
 from ottla import sync
-from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED
+from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED, WRONG_CONFIG
 from ottla.cli.main import cli
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
@@ -61,7 +62,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def names_in(query: str) -> set[str]:
     without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)", "", query)
-    return set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels)) - {"sum", "rate", "max", "or", "and", "delta"}
+    found = set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels))
+    return found - {"sum", "rate", "max", "or", "and", "delta", "increase"}
 
 
 def labels_in(query: str, legend: str = "") -> set[str]:
@@ -91,6 +93,7 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     assert lagging["for"] == "3m", "each rolling restart would have fired it"
     assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
+    assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment"}, "lost records raised no alarm"
     for rule in group["rules"]:
         assert names_in(rule["expr"])
         assert rule["annotations"]["description"], "an alert had no next step"
@@ -102,6 +105,26 @@ def test_scrape_jobs_name_the_brokers() -> None:
     assert [job["static_configs"][0]["targets"] for job in config["scrape_configs"]] == [["a:9644", "b:9644"]] * 3
 
 
+def test_pages_over_tls_are_scraped_with_a_user_and_an_authority() -> None:
+    """Off loopback an authorizer demands them, and the configuration had to be written by hand."""
+    access = ("--ca", "ca.pem", "--username", "metrics", "--password-file", "metrics.password")
+    jobs = generate("prometheus-config", "https://a:9644", "https://b:9644", "--job", "bus", *access)["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == ["bus", "bus-partitions", "bus-lag"]
+    for job in jobs:
+        assert (job["scheme"], job["static_configs"]) == ("https", [{"targets": ["a:9644", "b:9644"]}])
+        assert job["tls_config"] == {"ca_file": "ca.pem"}
+        assert job["basic_auth"] == {"username": "metrics", "password_file": "metrics.password"}
+    for wrong in (("a:1", "https://b:1"), ("a:1", "--ca", "ca.pem"), ("https://a:1", "--username", "metrics")):
+        assert CliRunner().invoke(cli, ["generate", "prometheus-config", *wrong]).exit_code == 2
+
+
+def test_rules_are_for_the_job_and_the_lag_that_are_asked_for() -> None:
+    rules = {rule["alert"]: rule["expr"] for rule in generate("alert-rules", "--job", "bus", "--lag", "50000")["groups"][0]["rules"]}
+    assert (rules["BrokerDown"], rules["ConsumerLag"].endswith("> 50000")) == ('up{job="bus"} == 0', True)
+    usual = {rule["alert"]: rule["expr"] for rule in generate("alert-rules")["groups"][0]["rules"]}
+    assert (usual["BrokerDown"], usual["ConsumerLag"].endswith("> 1000")) == ('up{job="ottla"} == 0', True)
+
+
 def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     result = CliRunner().invoke(cli, ["generate", "systemd", "--properties", "/etc/x.properties", "--user", "streams"])
     lines = result.stdout.splitlines()
@@ -110,6 +133,30 @@ def test_the_unit_starts_a_broker_and_waits_for_its_word() -> None:
     [command] = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
     assert "broker start /etc/x.properties" in command
     assert os.path.isabs(command.split()[0])
+
+
+def test_a_broken_configuration_is_not_started_again_and_again(tmp_path: Path) -> None:
+    """The unit restarted it every two seconds, for ever: five starts in ten seconds were never reached."""
+    lines = CliRunner().invoke(cli, ["generate", "systemd"]).stdout.splitlines()
+    [codes] = [line.partition("=")[2].split() for line in lines if line.startswith("RestartPreventExitStatus=")]
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path / 'data'}\nnum.partitions=0\n")
+    done = subprocess.run([sys.executable, "-m", "ottla", "broker", "start", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, str(done.returncode) in codes) == (WRONG_CONFIG, True), done.stderr
+    absent = subprocess.run([sys.executable, "-m", "ottla", "broker", "start", str(tmp_path / "no")], capture_output=True, check=False)
+    assert str(absent.returncode) in codes
+    assert "1" not in codes, "what passes is tried again"
+
+
+def test_the_unit_keeps_data_to_its_user_and_is_one_that_systemd_reads(tmp_path: Path) -> None:
+    text = CliRunner().invoke(cli, ["generate", "systemd", "--user", "root"]).stdout
+    assert {"UMask=0077", "CapabilityBoundingSet=", "SystemCallFilter=@system-service", "ProtectHome=true"} <= set(text.splitlines())
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not here")
+    unit = tmp_path / "ottla.service"
+    unit.write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert "ottla.service:" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("place", ["tmp/x", "home/ada/x", "opt/ottla"])

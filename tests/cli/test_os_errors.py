@@ -36,7 +36,7 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
     ("number", "end"),
     [
         (errno.EROFS, "it is mounted read-only"),
-        (errno.EADDRINUSE, "another process listens there"),
+        (errno.EADDRINUSE, "another process listens there, or an outgoing connection has the port"),
         (errno.EACCES, "a port below 1024 needs a right of root: take another one"),
         (errno.EADDRNOTAVAIL, "`listeners` has addresses of this machine, or 0.0.0.0"),
         (socket.EAI_NONAME, "`advertised.listeners` has what clients reach"),
@@ -44,3 +44,19 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
 )
 def test_an_address_on_which_a_broker_cannot_listen_has_a_way_out(number: int, end: str) -> None:
     assert end in with_way_out(OSError(number, "cannot listen on 10.0.0.9:80: no"))
+
+
+def test_the_port_of_the_admin_pages_is_that_of_their_own_key() -> None:
+    pages = with_way_out(OSError(errno.EADDRINUSE, "ottla.admin.listener cannot listen on 127.0.0.1:9644: in use"))
+    assert "or `ottla.admin.listener` of the file" in pages
+    assert "or `listeners` of the file" in with_way_out(OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1:9644: in use"))
+
+
+def test_a_file_of_another_user_in_a_directory_of_ones_own_is_what_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that the mode of the directory forbids it, of which the one who runs the command is the owner."""
+    (tmp_path / "meta.properties").write_text("")
+    owner = tmp_path.owner()
+    monkeypatch.setattr("os.geteuid", lambda: 65_500)
+    error = PermissionError(errno.EACCES, "Permission denied", f"{tmp_path}/meta.properties")
+    runs = f"belongs to {owner}, and this process runs as 65500: run it as {owner}, or `chown -R 65500 {tmp_path}`"
+    assert f"; {tmp_path}/meta.properties {runs}" in with_way_out(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,7 @@ def test_a_topic_is_described_without_its_configuration(served: SecureBroker, al
         (("topic", "delete-records", "t", "--yes"), "DELETE on topic t", "-o delete --topic t"),
         (("config", "get", "--brokers"), "DESCRIBE_CONFIGS on the cluster", "-o describe-configs --cluster"),
         (("quorum",), "DESCRIBE on the cluster", "-o describe --cluster"),
+        (("user", "add", "bob2", "--password-file", "-"), "ALTER on the cluster", "-o alter --cluster"),
         (("acl", "allow", "User:x", "-o", "read", "--topic", "t", "--yes"), "ALTER on the cluster", "-o alter --cluster"),
         (("txn", "describe", "x"), "DESCRIBE on transactional id x", "-o describe --transactional-id x"),
     ],
@@ -286,3 +288,103 @@ def test_a_reader_that_writes_is_said_the_right_that_is_missing(served: SecureBr
     assert done.exit_code == 1
     assert f": User:{user} lacks WRITE on topic {user}; " in done.stderr
     assert f"`ottla acl allow User:{user} -o write --topic {user} --yes`" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def ops(served: SecureBroker, alice: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The options of a user who may describe and alter the cluster, as refusals advise, and sees no topic."""
+    served.user("ops")
+    directory = tmp_path_factory.mktemp("ops")
+    allow = ("acl", "allow", "User:ops", "-o", "describe", "-o", "alter", "-o", "describe-configs", "--cluster", "--yes")
+    assert run(served.bootstrap, *allow, *options_of(served, "admin", directory / "admin")).exit_code == 0
+    return options_of(served, "ops", directory / "ops")
+
+
+@pytest.mark.parametrize(
+    ("command", "counted"),
+    [
+        (("cluster", "health", "-B", "*"), True),
+        (("broker", "drain", "0"), True),
+        (("broker", "drain", "0", "--replicas"), True),
+        (("broker", "describe", "0"), False),
+        (("broker", "unregister", "0"), False),
+        (("partition", "elect"), False),
+        (("topic", "describe", "--unavailable"), False),
+    ],
+)
+def test_what_looks_at_all_topics_says_that_some_were_not_seen(
+    served: SecureBroker, ops: tuple[str, str], tmp_path: Path, command: tuple[str, ...], counted: bool
+) -> None:
+    """Brokers leave out what the user may not describe: "all is well" would be about the rest."""
+    with Admin(**served.for_ottla()) as admin:
+        [node] = admin.describe_cluster().nodes
+    words = [{"0": str(node.node_id), "*": served.bootstrap}.get(word, word) for word in command]
+    done = run(served.bootstrap, *words, *ops)
+    assert done.exit_code == 1, done.output
+    assert "only the topics that User:ops may describe were looked at" in done.output
+    assert ("other topic" in done.output) == counted, done.output
+    assert "`ottla acl allow User:ops -o describe -o describe-configs --topic '*' --yes`" in done.output
+    assert "leads nothing" not in done.output
+    assert ": healthy" not in done.output
+    of_admin = options_of(served, "admin", tmp_path / "admin")
+    assert "were looked at" not in run(served.bootstrap, *words, *of_admin).output
+
+
+def test_one_topic_that_is_denied_is_missed_where_a_broker_has_it(served: SecureBroker, tmp_path: Path) -> None:
+    served.user("gil")
+    gil, admin = options_of(served, "gil", tmp_path / "gil"), options_of(served, "admin", tmp_path / "admin")
+    with Admin(**served.for_ottla()) as of_admin:
+        of_admin.create_topics([NewTopic("denied", 1)])
+    for given in (("--cluster",), ("--topic", "*")):
+        operations = ("-o", "describe", "-o", "describe-configs")
+        assert run(served.bootstrap, "acl", "allow", "User:gil", *operations, *given, "--yes", *admin).exit_code == 0
+    assert run(served.bootstrap, "cluster", "health", "-B", served.bootstrap, *gil).exit_code == 0
+    assert run(served.bootstrap, "acl", "deny", "User:gil", "-o", "describe", "--topic", "denied", "--yes", *admin).exit_code == 0
+    done = run(served.bootstrap, "cluster", "health", "-B", served.bootstrap, *gil)
+    assert done.exit_code == 1
+    assert "User:gil may describe were looked at: 1 partition of 1 other topic is there" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        (
+            "monitor",
+            [("cluster", "health", "-B", "*"), ("broker", "describe", "0"), ("quota", "list"), ("acl", "list")],
+            ("topic", "delete"),
+        ),
+        ("topic-admin", [("topic", "create", "orders-of-admin"), ("topic", "delete", "orders-of-admin", "--yes")], ("partition", "elect")),
+        ("on-call", [("cluster", "health", "-B", "*"), ("partition", "elect", "--yes"), ("txn", "find-hanging")], ("topic", "delete")),
+    ],
+)
+def test_the_roles_of_the_page_have_the_rights_that_it_says(
+    served: SecureBroker, tmp_path: Path, role: str, may: list[tuple[str, ...]], may_not: tuple[str, ...]
+) -> None:
+    served.user(role)
+    user, admin = options_of(served, role, tmp_path / role), options_of(served, "admin", tmp_path / "admin")
+    page = (Path(__file__).parents[2] / "docs" / "authorization.md").read_text()
+    allowed = re.findall(rf"^ottla (acl allow User:{role} .*)$", page, re.MULTILINE)
+    assert allowed
+    for line in allowed:
+        assert run(served.bootstrap, *shlex.split(line), *admin).exit_code == 0
+    with Admin(**served.for_ottla()) as of_admin:
+        [node] = of_admin.describe_cluster().nodes
+        of_admin.create_topics([NewTopic("t", 1)])
+    for command in may:
+        words = [{"0": str(node.node_id), "*": served.bootstrap}.get(word, word) for word in command]
+        done = run(served.bootstrap, *words, *user)
+        assert (done.exit_code, done.exception) == (0, None), done.output
+    done = run(served.bootstrap, *may_not, *(("t", "--yes") if may_not[0] == "topic" else ("--yes",)), *user)
+    assert done.exit_code == 1
+
+
+def test_health_says_that_it_could_not_look_for_late_transactions(served: SecureBroker, tmp_path: Path) -> None:
+    served.user("hal")
+    hal, admin = options_of(served, "hal", tmp_path / "hal"), options_of(served, "admin", tmp_path / "admin")
+    with Admin(**served.for_ottla()) as of_admin:
+        of_admin.create_topics([NewTopic("t", 1)])
+    for given in (("--cluster",), ("--topic", "*")):
+        operations = ("-o", "describe", "-o", "describe-configs")
+        assert run(served.bootstrap, "acl", "allow", "User:hal", *operations, *given, "--yes", *admin).exit_code == 0
+    done = run(served.bootstrap, "cluster", "health", "-B", served.bootstrap, *hal)
+    assert (done.exit_code, "whether a transaction holds partitions was not looked at" in done.stdout) == (0, True), done.output

@@ -21,6 +21,7 @@ DESTRUCTIVE = {
     ("partition", "cancel"): (("t:0",), 1, "would take back the moves of t:0"),
     ("partition", "elect"): ((), 0, "each is led by its first replica: there is nothing to elect"),
     ("partition", "reassign"): (("t:0=1",), 1, "add --yes to apply it"),
+    ("partition", "unthrottle"): ((), 0, "no throttle is set"),
     ("quota", "set"): (("producer_byte_rate=1", "--user", "a"), 1, "would set producer_byte_rate=1 of user=a"),
     ("acl", "allow"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),
     ("acl", "deny"): (["User:a", "-o", "read", "--topic", "t"], 1, "add --yes to apply it"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.admin_http.test_troubles import value
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
@@ -26,6 +27,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.records.batch import HEADER_SIZE
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.disk_faults import Fault
+from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME
 from ottla.types import TopicPartition
 
 RECORDS = 40
@@ -102,6 +104,9 @@ def steps_down(tmp_path: Path, zookeeper: str) -> None:
             damage(place(tmp_path, 1))
             await cluster.nodes[1].part(Scrubber)._scrub_all()
             assert before.log.is_failed
+            assert await value(cluster.nodes[1], "/metrics", "ottla_damaged_segments_total") == 1
+            [segment] = {before.log.health.reason}
+            assert segment.startswith(f"damaged: {place(tmp_path, 1)}/")
 
             async def is_led_elsewhere() -> bool:
                 return cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
@@ -129,6 +134,26 @@ def test_a_follower_that_is_found_to_be_damaged_at_the_start_is_fetched_again(tm
             await cluster.start(3)
             await are_equal(cluster, tmp_path, RECORDS)
             assert len(strays(tmp_path, 3)) == 1
+
+    asyncio.run(body())
+
+
+def test_what_a_start_cuts_off_is_counted(tmp_path: Path) -> None:
+    """Lost records were a line of the log, and raised no alarm."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            await filled(cluster)
+            assert await value(cluster.nodes[3], "/metrics", "ottla_log_cut_bytes_total") == 0
+            await cluster.stop(3)
+            (tmp_path / "node-3" / CLEAN_SHUTDOWN_NAME).unlink()
+            [newest] = place(tmp_path, 3).glob("*.log")
+            with newest.open("ab") as log:
+                log.write(b"x" * 100)
+            await cluster.start(3)
+            await are_equal(cluster, tmp_path, RECORDS)
+            assert await value(cluster.nodes[3], "/metrics", "ottla_log_cuts_total") == 1
+            assert await value(cluster.nodes[3], "/metrics", "ottla_log_cut_bytes_total") == 100
 
     asyncio.run(body())
 

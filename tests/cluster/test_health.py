@@ -25,13 +25,16 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
 from ottla.cli import cluster_health_command
-from ottla.cli.cluster_health import Finding, Health, findings, look, summary
+from ottla.cli.cluster_health import look, summary
+from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
+from ottla.cli.health_seen import Finding, Health
 from ottla.cli.main import cli
 from ottla.cli.nodes.standing import seen_from_outside
 from ottla.cli.output import way_out
 from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
+from ottla.cli.throttles import Throttles
 from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
 from ottla.client.admin.brokers import ClusterDescription
@@ -94,6 +97,8 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "held": [],
                 "tight": ["two-0"],
                 "silent_owners": [],
+                "sole": ["one-0"],
+                "electable": [],
             }
             await eventually_is(states, expected)
             exit_code, found = await seen(cluster)
@@ -240,6 +245,24 @@ def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> N
     assert f"{waits}only a controller takes it out" in problems(replace(WELL, partitions=states, controller=None))
 
 
+def test_a_wait_names_the_nodes_that_are_missing() -> None:
+    """It named a number of brokers, and "1 more" problem."""
+    found = list(findings(replace(WELL, default_replicas=4, voters=[Voter(1, 0, False), Voter(3, 9, True), Voter(4, 0, False)])))
+    assert "brokers are registered" in found[0].problem
+    assert cluster_health_command._missing(found) == " (node 3 missing)"
+    assert cluster_health_command._missing(found[1:]) == "", "it names the node itself"
+
+
+def test_a_throttle_is_named_as_a_cause_of_lag() -> None:
+    states = PartitionStates(missing={3: 2})
+    throttled = replace(WELL, partitions=states, throttles=Throttles({1: 2_000_000, 3: 1_000_000}, ["t"]))
+    [lagging] = findings(throttled)
+    cause = "a throttle may hold it back (1,000,000 to 2,000,000 bytes/s on brokers 1, 3, for topic t: `ottla partition unthrottle`); it"
+    assert lagging.remedy.startswith(cause)
+    assert "throttle" not in "".join(finding.remedy for finding in findings(replace(throttled, throttles=None)))
+    assert "         `ottla partition unthrottle --wait` takes that off" in summary(replace(throttled, is_moving=True), [])
+
+
 def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:
     one, two, three = Voter(1, 0, False, 0, 0), Voter(2, 1, True, 9_900, 0), Voter(3, 120, False, 200, 31_000)
     follows = "controller 2 does not follow the metadata log: it"
@@ -356,11 +379,14 @@ class QuorumAsked:
         values = {"controller.quorum.voters": f"101@127.0.0.1:1,102@127.0.0.1:{self.port}", "default.replication.factor": "1"}
         return {name: SimpleNamespace(value=value) for name, value in values.items()}
 
-    def describe_log_dirs(self, brokers: list[int], *, with_replicas: bool) -> dict[int, list[LogDir]]:
+    def describe_log_dirs(self, brokers: list[int]) -> dict[int, list[LogDir]]:
         return {broker: [] for broker in brokers}
 
     def describe_partitions(self) -> dict[TopicPartition, PartitionDescription]:
         return {}
+
+    def describe_topic(self, name: str) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
     def list_partition_reassignments(self) -> dict[TopicPartition, object]:
         return {}
@@ -529,13 +555,27 @@ def test_replicas_that_a_broker_cannot_open_send_one_to_its_log_and_its_limit_of
     found = list(findings(replace(WELL, partitions=states)))
     assert [finding.problem.split(" partition")[0] for finding in found] == ["1", "1", "broker 2 is not in sync for 1"]
     for finding in found:
-        assert "at partition_offline; where that is too many open files, raise the limit (ulimit -n" in finding.remedy
+        assert "the log says why: segment_damaged names a damaged file (docs/operating.md, A damaged log; " in finding.remedy
+        assert "partition_offline has other causes: where that is too many open files, raise the limit (ulimit -n" in finding.remedy
         assert "restart broker 2 (`ottla broker start FILE`" in finding.remedy
     failed = list(findings(replace(WELL, partitions=states, offline_log_dirs=[(2, "/d")])))
     assert "ulimit" not in str(failed), "its log directory is what is wrong"
     assert [finding.remedy.split("log director")[0] for finding in failed[:3]] == ["mend the ", "mend the ", "a "]
     assert "unclean" not in failed[0].remedy, "the broker has the records, if any has"
     assert failed[-1].problem == "log directory /d of broker 2 is offline"
+
+
+def test_an_unclean_election_is_advised_where_there_is_a_replica_that_could_lead() -> None:
+    """It was advised for partitions with one replica, where no other one exists, and for whole topics."""
+    states = PartitionStates()
+    states.add(TopicPartition("alone", 0), partition(-1, [2], [2]), min_isr=1, adding=[], serving={1, 3})
+    sole = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    assert "unclean" not in sole.remedy
+    assert "; 1 partition (alone-0) has no other replica: without that one the records are lost" in sole.remedy
+    states.add(TopicPartition("t", 0), partition(-1, [1, 2], [2]), min_isr=1, adding=[], serving={1, 3})
+    both = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    assert both.remedy.endswith("only if they never return: `ottla partition elect t:0 --unclean`, which may lose records")
+    assert "1 partition (alone-0) has no other replica" in both.remedy
 
 
 def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None:

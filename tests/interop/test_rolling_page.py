@@ -27,7 +27,7 @@ TITLE: Final = "## From plain text to SASL_SSL, without a stop\n"
 BLOCKS: Final = re.findall(r"^```sh\n(.*?)^```$", PAGE.partition(TITLE)[2].partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 SECONDS_MAX: Final = 300
 PAUSE_S: Final = 0.02
-PORTS: Final = [f"{node}909{last}" for last in (2, 3, 4, 5) for node in (1, 2, 3)]
+PORTS: Final = [f"1{node}09{last}" for last in (2, 3, 4, 5) for node in (1, 2, 3)]
 
 
 class Place:
@@ -44,10 +44,10 @@ class Place:
         self._environment = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
 
     def run(self, block: str) -> None:
-        block = re.sub(r"\$\{node\}(909\d)", r"$(eval echo \\$port_${node}\1)", block)
-        block = re.sub(r"\b[123]909[2-5]\b", lambda port: self.ports[port[0]], block)
-        block = re.sub(r"NODE(909\d)", r"PORT_NODE_\1", block).replace("s/NODE/$node/g", "s/NODE/$node/g;" + self._filled())
-        block = block.replace("s/9093/9095/g", ";".join(f"s/{self.ports[f'{n}9093']}/{self.ports[f'{n}9095']}/" for n in (1, 2, 3)))
+        block = re.sub(r"1\$\{node\}(09\d)", r"$(eval echo \\$port_1${node}\1)", block)
+        block = re.sub(r"\b1[123]09[2-5]\b", lambda port: self.ports[port[0]], block)
+        block = re.sub(r"1NODE(09\d)", r"PORT_NODE_\1", block).replace("s/NODE/$node/g", "s/NODE/$node/g;" + self._filled())
+        block = block.replace("s/093/095/g", ";".join(f"s/{self.ports[f'1{n}093']}/{self.ports[f'1{n}095']}/" for n in (1, 2, 3)))
         # A voter's line is changed as a whole: its ports are not those of the page.
         block = re.sub(r"'/voters/(s/.*?)'", lambda found: "'/voters/{" + found[1] + "}'", block)
         named = "".join(f"port_{port}={other}\n" for port, other in self.ports.items())
@@ -55,10 +55,10 @@ class Place:
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{self.logs()[-5000:]}"
 
     def _filled(self) -> str:
-        return ";".join(f"s/PORT_{port[0]}_{port[1:]}/{other}/g" for port, other in self.ports.items())
+        return ";".join(f"s/PORT_{port[1]}_{port[2:]}/{other}/g" for port, other in self.ports.items())
 
     def bootstrap(self, last: int) -> str:
-        return ",".join(f"localhost:{self.ports[f'{node}909{last}']}" for node in (1, 2, 3))
+        return ",".join(f"localhost:{self.ports[f'1{node}09{last}']}" for node in (1, 2, 3))
 
     def logs(self) -> str:
         return "".join(path.read_text(errors="replace") for path in sorted(self.work.glob("*.log")))

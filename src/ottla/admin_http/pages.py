@@ -147,7 +147,11 @@ def _troubles(status: Status) -> list[str]:
         reasons.append("the listeners are closed: the broker is stopping")
     if status.is_held:
         reasons.append("queued.max.requests requests are waiting for the disk")
-    failed = sorted(f"{partition.topic}-{partition.index}" for partition in status.partitions.all() if partition.log.is_failed)
+    failed = sorted(
+        f"{partition.topic}-{partition.index}" + (f" ({reason})" if (reason := partition.log.health.reason) else "")
+        for partition in status.partitions.all()
+        if partition.log.is_failed
+    )
     if failed:
         reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
     serving = [directory for directory in status.partitions.directories if not directory.is_failed]

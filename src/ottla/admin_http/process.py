@@ -74,8 +74,10 @@ def _room(status: Status) -> Iterator[Family]:
                 volumes.append((("directory", directory.path), os.statvfs(directory.path)))
     total = [Sample(volume.f_blocks * volume.f_frsize, (label,)) for label, volume in volumes]
     yield Family("ottla_log_dir_volume_bytes", "gauge", "Size of the volume that the log directory is on.", total)
-    usable = [Sample(volume.f_bavail * volume.f_frsize, (label,)) for label, volume in volumes]
-    yield Family("ottla_log_dir_usable_bytes", "gauge", "Bytes that the broker may still write to the volume of the log directory.", usable)
+    full = {directory.path for directory in status.partitions.directories if directory.room.is_full}
+    usable = [Sample(0 if label[1] in full else volume.f_bavail * volume.f_frsize, (label,)) for label, volume in volumes]
+    text = "Bytes that the broker may still write to the volume of the log directory; 0 where it is full and takes no records."
+    yield Family("ottla_log_dir_usable_bytes", "gauge", text, usable)
 
 
 def _request_seconds(status: Status) -> Family:

@@ -61,6 +61,13 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
     ]
     failed = status.partitions.offline_directory_count
     families.append(gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed))
+    damage = status.partitions.replication.damage
+    for name, text, value in (
+        ("log_cuts", "Files of logs that a recovery has cut, since the start.", damage.cuts),
+        ("log_cut_bytes", "Bytes that recoveries have cut off from logs, since the start.", damage.cut_bytes),
+        ("damaged_segments", "Segments that were found damaged, since the start.", damage.damaged_segments),
+    ):
+        families.append(counter(f"ottla_{name}_total", text, value))
     meters = status.partitions.replication.isr_meters
     for name, text, value in (
         ("isrshrinks", "How often a leader on this broker removed replicas from the in-sync replicas.", meters.shrinks),

@@ -66,7 +66,10 @@ async def serve_admin(node: Node) -> AsyncIterator[tuple[str, int] | None]:
             open_count -= 1
             writer.close()
 
-    server = await asyncio.start_server(handle, host, port, limit=HEAD_BYTES_MAX)
+    try:
+        server = await asyncio.start_server(handle, host, port, limit=HEAD_BYTES_MAX)
+    except OSError as error:
+        raise OSError(error.errno, f"ottla.admin.listener cannot listen on {host}:{port}: {error.strerror or error}") from error
     try:
         bound: tuple[str, int] = server.sockets[0].getsockname()[:2]
         log.info("admin_started", address=f"http://{bound[0]}:{bound[1]}")

@@ -145,7 +145,8 @@ def _create(
         results = admin.create_acls(wanted)
         made = [one for one, error in results.items() if error is None]
         _warn_of_absent(admin, made)
-    _show(output, "acl create", made)
+    if made or output == "json" or not results:
+        _show(output, "acl create", made)
     _report({str(error): error for error in results.values() if error is not None}.values())
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +13,18 @@ import click
 from ottla.cli.admin_pages import admin_beside
 from ottla.cli.broker_drain import drain
 from ottla.cli.client_settings import client_settings
+from ottla.cli.exit_codes import WrongConfig
 from ottla.cli.names import BROKERS
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, log_level_option, override_option, print_rows, yes_option
+from ottla.cli.output import (
+    bootstrap_option,
+    complain,
+    end_of_plan,
+    format_option,
+    log_level_option,
+    override_option,
+    print_rows,
+    yes_option,
+)
 from ottla.cli.unanswered import Unanswered
 from ottla.config import BROKER_KEYS, BrokerConfig, find_broker_key, from_environment, nearest, read_properties
 from ottla.errors import ErrorCode, KafkaError
@@ -56,9 +67,31 @@ def start(
     Keys come from FILE (a server.properties), then from KAFKA_* and OTTLA_* variables, then from -X; later ones win. With --cores, ids
     and ports count up from the first broker's, each entry of log.dirs has a directory for each broker, and a broker that fails is
     started again.
+
+    Exit code 78 for a configuration with which no node starts: another start would end in the same way.
     """
+    with refused_configuration():
+        _start(file, overrides, cores, strict=strict, log_level=log_level, log_format=log_format, ready_file=ready_file)
+
+
+@contextlib.contextmanager
+def refused_configuration() -> Iterator[None]:
+    """Lets a node that its configuration keeps from starting end with an exit code of its own, so that it is not started again."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_CONFIG:
+            raise
+        raise WrongConfig(error.code, error.message) from error
+
+
+def _start(
+    file: str | None, overrides: tuple[str, ...], cores: str, *, strict: bool, log_level: str, log_format: str, ready_file: str | None
+) -> None:
     gc.disable()  # nothing of what a start makes is garbage; run_broker turns it on again
     given = gather(file, os.environ, overrides)
+    if file is None and not any(name.startswith(("KAFKA_", "OTTLA_")) for name in os.environ) and not overrides:
+        complain(f"no FILE is given: this is a broker of its own, with its data in {given['log.dirs']}")
     config = BrokerConfig(given)
     if strict and config.unknown:
         name, hint = next(iter(config.unknown.items()))
@@ -146,8 +179,12 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
 
     with Admin(bootstrap, **client_settings()) as admin:
         if not yes:
-            topics = admin.list_topics().values()
-            held = sum(broker_id in partition.replicas for topic in topics for partition in topic.partitions.values())
+            from ottla.cli.unseen_topics import unseen_text
+
+            topics = admin.list_topics()
+            held = sum(broker_id in partition.replicas for topic in topics.values() for partition in topic.partitions.values())
+            if (unseen := unseen_text(admin, topics)) is not None:
+                complain(unseen)
             move = f"move them first with `ottla broker drain {broker_id} --replicas`"
             first = f"; it holds {held} replica{'s'[: held != 1]}: {move}" if held else ""
             end_of_plan(f"would remove broker {broker_id} from the cluster{first}")

@@ -9,6 +9,7 @@ import click
 
 from ottla.cli.output import print_json, print_rows
 from ottla.cli.unanswered import Unanswered
+from ottla.cli.unseen_topics import unseen_text
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ def print_description(admin: Admin, ids: Sequence[int], output: str, unanswered:
 
     cluster = admin.describe_cluster(include_fenced=True)
     nodes = {node.node_id: node for node in cluster.nodes}
-    partitions = [found for topic in admin.list_topics().values() for found in topic.partitions.values()]
+    topics = admin.list_topics()
+    partitions = [found for topic in topics.values() for found in topic.partitions.values()]
+    if (unseen := unseen_text(admin, topics)) is not None:
+        unanswered.say(f"what brokers lead and have is counted as far as it is seen: {unseen}")
     items: list[dict[str, Any]] = []
     for broker in ids:
         node = nodes.get(broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -17,7 +18,9 @@ from ottla.cli.names import BROKERS
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, yes_option
 from ottla.cli.partition_states import min_isr_of
 from ottla.cli.quorum_states import is_silent
-from ottla.errors import ErrorCode, KafkaError
+from ottla.cli.throttles import HOW_TO_UNTHROTTLE, THROTTLE_HELP, rate_of, throttle
+from ottla.cli.unseen_topics import held_by, unseen_topics
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,17 +41,19 @@ LOOK_S: Final = 0.2
     metavar="FILE",
     help="Give it back what a drain took; FILE has what `ottla broker drain ID --yes --format json` printed.",
 )
+@click.option("--throttle", "rate", callback=rate_of, metavar="RATE", help=f"With --replicas. {THROTTLE_HELP}")
 @yes_option
 @bootstrap_option
 @format_option
-def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bootstrap: str, output: str) -> None:
+def drain(broker_id: int, moves_replicas: bool, undo: Path | None, rate: int | None, yes: bool, bootstrap: str, output: str) -> None:
     """Let other brokers lead what broker ID leads.
 
     No client waits then when it is stopped.
 
     The broker is put last in the replicas of each partition where it is first, and replicas in sync are elected. It still follows, and
     does not lead again by itself: keep the JSON for --undo. Exit code 1 where a partition cannot go elsewhere, and where the broker must
-    not be stopped: too few replicas in sync would be left (min.insync.replicas), or no majority of the controllers.
+    not be stopped: too few replicas in sync would be left (min.insync.replicas), or no majority of the controllers; and where it may have
+    topics that you may not describe.
 
     \b
     ottla broker drain 2 --yes --format json > drained.json
@@ -58,6 +63,8 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
 
     if undo is not None and moves_replicas:
         raise click.UsageError("--undo has its replicas from the file: leave --replicas out")
+    if rate is not None and not moves_replicas:
+        raise click.UsageError("--throttle is for --replicas: another leader copies nothing")
     with Admin(bootstrap, **client_settings()) as admin:
         partitions = _partitions(admin)
         majority, is_in_zookeeper, is_voter = (None, False, False) if undo is not None else _majority_problem(admin, broker_id)
@@ -67,24 +74,29 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, yes: bool, bo
             plan = _plan(admin, broker_id, partitions)
             steps = plan.replicas() if moves_replicas else plan.leaders()
             nothing = f"broker {broker_id} has no replica" if moves_replicas else f"broker {broker_id} leads nothing, and nowhere first"
+        unseen = None if undo is not None else _unseen_problem(admin, broker_id, partitions)
         if not steps:
             print_rows(output, "broker drain", COLUMNS, [])
-            complain(nothing)
-            end_with(majority)
+            if unseen is None:
+                complain(nothing)
+            _end_with(majority, unseen)
             return
         if not yes:
             print_rows(output, "broker drain plan", COLUMNS, [step.row for step in steps])
-            if majority is not None:
-                complain(majority)
+            for problem in filter(None, (majority, unseen)):
+                complain(problem)
             end_of_plan("nothing was changed")
+        if rate is not None:
+            throttle(admin, rate, {step.key: step.replicas_afterwards for step in steps}, {step.key: step.replicas for step in steps})
+            complain(HOW_TO_UNTHROTTLE)
         done = _carry_out(admin, steps)
         print_rows(output, "broker drain", COLUMNS, [step.row for step in done])
         needed = sum(step.is_needed for step in done)
         problems = sum(step.problem is not None for step in done) - needed
         left = 0 if undo is not None else _led_at_the_end(admin, broker_id, [step.key for step in done if step.elects])
     if problems or left or needed:
-        _fail(broker_id, problems, left, needed, majority)
-    end_with(majority)
+        _fail(broker_id, problems, left, needed, [majority, unseen])
+    _end_with(majority, unseen)
     if moves_replicas:
         unregister = "" if is_in_zookeeper else f" and `ottla broker unregister {broker_id}`"
         complain(f"`ottla partition moves` shows what is on its way; then stop broker {broker_id}{unregister}")
@@ -147,6 +159,22 @@ def _majority_problem(admin: Admin, broker_id: int) -> tuple[str | None, bool, b
     return problem, False, True
 
 
+def _unseen_problem(admin: Admin, broker_id: int, partitions: Collection[TopicPartition]) -> str | None:
+    """Returns what is not known of the broker, since the user may not describe all topics; None where its directories have no other."""
+    held = None
+    with contextlib.suppress(OttlaError):  # where it does not answer, or the user may not describe the cluster, nothing is counted
+        held = held_by(admin.describe_log_dirs([broker_id])[broker_id])
+    unseen = unseen_topics(admin, {key.topic for key in partitions}, held or ())
+    if unseen is None or (held is not None and not unseen.partitions):
+        return None
+    return f"what broker {broker_id} leads or has of others is not known: {unseen.text}"
+
+
+def _end_with(*problems: str | None) -> None:
+    """Ends with exit code 1 where there are problems, each of which is printed."""
+    end_with("\nottla: ".join(filter(None, problems)) or None)
+
+
 def _items(path: Path) -> Sequence[dict[str, Any]]:
     try:
         items: Sequence[dict[str, Any]] = msgspec.json.decode(path.read_bytes())["items"]
@@ -179,7 +207,7 @@ def _led_at_the_end(admin: Admin, broker_id: int, keys: Sequence[TopicPartition]
         time.sleep(LOOK_S)
 
 
-def _fail(broker_id: int, problems: int, left: int, needed: int, majority: str | None) -> NoReturn:
+def _fail(broker_id: int, problems: int, left: int, needed: int, others: Sequence[str | None]) -> NoReturn:
     if problems:
         complain(f"{problems} partition{'s'[: problems != 1]} of broker {broker_id} cannot go elsewhere: see the column PROBLEM")
     if left:
@@ -187,5 +215,5 @@ def _fail(broker_id: int, problems: int, left: int, needed: int, majority: str |
     if needed:
         would = f"{needed} partition{'s'[: needed != 1]} would have too few replicas in sync, and refuse acks=all"
         complain(f"do not stop broker {broker_id} yet: {would}; `ottla cluster health` says which brokers to start")
-    end_with(majority)
+    _end_with(*others)
     sys.exit(1)

@@ -121,7 +121,8 @@ def _scrubbed(content: bytes, secrets: set[bytes]) -> bytes:
 
 def _put_cluster(files: Files, servers: str) -> None:
     """Adds what the brokers say of themselves."""
-    from ottla.cli.cluster_health import findings, look, summary
+    from ottla.cli.cluster_health import look, summary
+    from ottla.cli.health_findings import findings
     from ottla.sync import Admin
 
     try:

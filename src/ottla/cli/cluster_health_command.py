@@ -16,7 +16,7 @@ from ottla.cli.output import asking_a_cluster, complain, format_option, print_js
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.cli.cluster_health import Finding
+    from ottla.cli.health_seen import Finding
 
 TIMEOUT_MS: Final = 5_000
 WATCH_SECONDS: Final = 2.0
@@ -55,7 +55,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
             is_well = not problems
             if problems and not watch and not is_last and until_healthy:
                 more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-                waiting.say(f"waiting: {problems[0].problem}{more}")
+                waiting.say(f"waiting: {problems[0].problem}{_missing(problems)}{more}")
         except OttlaError as error:
             if not is_repeated:
                 raise
@@ -68,6 +68,12 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
         if timeout is not None:
             complain(f"the cluster is not healthy after {timeout:g} s")
         sys.exit(1)
+
+
+def _missing(problems: list[Finding]) -> str:
+    """Returns which nodes do not serve, where the first problem does not name them."""
+    nodes = sorted({node for finding in problems for node in finding.nodes} - {*problems[0].nodes})
+    return f" (node{'s'[: len(nodes) != 1]} {', '.join(map(str, nodes))} missing)" if nodes else ""
 
 
 def _now() -> float:
@@ -90,7 +96,8 @@ class _Waiting:
 
 def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> list[Finding]:
     """Returns what is wrong with the cluster. What was seen is printed where that is wanted, and where nothing is wrong."""
-    from ottla.cli.cluster_health import findings, look, summary
+    from ottla.cli.cluster_health import look, summary
+    from ottla.cli.health_findings import findings
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
 

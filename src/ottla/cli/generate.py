@@ -24,29 +24,63 @@ def grafana_dashboard(name: str) -> None:
     _print_json(broker_dashboard() if name == "brokers" else lag_dashboard())
 
 
+_job_option = click.option("--job", default="ottla", show_default=True, help="The name of the job that scrapes the brokers.")
+
+
 @generate.command("alert-rules")
-def alert_rules() -> None:
+@_job_option
+@click.option("--lag", type=click.IntRange(min=0), default=1000, show_default=True, help="ConsumerLag fires above so many records.")
+def alert_rules(job: str, lag: int) -> None:
     """Alert rules for Prometheus, as JSON.
 
     JSON is a form of YAML that Prometheus reads.
     """
     from ottla.cli.templates import prometheus
 
-    _print_yaml(prometheus.alert_rules())
+    _print_yaml(prometheus.alert_rules(job=job, lag=lag))
 
 
 @generate.command("prometheus-config")
-@click.argument("targets", nargs=-1, required=True, metavar="HOST:PORT...")
-def prometheus_config(targets: tuple[str, ...]) -> None:
+@click.argument("targets", nargs=-1, required=True, metavar="[https://]HOST:PORT...")
+@_job_option
+@click.option("--username", metavar="NAME", help="A user of the admin pages.")
+@click.option("--password-file", metavar="FILE", help="Where Prometheus finds this user's password, alone in a file.")
+@click.option("--ca", metavar="FILE", help="Where Prometheus finds the authority of the admin pages' certificates, as PEM.")
+@click.option("--certificate", metavar="FILE", help="Prometheus's own certificate, for pages that ask for one; with --key.")
+@click.option("--key", metavar="FILE", help="The key of --certificate.")
+def prometheus_config(
+    targets: tuple[str, ...],
+    job: str,
+    username: str | None,
+    password_file: str | None,
+    ca: str | None,
+    certificate: str | None,
+    key: str | None,
+) -> None:
     """Scrape jobs for Prometheus, as JSON.
 
     JSON is a form of YAML that Prometheus reads. HOST:PORT are the brokers' ottla.admin.listener.
+
+    \b
+    ottla generate prometheus-config https://a:9644 https://b:9644 --ca authority.pem --username metrics --password-file metrics.password
     """
     from ottla.cli.templates import prometheus
 
-    _print_yaml(prometheus.scrape_config(list(targets)))
+    secured = [target.removeprefix(HTTPS) for target in targets if target.startswith(HTTPS)]
+    if secured and len(secured) != len(targets):
+        raise click.UsageError("some targets have https:// and some not: a job has one scheme, so call the command once for each")
+    if (username is None) != (password_file is None) or (certificate is None) != (key is None):
+        raise click.UsageError("--username goes with --password-file, and --certificate with --key")
+    if not secured and any((username, ca, certificate)):
+        raise click.UsageError("users and certificates are for https://HOST:PORT: pages without TLS ask for neither")
+    tls = {name: value for name, value in (("ca_file", ca), ("cert_file", certificate), ("key_file", key)) if value is not None}
+    access: dict[str, Any] = {"scheme": "https"} if secured else {}
+    access |= {"tls_config": tls} if tls else {}
+    access |= {"basic_auth": {"username": username, "password_file": password_file}} if username is not None else {}
+    _print_yaml(prometheus.scrape_config(secured or list(targets), job=job, access=access))
 
 
+HTTPS: Final = "https://"
 _HIDDEN: Final = ("tmp/", "var/tmp/", "home/", "root/", "run/user/")
 
 

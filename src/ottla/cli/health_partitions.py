@@ -30,6 +30,8 @@ class PartitionStates:
     immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
     tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
     unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
+    sole: list[str] = field(default_factory=list)  # offline ones without another replica
+    electable: list[str] = field(default_factory=list)  # offline ones with a replica that serves and was not in sync, as TOPIC:PARTITION
     could_lead: set[int] = field(default_factory=set)  # what is offline, without loss
     silent_owners: set[int] = field(default_factory=set)  # of those, brokers that serve, as the cluster says, and do not answer
 
@@ -58,6 +60,11 @@ class PartitionStates:
         if is_tight(min_isr, len(replicas)) and len(replicas) > 1:
             self.tight.append(name)
         if is_offline:
+            lagging = set(replicas) & set(serving) - {*in_sync, *eligible, *partition.offline, *silent}
+            if lagging:
+                self.electable.append(f"{key.topic}:{key.partition}")
+            if len(replicas) == 1:
+                self.sole.append(name)
             self.could_lead |= {*in_sync, *eligible} - set(serving)
             self.silent_owners |= {*in_sync, *eligible} & set(silent)
         for states, is_so in (

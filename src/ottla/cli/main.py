@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from ottla import __version__
-from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL
+from ottla.cli.exit_codes import INTERRUPTED, WRONG_CALL, WRONG_CONFIG, WrongConfig
 from ottla.errors import KafkaError, OttlaError
 
 SECTIONS: Final = {
@@ -161,5 +161,5 @@ def _run() -> None:
         from ottla.cli.output import with_way_out
 
         click.echo(f"ottla: {with_way_out(error)}", err=True)
-        sys.exit(1)
+        sys.exit(WRONG_CONFIG if isinstance(error, WrongConfig) else 1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -56,6 +56,8 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("group seek", GROUP): "read",
     ("group seek", TOPIC): "read",
     ("partition moves", CLUSTER): "describe",
+    ("partition unthrottle", CLUSTER): "alter-configs",
+    ("partition unthrottle", TOPIC): "alter-configs",
     ("produce", CLUSTER): "idempotent-write",
     ("produce", TOPIC): "write",
     **{(f"pipeline {word}", GROUP): "read" for word in ("run", "submit")},

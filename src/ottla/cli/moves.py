@@ -13,6 +13,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
+from ottla.cli.throttles import UNLIMITED
 from ottla.cli.unanswered import Unanswered
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ottla.sync import Admin
 
 COLUMNS: Final = ("topic", "partition", "replicas", "adding", "removing", "size_bytes", "left_bytes", "percent", "throttle_rate")
-UNLIMITED: Final = (1 << 63) - 1
-"""Kafka's default of both rates."""
 _REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 Sizes = Mapping[int, Mapping[TopicPartition, int]]
 

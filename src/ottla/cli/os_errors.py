@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -10,8 +11,12 @@ from typing import Final
 
 _DENIED: Final = re.compile(r"\[Errno 13\] Permission denied: '([^']+)'")
 _OF_LOG_DIRECTORY: Final = re.compile(r"/(\.lock|meta\.properties(\.tmp)?)$")
+ADMIN_LISTENER: Final = "ottla.admin.listener"
 _LISTENING: Final = "cannot listen on"
-_IN_USE: Final = "; another process listens there: stop it, or take another port (`--port`, or `listeners` of the file; 0 picks a free one)"
+_IN_USE: Final = (
+    "; another process listens there, or an outgoing connection has the port, as ports from 32768 on may be (`ss -tanp`): stop that, or "
+    "take another port (`--port`, or {} of the file; 0 picks a free one)"
+)
 _NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
 _READ_ONLY: Final = (
     "; it is mounted read-only, or the system made it so after an error of the disk (`dmesg`): mount it writable, or name another "
@@ -29,7 +34,7 @@ def way_out_of_system(error: BaseException) -> str:
     if error.errno == errno.EROFS:
         return _READ_ONLY
     if error.errno == errno.EADDRINUSE:
-        return _IN_USE
+        return _IN_USE.format("`ottla.admin.listener`" if ADMIN_LISTENER in str(error) else "`listeners`")
     if _LISTENING in str(error):
         if error.errno == errno.EACCES:
             return _PRIVILEGED
@@ -43,6 +48,11 @@ def _of_owner(path: str) -> str:
 
     No command changes the owner of a directory above it, which may be the system's.
     """
+    with contextlib.suppress(OSError):  # a file of another user's in a directory of one's own, as root leaves it
+        if os.path.lexists(path) and os.stat(path).st_uid != os.geteuid():
+            owner, user = _name_of(os.stat(path).st_uid), _name_of(os.geteuid())
+            where = _OF_LOG_DIRECTORY.sub("", path)
+            return f"; {path} belongs to {owner}, and this process runs as {user}: run it as {owner}, or `chown -R {user} {where}`"
     wanted = found = _OF_LOG_DIRECTORY.sub("", path)
     while not os.path.exists(found) and os.path.dirname(found) != found:
         found = os.path.dirname(found)

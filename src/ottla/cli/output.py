@@ -32,7 +32,7 @@ _ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
 
 def format_option(function: F) -> F:
-    """Adds ``--format text|json``, which every command has that prints something; ``--json`` is short for it, and in no help."""
+    """Adds ``--format text|json``, which every command has that prints something; ``--json`` is short for it."""
     option = click.option(
         "--format",
         "output",
@@ -40,7 +40,7 @@ def format_option(function: F) -> F:
         default="text",
         show_default=True,
         callback=lambda context, _, value: "json" if context.meta.get(_JSON) else value,
-        help="The output format.",
+        help="The output format; --json is short for json.",
     )
     alias = click.option("--json", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_note_json)
     return alias(option(function))

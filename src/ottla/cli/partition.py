@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,11 +14,16 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.config import once
 from ottla.cli.moves import moves
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, with_way_out, yes_option
+from ottla.cli.partition_states import moves_known
+from ottla.cli.throttles import HOW_TO_UNTHROTTLE, THROTTLE_HELP, rate_of, throttle
+from ottla.cli.unseen_topics import unseen_text
+from ottla.cli.unthrottle import unthrottle
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.client.admin import Reassignment
     from ottla.client.admin.brokers import ClusterDescription
     from ottla.client.cluster_metadata import TopicMetadata
     from ottla.sync import Admin
@@ -32,6 +38,7 @@ def partition() -> None:
 
 
 partition.add_command(moves)
+partition.add_command(unthrottle)
 
 
 @partition.command()
@@ -54,6 +61,7 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
             if rows:
                 kind = "a leader, in sync or not," if unclean else "the first replica as leader"
                 end_of_plan(f"would elect {kind} of {len(rows)} partition{'s'[: len(rows) != 1]}")
+            end_with(None if wanted is not None else unseen_text(admin, admin.list_topics()))
             complain("none is without a leader" if unclean else "each is led by its first replica: there is nothing to elect")
             return
         results = admin.elect_leaders(wanted, unclean=unclean)
@@ -68,10 +76,13 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
     help="Make a plan for all partitions of these topics, or of those that match (^orders), which spreads them over --brokers.",
 )
 @click.option("--brokers", metavar="ID,ID", help="The brokers that get the replicas of --topics; racks count.")
+@click.option("--throttle", "rate", callback=rate_of, metavar="RATE", help=THROTTLE_HELP)
 @yes_option
 @bootstrap_option
 @format_option
-def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, yes: bool, bootstrap: str, output: str) -> None:
+def reassign(
+    wanted: tuple[str, ...], topics: str | None, brokers: str | None, rate: int | None, yes: bool, bootstrap: str, output: str
+) -> None:
     """Move the replicas of partitions to these brokers.
 
     The first of them is preferred as leader. With --topics and --brokers a plan is made, as kafka-reassign-partitions --generate does, with
@@ -79,8 +90,9 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
 
     \b
     ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes
-    ottla partition reassign --topics orders,payments --brokers 1,2,3 --yes
+    ottla partition reassign --topics orders,payments --brokers 1,2,3 --throttle 50MB --yes
     ottla partition moves
+    ottla partition unthrottle --wait --yes
     """
     from ottla.sync import Admin
 
@@ -93,11 +105,16 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
     replicas = dict(moves)
     with Admin(bootstrap, **client_settings()) as admin:
         cluster, there = admin.describe_cluster(include_fenced=True), admin.list_topics()
+        moving = _moving(admin)
         if topics is not None and brokers is not None:
             names = chosen(topics.split(","), there)
             there |= {name: found_topic(admin, name, there) for name in names}
+            there |= {name: _settled(there[name], moving) for name in names}
             replicas = _spread(cluster, {name: there[name] for name in names}, sorted({int(text) for text in brokers.split(",")}))
-        current = {key: there[key.topic].partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
+        current = {key: _settled(there[key.topic], moving).partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
+        for key in sorted(key for key in replicas if key in moving):
+            ways = f"wait for it (`ottla partition moves`), or take it back first (`ottla partition cancel {key.topic}:{key.partition}`)"
+            complain(f"warning: {key.topic}:{key.partition} is being moved, and this plan takes the place of that move: {ways}")
         for key, ids in sorted(replicas.items()):
             if key in current and len(ids) != len(current[key]):
                 complain(f"warning: {key.topic}:{key.partition} has {len(current[key])} replicas now, and {len(ids)} afterwards")
@@ -108,6 +125,9 @@ def reassign(wanted: tuple[str, ...], topics: str | None, brokers: str | None, y
             rows = [(key.topic, key.partition, current[key], ids) for key, ids in sorted(replicas.items())]
             print_rows(output, "partition plan", ("topic", "partition", "replicas", "replicas_afterwards"), rows)
             end_of_plan("nothing was changed")
+        if rate is not None:
+            throttle(admin, rate, replicas, current)
+            complain(HOW_TO_UNTHROTTLE)
         results = admin.alter_partition_reassignments(replicas)
     _report(output, "partition reassign", results, "begun")
 
@@ -160,12 +180,34 @@ def _spread(cluster: ClusterDescription, topics: Mapping[str, TopicMetadata], id
         factor = len(partitions[min(partitions)].replicas)
         if factor > len(ids):
             some = f"topic {topic!r} has {factor} replicas, and --brokers names {len(ids)}: name more brokers"
-            text = f"{some}, or give it fewer replicas partition by partition: `ottla partition reassign {topic}:0={min(ids)}`"
+            text = (
+                f"{some}, or give it fewer replicas partition by partition: `ottla partition reassign {topic}:0={','.join(map(str, ids))}`"
+            )
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         spread_over = {node: racks[node] for node in ids}
         rows = assign_replicas(spread_over, partition_count=len(partitions), replication_factor=factor, start=turn)
         plan |= {TopicPartition(topic, index): rows[index] for index in partitions}
     return plan
+
+
+def _moving(admin: Admin) -> Mapping[TopicPartition, Reassignment]:
+    """Returns the moves that are under way; none where no controller answers, or the user may not see them."""
+    try:
+        return moves_known(admin)[0]
+    except KafkaError as error:
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return {}
+
+
+def _settled(topic: TopicMetadata, moving: Mapping[TopicPartition, Reassignment]) -> TopicMetadata:
+    """Returns the topic without the replicas that moves add: those are not counted, and a move may be taken back."""
+    partitions = dict(topic.partitions)
+    for index, found in topic.partitions.items():
+        move = moving.get(TopicPartition(topic.name, index))
+        if move is not None:
+            partitions[index] = replace(found, replicas=[node for node in found.replicas if node not in move.adding])
+    return replace(topic, partitions=partitions)
 
 
 def _is_there(key: TopicPartition, there: Mapping[str, TopicMetadata]) -> bool:

@@ -15,6 +15,7 @@ from ottla.cli.output import with_way_out
 from ottla.cli.quorum_voters import takes_connections
 from ottla.cli.starting import how_to_start
 from ottla.cli.unanswered import SILENT, Unanswered
+from ottla.cli.unseen_topics import unseen_text
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import TopicPartition
 
@@ -55,6 +56,8 @@ class PartitionState(Struct, frozen=True):
 def rows_in_states(admin: Admin, names: Collection[str], states: Collection[str], unanswered: Unanswered) -> list[tuple[object, ...]]:
     """Returns one row of ``COLUMNS`` for each partition of the topics, or of all without any, that is in one of the states."""
     topics: Mapping[str, TopicMetadata] = {name: admin.describe_topic(name) for name in names} if names else admin.list_topics()
+    if not names and (unseen := unseen_text(admin, topics)) is not None:
+        unanswered.say(unseen)
     moving = _moving(admin, unanswered) if UNDER_REPLICATED in states else {}
     nodes = admin.describe_cluster().nodes
     serving = {node.node_id for node in nodes}

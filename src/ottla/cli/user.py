@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.errors import KafkaError
 from ottla.types import Secret
 
@@ -105,7 +105,7 @@ def _alter(output: str, command: str, bootstrap: str, changes: list[UserChange],
 
     with Admin(bootstrap, **client_settings()) as admin:
         results = admin.alter_users(changes)
-    rows = [(name, done if error is None else str(error)) for name, error in results.items()]
+    rows = [(name, done if error is None else with_way_out(error)) for name, error in results.items()]
     print_rows(output, command, ("user", "outcome"), rows)
     if any(error is not None for error in results.values()):
         sys.exit(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ottla.spark.kept_state import check_state
 from ottla.spark.options import CHECKPOINT, invalid
 from ottla.spark.pipelines import runner
 
@@ -26,7 +27,7 @@ class CheckpointedWriter(DataStreamWriter):
 
     def __init__(self, frame: DataFrame) -> None:
         super().__init__(frame)
-        self._has_location = False
+        self._location: str | None = None
         self._has_name = False
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
@@ -47,12 +48,16 @@ class CheckpointedWriter(DataStreamWriter):
             raise invalid(NOT_STARTED)
         self._note(options)
         is_named = self._has_name or options.get("queryName") is not None
-        if not self._has_location and not (is_named and self._spark.conf.get(DIRECTORIES, None)):
+        if self._location is None and not (is_named and self._spark.conf.get(DIRECTORIES, None)):
             raise invalid(
                 f'exactly once needs a checkpoint that outlives the query: give the writer .option("{CHECKPOINT}", DIRECTORY), or to_topic '
                 'delivery="at_least_once"'
             )
+        if self._location is not None:
+            check_state(self._df, self._location)
         return super().start(*arguments, **options)
 
     def _note(self, options: dict[str, Any]) -> None:
-        self._has_location = self._has_location or any(name.lower() == CHECKPOINT.lower() and options[name] is not None for name in options)
+        for name, value in options.items():
+            if name.lower() == CHECKPOINT.lower() and value is not None:
+                self._location = str(value)

@@ -33,7 +33,7 @@ def plan_of(frame: Any) -> Plan:
     leaves = [(node, kind) for node, kind in nodes if node.children().isEmpty() and not (kind == "LocalRelation" and node.data().isEmpty())]
     streams = [_name(node, kind) for node, kind in leaves if node.isStreaming()]
     tables = [_name(node, kind) for node, kind in leaves if not node.isStreaming()]
-    state = [said for node, kind in nodes if (said := _state(node, kind)) is not None]
+    state = [said for node, kind in nodes if (said := state_of(node, kind)) is not None]
     watermarks = [f"{node.eventTime().name()}: {node.delay().toString()}" for node, kind in nodes if kind == "EventTimeWatermark"]
     return Plan(*(list(dict.fromkeys(found)) for found in (streams, tables, state, watermarks)))
 
@@ -61,7 +61,8 @@ def _name(node: Any, kind: str) -> str:
     return str(node.sourceName()) if kind == "StreamingRelationV2" else str(node.nodeName())
 
 
-def _state(node: Any, kind: str) -> str | None:
+def state_of(node: Any, kind: str) -> str | None:
+    """Returns what the step keeps from batch to batch, in words; None where it keeps nothing."""
     children = node.children()
     if kind == "Join" and all(children.apply(index).isStreaming() for index in range(children.size())):
         return f"{node.joinType().sql().lower()} join of streams"

@@ -15,12 +15,13 @@ from typing import Final
 from ottla.client.producer_settings import ProducerSettings
 from ottla.spark.checkpoint_topic import CheckpointTopic, begin_again
 from ottla.spark.exactly_once import Step, StopError
+from ottla.spark.kept_state import KEPT_STATE
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed
 from ottla.spark.options import invalid
 from ottla.spark.transactor import Transactor
 
-PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources"])
+PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources", KEPT_STATE])
 """Of a checkpoint, at its top."""
 
 

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.checkpointed_writer import CheckpointedWriter
 from ottla.spark.dead_letters import LeftOutWarning, dead_letter_topics
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
+from ottla.spark.kept_state import ChangedStateError, check_state
 from ottla.spark.losses import taken
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT, DELIVERIES
@@ -57,7 +59,7 @@ REFUSALS: Final = frozenset(
 CHANGED_STATE: Final = re.compile(
     r"\[(STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_SCHEMA_\w+|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\b"
 )
-"""Spark's refusals of a checkpoint that other grouping keys, aggregates or steps with state have written."""
+"""Spark's refusals of a checkpoint whose state has other types, or is of other steps."""
 CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
@@ -204,6 +206,8 @@ class Runner:
         writer = made.writers[found.index].queryName(name).option(CHECKPOINT, location)
         if self._until_caught_up:
             writer = writer.trigger(availableNow=True)
+        if not isinstance(writer, CheckpointedWriter):  # which does so itself
+            check_state(getattr(writer, "_df", None), location)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", LeftOutWarning)  # a batch with bad rows says it
@@ -263,7 +267,7 @@ class Runner:
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
         name = name_of(self._app, found.function, found.index)
-        is_changed = CHANGED_STATE.match(reason) is not None
+        is_changed = kind == ChangedStateError.__name__ or CHANGED_STATE.match(reason) is not None
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
         code = _CODE.match(reason)

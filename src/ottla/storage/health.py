@@ -16,11 +16,12 @@ from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 class LogHealth:
     """The health of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
 
-    __slots__ = ("drop_staged", "is_failed", "is_interrupted", "is_retired", "on_disk_failed", "on_failed", "room")
+    __slots__ = ("drop_staged", "is_failed", "is_interrupted", "is_retired", "on_disk_failed", "on_failed", "reason", "room")
 
     def __init__(self) -> None:
         self.is_failed = False
         self.is_interrupted = False  # it has failed only until it is opened again
+        self.reason = ""  # why it has failed, where that is known, for people
         self.room: Room | None = None  # of its directory, where the owner has set it
         self.is_retired = False  # the partition was deleted; a retired log counts as failed
         self.drop_staged: Callable[[], None] = _nothing  # the tail's: what is staged will never be written

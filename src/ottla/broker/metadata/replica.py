@@ -49,6 +49,7 @@ class MetadataReplica(Part):
         self._world = world
         self._log = log
         self._quorum = quorum
+        self.last_leader_id = NO_LEADER  # the last that was known
         self._follower = follower
         self._voters = voters
         self._applied = AppliedImages(log, image, self._on_committed)
@@ -256,6 +257,7 @@ class MetadataReplica(Part):
                 self.strangers.on_leader()
                 leader_id = effect.leader_id if isinstance(effect, wanted.FollowsLeader) else self._quorum.settings.node_id
                 if leader_id != NO_LEADER:
+                    self.last_leader_id = leader_id
                     log.info("metadata_leader", epoch=effect.epoch, leader_id=leader_id)
                     self._follower.on_leader()
             case wanted.SecondLeader():

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.tasks.slices import sliced
 from ottla.loggers import get_logger
+from ottla.metrics import DamageMeters
 from ottla.ports import World
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import (
@@ -50,7 +51,8 @@ class LogOffsets(NamedTuple):
 class Checkpoints:
     """The offsets of the partitions that are not open, as the files or their closed logs have them; open logs have their own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, damage: DamageMeters) -> None:
+        self._damage = damage
         self._world = world
         self._disk = world.disk
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
@@ -85,6 +87,7 @@ class Checkpoints:
             self._disk, path, config=config, now_ms=now_ms, clean=is_clean, is_durable=is_durable, **known.for_log()
         )
         for cut in opened.cuts:
+            self._damage.cut(cut.lost_bytes)
             log.warning(
                 "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
             )

@@ -16,7 +16,7 @@ from ottla.config.keys.cluster import RACK_AWARE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import BrokerImage, ClusterImage
-from ottla.metrics import IsrMeters, ReplicationMeters
+from ottla.metrics import DamageMeters, IsrMeters, ReplicationMeters
 from ottla.ports import Clock
 from ottla.replication.high_watermark import HighWatermark
 from ottla.types import TopicPartition
@@ -93,6 +93,7 @@ class Replication(Part):
         """What ``tell_followers`` says of a high watermark that has moved: followers that consumers read from learn it at once."""
         self.isr_meters: Final = IsrMeters()
         self.meters: Final = ReplicationMeters()
+        self.damage: Final = DamageMeters()
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Takes a newer image: this process leads nothing before the image knows it."""

@@ -67,7 +67,7 @@ class PartitionStore(Part):
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
-        self._offsets = Checkpoints(world)
+        self._offsets = Checkpoints(world, shared.damage)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again

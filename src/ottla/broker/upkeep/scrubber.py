@@ -41,6 +41,7 @@ class Scrubber(Part):
         self._partitions = partitions
         self._rounds = Rounds(world, "scrub", self._scrub_all, lambda: max(START_MS, self._interval_ms))
         self._looks: set[asyncio.Task[None]] = set()  # at what a reader repeats
+        self._damage = replication.damage
         replication.on_suspect = self._on_suspect
 
     async def start(self) -> None:
@@ -119,6 +120,8 @@ class Scrubber(Part):
             "segment_damaged", topic=partition.topic, partition=partition.index, file=request.path, whole_bytes=found.whole_bytes,
             reason=found.damage,
         )  # fmt: skip
+        self._damage.damaged_segments += 1
+        partition.log.health.reason = f"damaged: {request.path}"
         partition.fail()
         try:
             await remember_damage(self._world.disk, request, found.damage or "")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+JOB: Final = "ottla"
 LAG_MAX: Final = 1000
+JOB_PLACE: Final = "@job@"
+LAG_PLACE: Final = "@lag@"
+NO_ACCESS: Final[Mapping[str, Any]] = MappingProxyType({})
 DAY_S: Final = 86_400
+LATELY_S: Final = 3_600
 SOON_DAYS: Final = 21
 VERY_SOON_DAYS: Final = 3
 
@@ -62,8 +69,40 @@ ALERTS: Final = (
         "see log_dir_failed in the node's log; replace the disk and restart the node, which fetches its replicas again",
     ),
     Alert(
+        "DiskFull",
+        "ottla_log_dir_usable_bytes == 0",
+        "10s",
+        "critical",
+        "{{ $labels.directory }} of {{ $labels.instance }} is full: nothing is written there",
+        "lower `retention.ms`, delete topics, or add room; writing goes on by itself once there is room",
+    ),
+    Alert(
+        "UncleanLeaderElection",
+        "increase(kafka_controller_controllerstats_uncleanleaderelections_total[1h]) > 0",
+        "0s",
+        "critical",
+        "{{ $value }} replicas that were not in sync were made leaders: records that were acknowledged may be lost",
+        "see unclean_leader_elected in the controller's log for the partitions; compare them with a backup, or with what produced them",
+    ),
+    Alert(
+        "LogCut",
+        f"ottla_log_cut_bytes_total > 0 and time() - process_start_time_seconds < {LATELY_S}",
+        "0s",
+        "warning",
+        "the start of {{ $labels.instance }} has cut {{ $value }} damaged bytes off from logs",
+        "see log_cut in the node's log for the partitions: other replicas have the records, and those of a sole replica are lost",
+    ),
+    Alert(
+        "DamagedSegment",
+        "increase(ottla_damaged_segments_total[1d]) > 0",
+        "0s",
+        "warning",
+        "{{ $value }} segments of {{ $labels.instance }} are damaged",
+        "see segment_damaged in the node's log (docs/operating.md, A damaged log); where it comes back, the disk or the memory is bad",
+    ),
+    Alert(
         "ConsumerLag",
-        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_MAX}",
+        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_PLACE}",
         "5m",
         "warning",
         "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
@@ -112,7 +151,7 @@ ALERTS: Final = (
     ),
     Alert(
         "BrokerDown",
-        'up{job="ottla"} == 0',
+        f'up{{job="{JOB_PLACE}"}} == 0',
         "10s",
         "critical",
         "{{ $labels.instance }} cannot be scraped",
@@ -121,11 +160,12 @@ ALERTS: Final = (
 )
 
 
-def alert_rules() -> dict[str, Any]:
+def alert_rules(*, job: str = JOB, lag: int = LAG_MAX) -> dict[str, Any]:
+    """Returns the rules: for brokers that this job scrapes, and for groups that lag by more than so many records."""
     rules = [
         {
             "alert": alert.name,
-            "expr": alert.query,
+            "expr": alert.query.replace(JOB_PLACE, job.replace("\\", "\\\\").replace('"', '\\"')).replace(LAG_PLACE, str(lag)),
             "for": alert.lasts,
             "labels": {"severity": alert.severity},
             "annotations": {"summary": alert.summary, "description": alert.next_step},
@@ -135,13 +175,14 @@ def alert_rules() -> dict[str, Any]:
     return {"groups": [{"name": "ottla", "rules": rules}]}
 
 
-def scrape_config(targets: list[str]) -> dict[str, Any]:
-    """Returns jobs for the brokers and, less often, for their partitions and for the lag of groups."""
+def scrape_config(targets: list[str], *, job: str = JOB, access: Mapping[str, Any] = NO_ACCESS) -> dict[str, Any]:
+    """Returns jobs for the brokers and, less often, for their partitions and for the lag of groups; ``access`` is how they are reached."""
     static = [{"targets": targets}]
     return {
         "scrape_configs": [
-            {"job_name": "ottla", "scrape_interval": "10s", "static_configs": static},
-            {"job_name": "ottla-partitions", "metrics_path": "/metrics/partitions", "scrape_interval": "30s", "static_configs": static},
-            {"job_name": "ottla-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", "static_configs": static},
+            {"job_name": job, "scrape_interval": "10s", **access, "static_configs": static},
+            {"job_name": f"{job}-partitions", "metrics_path": "/metrics/partitions", "scrape_interval": "30s", **access}
+            | {"static_configs": static},
+            {"job_name": f"{job}-lag", "metrics_path": "/metrics/lag", "scrape_interval": "30s", **access, "static_configs": static},
         ]
     }

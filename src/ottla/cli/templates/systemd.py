@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED, WRONG_CALL
+from ottla.cli.exit_codes import CANNOT_CONTINUE, INTERRUPTED, WRONG_CALL, WRONG_CONFIG
 
 STOP_SECONDS: Final = 60
 """More than an orderly stop takes: logs are synced, and answers on their way are sent."""
+
+HARDENING: Final = """\
+NoNewPrivileges=true
+CapabilityBoundingSet=
+ProtectSystem=full
+ProtectHome=true
+PrivateTmp=true
+PrivateDevices=true
+ProtectClock=true
+ProtectControlGroups=true
+ProtectHostname=true
+ProtectKernelLogs=true
+ProtectKernelModules=true
+ProtectKernelTunables=true
+LockPersonality=true
+RemoveIPC=true
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=true
+RestrictRealtime=true
+RestrictSUIDSGID=true
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+"""
+"""What a unit of brokers forbids them: nothing that they do."""
 
 
 def unit(*, command: str, properties: str, user: str, cores: str | None = None) -> str:
     """Returns the text of ``ottla.service``. The broker is restarted when it fails, and stopped in order by SIGTERM.
 
     A start has no time limit: systemd would end a recovery that takes longer than its 90 s, and repeat it.
+
+    One whose configuration is wrong is not started again, and one that ends at once thirty times in ten minutes neither: that is to be
+    seen. What else it may not do is nothing that a broker does; ``config/lint.py`` has where log.dirs cannot be.
 
     Its data is in StateDirectory, /var/lib/ottla, unless the properties name log.dirs.
 
@@ -26,6 +54,8 @@ def unit(*, command: str, properties: str, user: str, cores: str | None = None) 
 Description=ottla broker
 After=network-online.target
 Wants=network-online.target
+StartLimitIntervalSec=10min
+StartLimitBurst=30
 
 [Service]
 Type=notify
@@ -36,13 +66,12 @@ TimeoutStartSec=infinity
 TimeoutStopSec={STOP_SECONDS}
 Restart=on-failure
 RestartSec=2
+RestartPreventExitStatus={WRONG_CALL} {WRONG_CONFIG}
 LimitNOFILE=100000
+UMask=0077
 StateDirectory=ottla
-NoNewPrivileges=true
-ProtectSystem=full
-ProtectHome=true
-PrivateTmp=true
-
+StateDirectoryMode=0700
+{HARDENING}
 [Install]
 WantedBy=multi-user.target
 """

@@ -95,7 +95,9 @@ class TokenAdmin(AdminBase):
 
 _WAYS_OUT: Final = {
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "tokens are asked for on a connection that has authenticated, and not by a token",
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "the brokers have no delegation.token.secret.key",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        "this broker, or the controller, has no delegation.token.secret.key: set the same on every node, and restart them"
+    ),
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "CREATE_TOKENS on the user is needed",
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no such token",
     ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired",

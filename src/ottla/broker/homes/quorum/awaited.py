@@ -7,10 +7,18 @@ from collections.abc import Mapping
 from ottla.broker.metadata.voters import Voters
 from ottla.broker.peers.peers import Address
 from ottla.consensus.quorum import Quorum
+from ottla.types import NO_LEADER
 
 
-def election(voters: Voters, node_id: int) -> str:
-    """Returns the wait for a leader, with what each controller's address does."""
+def election(voters: Voters, node_id: int, last_leader: int = NO_LEADER) -> str:
+    """Returns the wait for a leader, with what each controller's address does.
+
+    ``last_leader`` was known once: where a majority answers and only its address does not, the address is what is wrong.
+    """
+    said = {voter: "answers" if voter == node_id else voters.said(voter) for voter in voters.addresses}
+    if said.get(last_leader, "answers") not in ("", "answers") and sum(text == "answers" for text in said.values()) > len(said) // 2:
+        there = f"{_text(voters.addresses[last_leader])} {said[last_leader]}"
+        return f"controller {last_leader}, which was active, and {there}: compare its address in controller.quorum.voters on all nodes"
     known = "; ".join(_one(voters, voter, node_id) for voter in sorted(voters.addresses))
     return f"a majority of the controllers to elect a leader ({known}); that needs {len(voters.addresses) // 2 + 1} of them"
 

@@ -208,7 +208,7 @@ class QuorumLife(Life):
         """Returns what this node waits for, to serve or to have anything changed; None when it waits for nothing."""
         metadata, node_id = self._home.metadata, self._basis.config.node_id
         if metadata.is_electing:
-            return election(self._home.ways_to_voters, node_id)
+            return election(self._home.ways_to_voters, node_id, metadata.last_leader_id)
         registered = self._lifecycle.awaited(metadata.leader_id) if self._basis.roles.is_broker else None
         return followers(metadata.quorum, self._home.voters, node_id) or registered
 
