@@ -87,7 +87,7 @@ def words_of(statement: str) -> list[str]:
 
 
 def wrong_start(words: list[str]) -> str | None:
-    """Returns what is wrong with the first word of a statement; None where some statement begins with it, or with no word."""
+    """Returns what is wrong with the first word of a statement; None where a statement may start with it, or with no word."""
     if not words or words[0] in _STARTS or words[0] in _WRITES:
         return None
     near = difflib.get_close_matches(words[0], _STARTS, n=1)

@@ -27,11 +27,11 @@ _LINKS: Final[dict[tuple[int, str, str, int, int, SecuritySettings], Link]] = {}
 
 
 class WaitInterruptedError(RuntimeError):
-    """What a thread waited for is not wanted any more: its query is being stopped."""
+    """The error of a thread whose wait was ended by another one, since its query is being stopped."""
 
 
 def interrupt(thread: int) -> None:
-    """Ends the wait of the thread, and each one that it begins until ``resume``, with a WaitInterruptedError."""
+    """Ends the wait of the thread, and each later one until ``resume``, with a WaitInterruptedError."""
     _INTERRUPTED.add(thread)
     waiting = _WAITING.get(thread)
     if waiting is not None:
@@ -80,7 +80,7 @@ class Link:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns the coroutine's result; it is cancelled when the caller is interrupted meanwhile.
 
-        WaitInterruptedError where another thread wants this one to wait no more (``interrupt``).
+        WaitInterruptedError where another thread ends the wait (``interrupt``).
         """
         thread = threading.get_ident()
         future = self.start(coroutine)

@@ -1,6 +1,6 @@
 """Records that a batch lacks, since its topics no longer have them, of queries that go on without them (``failOnDataLoss=false``).
 
-It is tasks that meet a loss, and their warnings are in Spark's log, or that of an executor. So the driver asks where the logs begin before
+It is tasks that meet a loss, and their warnings are in Spark's log, or that of an executor. So the driver asks where the logs start before
 the rows of a batch are read: what is before that was lost for certain. What is deleted while the batch is read is in those warnings alone.
 """
 
@@ -44,7 +44,7 @@ def noted_losses(session: Any, number: int) -> dict[str, tuple[int, int]]:
 
 
 def lost_between(lookup: Lookup, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Returns which offsets of a batch are before the begin of their logs."""
+    """Returns which offsets of a batch are before the start of their logs."""
     end = from_json(after)
     there = set(lookup.selection(must_exist=False).partitions)
     begin = {key: offset for key, offset in batch_start(before, after).items() if key in there and end.get(key, 0) > offset}

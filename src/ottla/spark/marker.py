@@ -25,7 +25,7 @@ CHECKPOINT_SUFFIX: Final = "-checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """What became of records that are in no result, in a batch or in all batches of a query so far; for people."""
+    """A count of records that are in no result, of a batch or of all batches of a query so far; for people."""
 
     late_rows: int = 0  # which Spark has dropped
     lost: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by partition, the last range of offsets that were lost
