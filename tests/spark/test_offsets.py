@@ -126,9 +126,9 @@ def test_a_time_that_is_neither_is_refused(text: str):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"startingOffsets": "earlyest"}, "startingOffsets=earlyest is neither earliest or latest, nor .*; did you mean earliest\\?$"),
-        ({"startingOffsets": "5"}, 'startingOffsets=5 is neither earliest or latest, nor of the form {"topic": {"0": 23}}$'),
-        ({"endingOffsets": "folow"}, "endingOffsets=folow is neither latest or follow, nor .*; did you mean follow\\?$"),
+        ({"startingOffsets": "earlyest"}, "startingOffsets=earlyest is not earliest, latest or JSON .*; did you mean earliest\\?$"),
+        ({"startingOffsets": "5"}, 'startingOffsets=5 is not earliest, latest or JSON of the form {"topic": {"0": 23}}$'),
+        ({"endingOffsets": "folow"}, "endingOffsets=folow is not latest, follow or JSON .*; did you mean follow\\?$"),
     ],
 )
 def test_a_misspelt_bound_is_refused_with_the_nearest_word(options: dict[str, str], said: str):

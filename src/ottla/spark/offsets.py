@@ -210,8 +210,8 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
         return Bound(name, everywhere=LATEST)
     words = ["earliest", "latest"] if prefix == "starting" else ["latest", FOLLOW]
     if not text.startswith(("{", "[")):
-        expected = f'{" or ".join(words)}, nor of the form {{"topic": {{"0": 23}}}}'
-        raise invalid(f"{name}={text} is neither {expected}{did_you_mean(text, words)}")
+        expected = f'{", ".join(words)} or JSON of the form {{"topic": {{"0": 23}}}}'
+        raise invalid(f"{name}={text} is not {expected}{did_you_mean(text, words)}")
     return Bound(name, offsets=parse(name, text))
 
 
