@@ -55,6 +55,13 @@ def test_errors_of_ottla_are_left_as_they_are(tmp_path: Path) -> None:
         print(1 / 0)
 
 
+def test_what_ottla_refuses_of_the_file_is_a_wrong_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, errors_of(tmp_path / "orders.py"):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "orders.py:5: startingOffsets=earlyest is wrong; did you mean earliest?")
+    said = "ottla: INVALID_CONFIG: orders.py:5: startingOffsets=earlyest is wrong; did you mean earliest?\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, said)
+
+
 def test_what_spark_refuses_at_a_start_is_one_line_with_its_way_out(tmp_path: Path) -> None:
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
     error = AnalysisException("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append.\nmore")
@@ -127,6 +134,8 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
         for what, name in (("to go on from the checkpoints in topics", "restore"), ("to begin again, with repeated results", "reset"))
     ]
     assert result.output.splitlines()[1:] == (said if is_to_be_reset else [])
+    forgetful = CliRunner().invoke(cli, ["pipeline", "reset", "orders", "-B", "127.0.0.1:1"])
+    assert (f"orders ran last with --data {tmp_path / 'my data'}" in forgetful.output) == (where == "given")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from ottla import aio
 from ottla.cli.main import cli
-from ottla.cli.pipeline_runs import LOCK
+from ottla.cli.pipeline_runs import LOCK, note_directory
 from ottla.runtime.serve import BrokerThread
 from ottla.spark.checkpoint_topic import begin_again
 from ottla.spark.exactly_once import StopError
@@ -42,7 +42,12 @@ def write_a_batch(bootstrap: str, directory: Path) -> None:
             await admin.set_offsets(QUERY, {TopicPartition("orders", 0): 0}, metadata=Marker("id", 0, "hash", 0).text())
 
     asyncio.run(commit())
+    write_a_checkpoint(directory)
+
+
+def write_a_checkpoint(directory: Path, query: str = "id") -> None:
     (directory / QUERY).mkdir(parents=True)
+    (directory / QUERY / "metadata").write_text(f'{{"id":"{query}"}}')
     (directory / LOCK).touch()
 
 
@@ -95,6 +100,35 @@ def test_a_checkpoint_that_is_elsewhere_is_warned_of_and_not_said_to_be_deleted(
     late = reset(bootstrap, "sales", "--data", str(data), "--yes")
     assert late.output == f"{data}: deleted\n"
     assert not data.exists()
+
+
+def test_an_old_directory_at_the_default_place_is_not_taken_for_the_checkpoint(bootstrap: str, home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_a_batch(bootstrap, data)
+    write_a_checkpoint(home / "sales", query="old")
+    planned = reset(bootstrap, "sales")
+    said = f"ottla: warning: {home / 'sales'} has no checkpoint of {QUERY} that has written last; one that is elsewhere stays"
+    assert planned.output.startswith(said)
+
+
+def test_the_directory_of_the_last_run_is_remembered(bootstrap: str, home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_a_batch(bootstrap, data)
+    write_a_checkpoint(home / "sales", query="old")
+    note_directory("sales", data)
+    for command in ("reset", "restore"):
+        refused = CliRunner().invoke(cli, ["pipeline", command, "sales", "-B", bootstrap, "--yes"])
+        assert refused.exit_code == 1
+        assert lines_of(refused) == [
+            f"Error: sales ran last with --data {data}: give that, or --data {home / 'sales'} for the one that you mean"
+        ]
+    assert reset(bootstrap, "sales", "--data", str(data)).output.startswith("would delete")
+    assert f"{data}: deleted" in lines_of(reset(bootstrap, "sales", "--data", str(data), "--yes"))
+    assert f"{home / 'sales'}: deleted" in lines_of(reset(bootstrap, "sales", "--yes")), "what it remembered is gone"
+    note_directory("sales", data)
+    note_directory("sales", home / "sales")
+    write_a_checkpoint(home / "sales")
+    assert reset(bootstrap, "sales", "--yes").exit_code == 0
 
 
 def test_the_status_of_an_application_without_offsets_names_its_checkpoints(bootstrap: str, home: Path) -> None:

@@ -9,13 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.conftest import Topics
+from tests.spark.conftest import PROPERTIES, Topics
 from tests.spark.test_rows import stored
 
+from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.serve import BrokerThread
 from ottla.spark.checkpoint import PlannedBatch, begin_of, ends_of, read_from
 from ottla.spark.driver_sink import Application, BatchTooLargeError, collected
 from ottla.spark.exactly_once import Seal, StopError
+from ottla.spark.link import WaitInterruptedError
 from ottla.spark.marker import Marker, hash_of, marker_of
 from ottla.spark.source import OttlaDataSource
 from ottla.spark.stream_writer import ExactlyOnceStreamWriter, TopicStreamWriter
@@ -167,6 +170,41 @@ def test_a_batch_that_comes_while_it_is_being_written_waits_and_is_skipped(topic
         may_go_on.set()
         assert (first.result(), second.result()) == (2, None)
     assert values_of(topics, target) == [b"0", b"1"]
+
+
+def test_a_batch_that_waits_for_a_topic_that_is_gone_is_interrupted_and_comes_again(topics: Topics):
+    source, target = topics.create(), topics.create()
+    query = Query(topics, source, topic=target)
+    assert query.run(0, 1, [b"1"], begin=0) == 1
+    topics.delete(target)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(query.run, 1, 2, [b"2"])
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        query.application.interrupt()
+        with pytest.raises((CommitOutcomeUnknownError, WaitInterruptedError)):
+            waiting.result(10)
+        topics.create(name=target)
+        assert pool.submit(query.run, 1, 2, [b"2"]).result(30) == 1  # in the same thread, which may wait again
+    assert query.restart().run(1, 2, [b"2"]) is None
+    assert values_of(topics, target) == [b"2"]
+    query.application.interrupt()  # there is nothing to interrupt
+
+
+def test_a_batch_that_waits_for_a_broker_that_is_away_is_interrupted(tmp_path: Path):
+    broker = BrokerThread(PROPERTIES | {"log.dirs": str(tmp_path)}).start()
+    topics = Topics(broker.bootstrap)
+    source, target = topics.create(), topics.create()
+    query = Query(topics, source, topic=target)
+    assert query.run(0, 1, [b"1"], begin=0) == 1
+    broker.stop()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(query.run, 1, 2, [b"2"])
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        query.application.interrupt()
+        with pytest.raises((CommitOutcomeUnknownError, WaitInterruptedError)):
+            waiting.result(10)
 
 
 def test_a_new_checkpoint_goes_on_where_the_last_one_ended_and_nowhere_else(topics: Topics):

@@ -1,5 +1,6 @@
 """The exactly-once machine: its rules one by one, and courses of crashes in which nothing may be doubled, nothing skipped, or it stops."""
 
+import json
 import os
 import re
 from collections import Counter
@@ -14,7 +15,7 @@ from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import FENCED, CommitOutcomeUnknownError, ProducerFencedError, TransactionAbortableError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import Batch, ExactlyOnce, Seal, Step, StopError, TransactionExpiredError, is_written
-from ottla.spark.marker import Committed, Marker, committed_of, hash_of, marker_of
+from ottla.spark.marker import Committed, Marker, Noticed, committed_of, hash_of, marker_of
 from ottla.types import TopicPartition
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -71,6 +72,31 @@ def test_a_batch_is_the_next_one_or_was_written_or_stops(committed, arrived, res
         is_written("app", arrived, committed)
     assert "ottla group delete app --yes" in str(stopped.value)
     assert (committed.marker is None) == ("startingOffsets=" not in str(stopped.value))
+
+
+def test_a_marker_has_the_late_rows_and_the_losses_of_all_batches_of_its_query():
+    def sealed(machine: ExactlyOnce, arrived: Batch, answers: list[Committed | Noticed | None]) -> Marker:
+        asking, found = machine.deliver(arrived), set[Marker | None]()
+        answer: Committed | Noticed | None = None
+        try:
+            while True:
+                asked = asking.send(answer)
+                answer = answers.pop(0) if asked in (Step.READ, Step.COLLECT) else None
+                if isinstance(asked, Seal):
+                    found = {marker_of(place.metadata) for place in asked.offsets.values()}
+        except StopIteration:
+            [made] = found
+            assert made is not None
+            return made
+
+    machine, others = ExactlyOnce("app"), ExactlyOnce("app")
+    before = Committed(Marker("q", 6, "h", 70, noticed=Noticed(5, {"in-0": (1, 3)})), AT_5)
+    assert sealed(machine, batch(7), [before, Noticed(2, {"in-1": (4, 5)})]).noticed == Noticed(7, {"in-0": (1, 3), "in-1": (4, 5)})
+    assert sealed(machine, batch(8), [Noticed(0, {"in-0": (8, 9)})]).noticed == Noticed(7, {"in-1": (4, 5), "in-0": (8, 9)})
+    assert sealed(others, batch(0, query="other", begin=AT_5), [before, None]).noticed == Noticed()  # of another checkpoint
+    assert not {"late", "lost"} & json.loads(Marker("q", 6, "h", 70).text()).keys()
+    many = Noticed(0, {f"{'t' * 249}-{number}": (2**62, 2**63) for number in range(50)})
+    assert len(Marker("q" * 36, 2**31, "h" * 32, 2**31, 2**41, Noticed().and_then(many)).text()) < 4096
 
 
 @pytest.mark.parametrize(("what", "said"), [(f"offset of in-0: {FENCED}", " (offset of in-0). Run one copy"), (FENCED, ". Run one copy")])

@@ -146,6 +146,8 @@ def test_a_line_of_progress_has_the_rate_the_lag_and_the_state():
     assert progress_line("app-totals", progress, 0.04).endswith("lag 7 (0.0 s)  state 50,003 rows")
     for speed, said in ((0.19, "in 0.2/s"), (9.96, "in 10.0/s"), (0, "in 0/s")):
         assert said in progress_line("app-totals", progress | {"processedRowsPerSecond": speed}), "two rows in ten seconds are not none"
+    late = [{"numRowsTotal": 3, "numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1_000}, {"numRowsDroppedByWatermark": None}]
+    assert progress_line("app-totals", progress | {"stateOperators": late}).endswith("state 3 rows  late rows 1,002")
     counted = {"ottla.bad_rows.0": (2,), "ottla.bad_rows.1": (1,), "ottla.changes.0": (5,), "own": ("x",)}
     assert progress_line("app-totals", progress | {"observedMetrics": counted}).endswith("state 50,003 rows  bad rows 3")
     assert progress_line("app-totals", progress | {"observedMetrics": {"ottla.bad_rows.0": (0,)}}).endswith("state 50,003 rows")

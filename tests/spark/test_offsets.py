@@ -101,6 +101,41 @@ def test_times_go_before_offsets_and_one_time_before_many():
     assert starting_bound(options | {"startingTimestamp": "7"}, is_stream=True).time_ms == 7
 
 
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("2026-01-01", 1_767_225_600_000),
+        ("2026-01-01T00:00:00.5Z", 1_767_225_600_500),
+        (" 2026-01-01 01:00:00+01:00", 1_767_225_600_000),
+        ("1767225600000", 1_767_225_600_000),
+        ("2026", 2026),  # milliseconds, as in Spark's connector
+    ],
+)
+def test_a_time_is_milliseconds_or_an_iso_time(text: str, time_ms: int):
+    assert starting_bound({"startingTimestamp": text}, is_stream=True).time_ms == time_ms
+    assert ending_bound({"endingTimestamp": text}).time_ms == time_ms
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "1960-01-01", "0001-01-01", "1.5", ""])
+def test_a_time_that_is_neither_is_refused(text: str):
+    said = f"startingTimestamp={text} is not a time in milliseconds since 1970, nor an ISO time such as 2026-01-31"
+    with pytest.raises(KafkaError, match=said):
+        starting_bound({"startingTimestamp": text}, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": "earlyest"}, "startingOffsets=earlyest is not earliest, latest or JSON .*; did you mean earliest\\?$"),
+        ({"startingOffsets": "5"}, 'startingOffsets=5 is not earliest, latest or JSON of the form {"topic": {"0": 23}}$'),
+        ({"endingOffsets": "folow"}, "endingOffsets=folow is not latest, follow or JSON .*; did you mean follow\\?$"),
+    ],
+)
+def test_a_misspelt_bound_is_refused_with_the_nearest_word(options: dict[str, str], said: str):
+    with pytest.raises(KafkaError, match=said):
+        ending_bound(options), starting_bound(options, is_stream=True)
+
+
 @pytest.mark.parametrize("text", ["latest", '{"a": {"0": -1}}'])
 def test_a_batch_cannot_start_at_the_end(text):
     with pytest.raises(KafkaError, match="startingOffsets"):

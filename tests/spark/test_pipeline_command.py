@@ -121,15 +121,17 @@ def test_a_query_without_records_says_that_it_waits_and_is_stopped(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "code", "said"),
     [
-        ("mine.py", "x = 1\ndef f(:\n", r"Error: \S+mine\.py:2: SyntaxError: invalid syntax"),
-        ("mine.txt", "x = 1\n", r"\S+mine\.txt is not a Python file"),
+        ("mine.py", "x = 1\ndef f(:\n", 1, r"Error: \S+mine\.py:2: SyntaxError: invalid syntax"),
+        ("mine.txt", "x = 1\n", 2, r"\S+mine\.txt is not a Python file"),
     ],
 )
-def test_a_file_that_python_cannot_read_is_refused_before_spark_starts(topics: Topics, tmp_path: Path, name: str, content: str, said: str):
+def test_a_file_that_python_cannot_read_is_refused_before_spark_starts(
+    topics: Topics, tmp_path: Path, name: str, content: str, code: int, said: str
+):
     (tmp_path / name).write_text(content)
-    found = ottla("pipeline", "run", str(tmp_path / name), "--data", str(tmp_path / "data"), "-B", topics.bootstrap, expected=1)
+    found = ottla("pipeline", "run", str(tmp_path / name), "--data", str(tmp_path / "data"), "-B", topics.bootstrap, expected=code)
     assert re.search(said, found)
     assert len(found.splitlines()) == 1
     assert not (tmp_path / "data").exists()

@@ -34,7 +34,13 @@ def loud(spark):
 
 @pipeline
 def raw(spark):
-    return spark.readStream.format("rate").load().dropDuplicates(["value"]).writeStream.format("noop")
+    values = read_topic(spark, "orders", "customer string", bad_rows="bad")
+    return [
+        spark.readStream.format("rate").load().dropDuplicates(["value"]).writeStream.format("noop"),
+        values.writeStream.format("parquet").option("path", "/data/raw"),
+        values.writeStream.foreachBatch(lambda rows, number: None),
+        values.selectExpr("customer as value").writeStream.format("kafka").option("topic", "t"),
+    ]
 
 @pipeline
 def kept(spark):
@@ -73,10 +79,16 @@ EXPECTED = [
         "directory",
     ),
     Explained("shop-loud", "orders", "", "", "aggregate by upper(customer)", "update", "counts", "exactly_once", "topic"),
-    Explained("shop-raw", "rate", "", "", "deduplication", "append", "", "", "directory"),
-    Explained("shop-kept", "orders", "", "", "transformWithState", "update", "kept, shop-kept-*-changelog", "exactly_once", "topic"),
+    Explained("shop-raw", "rate", "", "", "deduplication by value", "append", "noop", "", "directory"),
+    Explained("shop-raw-2", "orders", "", "", "", "append", "parquet /data/raw; bad rows are left out", "", "directory"),
+    Explained("shop-raw-3", "orders", "", "", "", "append", "foreachBatch", "", "directory"),
+    Explained("shop-raw-4", "orders", "", "", "", "append", "kafka t; bad rows are left out", "", "directory"),
     Explained(
-        "shop-both", "orders", "", "", "transformWithState", "update", "hot, all_readings, shop-both-*-changelog", "exactly_once", "topic",
+        "shop-kept", "orders", "", "", "transformWithState by customer", "update", "kept, shop-kept-*-changelog", "exactly_once", "topic",
+    ),
+    Explained(
+        "shop-both", "orders", "", "", "transformWithState by customer", "update", "hot, all_readings, shop-both-*-changelog",
+        "exactly_once", "topic",
     ),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
-from ottla.cli.sql_text import is_write, split, words_of
+from ottla.cli.sql_text import is_write, split, tables_of, words_of, wrong_start
 from ottla.errors import KafkaError
 from ottla.spark import defaults
 from ottla.spark.queries import follow, make_views, named_in, topics_like
@@ -98,6 +98,12 @@ def test_topics_are_tables_by_schema_or_as_text_and_streams(spark, topics: Topic
     with pytest.raises(KafkaError, match="there is a schema for 'other', which is no topic that the query names"):
         make_views(spark, [orders], {"other": SCHEMA}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
 
+    behind = topics.create()
+    topics.produce(behind, [(None, b'{"customer":"ada","amount":5}' + end) for end in (b" ", b"x", b"]", b',{"customer":"bob"}')])
+    make_views(spark, [behind], {behind: SCHEMA}, bootstrap=topics.bootstrap, since_ms=None, is_stream=False)
+    found = spark.sql(f"select customer, amount from `{behind}` order by offset").collect()
+    assert [tuple(row) for row in found] == [("ada", 5.0)] + [(None, None)] * 3  # text after the value
+
     make_views(spark, [orders], {orders: SCHEMA}, bootstrap=topics.bootstrap, since_ms=0, is_stream=True)
     said: list = []
     query = follow(spark.sql(f"select customer, sum(amount) as total from `{orders}` group by customer"), said.extend)
@@ -171,6 +177,46 @@ def test_a_statement_that_writes_is_found_without_spark(statement: str, writes: 
     assert is_write(words_of(statement)) is writes
 
 
+@pytest.mark.parametrize(
+    ("statement", "tables"),
+    [
+        ("select * from nosuch", ["nosuch"]),
+        ("select * from `no such` n join other.one -- from x\n on true where v = 'from y'", ["no such", "other.one"]),
+        ("with a as (select 1), b (x) as (select 2) select * from a join B join c", ["c"]),
+        ("select * from range(5)", []),
+        ("select 1", []),
+        ("describe orders", ["orders"]),
+        ("table orders", ["orders"]),
+    ],
+)
+def test_the_tables_of_a_statement_are_those_that_it_does_not_make_itself(statement: str, tables: list[str]):
+    assert tables_of(statement) == tables
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("selct 2", "no statement begins with 'selct'; did you mean select?"),
+        ("qqq", "no statement begins with 'qqq'; `help` shows what does"),
+        ("(select 1)", None),
+        ("values 1", None),
+        ("insert into x", None),
+    ],
+)
+def test_a_word_that_begins_no_statement_is_found_without_spark(statement: str, said: str | None):
+    assert wrong_start(words_of(statement)) == said
+
+
+@pytest.mark.spark
+def test_a_query_of_no_table_is_run_alone_and_after_others(spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    topic = topics.create()
+    for text in ("select 1 as n", f"select 1 as n from `{topic}`; select 1 as n", "with a as (select 1 as n) select n from a"):
+        found = CliRunner().invoke(sql, [text, "-B", topics.bootstrap])
+        assert (found.exit_code, found.stdout.split()[-2:]) == (0, ["N", "1"]), found.output
+
+
 @pytest.mark.spark
 def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_terminal(
     spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -203,7 +249,7 @@ def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_termi
     starts.clear()
     prompts: list[str] = []
     right = f"select value from `{topic}` where offset = 1; select"
-    lines = iter(["", "select x", f"from `{topic}`;", f"drop table `{topic}`;", "select 1;", right])
+    lines = iter(["", "select x", f"from `{topic}`;", f"drop table `{topic}`;", "selct 1;", "help", right])
 
     def typed_line(prompt: str) -> str:
         prompts.append(prompt)
@@ -215,13 +261,14 @@ def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_termi
     monkeypatch.setattr("builtins.input", typed_line)
     monkeypatch.setattr("ottla.cli.sql.is_terminal", lambda: True)
     found = CliRunner().invoke(sql, ["-B", topics.bootstrap])
-    assert (found.exit_code, found.stdout.split()) == (0, ["VALUE", "c"]), found.output
+    assert (found.exit_code, found.stdout.split()[-2:], "show tables" in found.stdout) == (0, ["VALUE", "c"], True), found.output
     assert [line[:30] for line in found.stderr.splitlines()] == [
+        "a statement ends with a semico",
         "Error: [UNRESOLVED_COLUMN.WITH",
         "Error: drop: ottla sql only re",
-        "Error: the query names no topi",
+        "Error: no statement begins wit",
     ]
-    assert prompts == ["ottla> ", "ottla> ", "    -> ", "ottla> ", "ottla> ", "ottla> ", "    -> "]
+    assert prompts == ["ottla> ", "ottla> ", "    -> ", *["ottla> "] * 4, "    -> "]
     assert starts == ["started", "stopped"]
 
 
@@ -229,9 +276,14 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
     topic = topics.create(name="shown-1")
     command = [sys.executable, "-m", "ottla", "sql", "show tables like 'shown*'", "-B", topics.bootstrap]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["TABLE", topic]
+    command = [sys.executable, "-m", "ottla", "sql", "help;", "-B", topics.bootstrap]
+    assert "show tables" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for arguments, code, word in (
-        (["select 1"], 1, "names no topic of the cluster; `ottla"),
-        (["select * from `shwon-1`"], 1, "names no topic of the cluster; did you mean shown-1?"),
+        (["select 1", "--follow"], 1, "names no topic of the cluster; `ottla"),
+        (["select * from nosuch"], 1, "there is no topic 'nosuch'; `ottla topic list` shows them"),
+        (["select * from `shwon-1`"], 1, "there is no topic 'shwon-1'; did you mean shown-1?"),
+        (["describe `shwon-1`"], 1, "there is no topic 'shwon-1'; did you mean shown-1?"),
+        (["selct 2;"], 1, "no statement begins with 'selct'; did you mean select?"),
         (["select 1", "--since", "yesterday"], 2, "time 'yesterday': expected milliseconds, seconds, an ISO date"),
         (["select 1", "--schema", "orders"], 2, "must be TOPIC=COLUMNS"),
         (["select 1", "--schema", "orders=id strng"], 2, "column id has type strng, which Spark does not know; did you mean string?"),

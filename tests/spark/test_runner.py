@@ -1,9 +1,11 @@
 """The runner of pipelines: which queries it starts again, which it does not; without Spark."""
 
 import re
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,6 +289,17 @@ def test_a_login_that_is_refused_is_not_tried_again_either(tmp_path: Path, code:
     assert (found.cannot_continue, said[-1]) == (True, f"app-f  stopped, and is not started again: {code.name}")
 
 
+@pytest.mark.parametrize("more", ["", "\nDuring handling of it another exception occurred:\n\nRuntimeError: the batch ends\n"])
+def test_an_option_that_is_wrong_is_not_tried_again(tmp_path: Path, more: str):
+    said: list[str] = []
+    text = "INVALID_CONFIG: startingOffsets=earlyest is neither"
+    wrong = Writer([f"[STREAM_FAILED] Traceback (most recent call last):\nottla.errors.KafkaError: {text}\n{more}", None])
+    found = runner(tmp_path, {"f": lambda session: wrong}, Clock(pauses_max=100), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, False)
+    assert said[-1] == f"app-f  stopped, and is not started again: {text}"
+
+
 def test_a_query_that_has_never_started_waits_longer_each_time_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The clock of a machine does not begin at zero: each failure was taken for the first one after a minute's work."""
     said: list[str] = []
@@ -556,6 +569,33 @@ def test_a_ctrl_c_stops_all_queries(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         runner(tmp_path, {"several": lambda session: writers}, Clock(pauses_max=3), []).run()
     assert [query.is_stopped for writer in writers for query in writer.queries] == [True, True]
+
+
+def test_a_ctrl_c_interrupts_a_sink_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its query does not stop before its batch has ended, which had waited for a topic that was gone: two minutes."""
+    monkeypatch.setattr("ottla.spark.runner.STOP_S_MAX", 0)
+    is_interrupted = threading.Event()
+
+    class Waiting(Query):
+        def stop(self) -> None:
+            self.is_stopped = is_interrupted.wait(10)
+
+    class Writing(Writer):
+        def start(self) -> Query:
+            self.queries.append(Waiting("runs"))
+            return self.queries[-1]
+
+    def made(session: Any) -> Writer:
+        found = pipelines_module.runner()
+        assert found is not None
+        found.sinks.append(SimpleNamespace(interrupt=is_interrupted.set))
+        found.settings.append({"app": next(found.names)})
+        return writer
+
+    writer = Writing([])
+    with pytest.raises(KeyboardInterrupt):
+        runner(tmp_path, {"totals": made}, Clock(pauses_max=2), []).run()
+    assert [query.is_stopped for query in writer.queries] == [True]
 
 
 def test_the_reason_is_the_error_that_ended_it_all():

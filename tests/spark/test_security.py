@@ -129,7 +129,7 @@ def test_a_pipeline_and_a_view_use_the_client_options_of_their_runner(spark, gua
 
 
 def test_commands_of_pipelines_and_queries_connect_by_the_file_of_the_client(guarded: Guarded) -> None:
-    for arguments, code, says in ((["pipeline", "list"], 0, ""), (["sql", "select 1"], 1, "the query names no topic of the cluster")):
+    for arguments, code, says in ((["pipeline", "list"], 0, ""), (["sql", "select * from nosuch"], 1, "there is no topic 'nosuch'")):
         command = [sys.executable, "-m", "ottla", *arguments, "-B", guarded.broker.bootstrap, "--command-config", str(guarded.file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, says in done.stderr) == (code, True), done.stderr

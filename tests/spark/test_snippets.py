@@ -13,9 +13,11 @@ from tests.cli.pages import blocks
 from tests.spark.conftest import Topics
 from tests.spark.test_streams import written
 
-from ottla.errors import KafkaError
+from ottla.cli.pipeline_status import status_rows
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import catch_up
 from ottla.spark.pipelines import pipelines_of
+from ottla.sync import Admin
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("one_partition")]
 
@@ -43,9 +45,13 @@ def test_totals_of_a_window_come_while_it_runs(spark: Any, own_broker: Any, tmp_
     for name in ("orders", "minutes"):
         topics.create(name=name)
     ada, late = ({"customer": "ada", "amount": 5, "at": f"2026-01-01T12:{minute}:30Z"} for minute in ("00", "10"))
+    lines: list[str] = []
     for order in (ada, ada, late, ada):  # the watermark has passed the minute of the last one
         produce(topics, "orders", order)
-        catch_up(spark, function, bootstrap=topics.bootstrap, checkpoints=tmp_path / "checkpoints")
+        lines = catch_up(spark, function, bootstrap=topics.bootstrap, checkpoints=tmp_path / "checkpoints")
+    assert next(line.rpartition("  ")[2] for line in lines if "  #" in line) == "late rows 1"
+    with Admin(topics.bootstrap) as admin:
+        assert [(row.batch > 3, row.late_rows) for row in status_rows(admin, "test")] == [(True, 1)]
     assert [(row["began"][11:16], row["total"]) for row in rows(topics, "minutes")] == [("12:00", 5.0), ("12:00", 10.0), ("12:10", 5.0)]
     assert written(topics, "minutes")[0].key == b"ada 2026-01-01 12:00:00"
 
@@ -100,5 +106,6 @@ def test_the_test_of_a_pipeline_passes_and_a_query_that_fails_fails_it(spark: An
     finally:
         sys.modules.pop("orders", None)
     names["test_orders_are_summed_and_bad_ones_set_aside"](spark, tmp_path / "checkpoints")
-    with names["broker"](auto_create_topics_enable=False) as own, pytest.raises(KafkaError, match="test-totals  has failed"):
+    with names["broker"](auto_create_topics_enable=False) as own, pytest.raises(KafkaError, match="test-totals  has failed") as failed:
         catch_up(spark, names["totals"], bootstrap=own.bootstrap, checkpoints=tmp_path / "others")
+    assert failed.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

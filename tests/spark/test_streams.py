@@ -13,12 +13,14 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
 
+from ottla.cli.pipeline_status import status_rows
 from ottla.errors import KafkaError
-from ottla.spark import read_table, read_topic, route, to_topic
+from ottla.spark import catch_up, read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
 from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
 from ottla.sync import Admin, Producer
+from ottla.types import TopicPartition
 
 pytestmark = pytest.mark.spark
 ORDERS = "id string, amount double"
@@ -230,6 +232,11 @@ def test_what_makes_no_sense_is_refused(spark):
     stream = spark.readStream.format("rate").load()
     for make, word in (
         (lambda: read_topic(spark, "t", bad_rows="dlq", **brokers), "are for values with a schema"),
+        (lambda: read_topic(spark, "t", options={"startingOffsets": "earlyest"}, **brokers), "did you mean earliest"),
+        (lambda: read_topic(spark, "t", options={"startingTimestamp": "soon"}, **brokers), "startingTimestamp=soon is not a time"),
+        (lambda: read_topic(spark, "t u", **brokers), "subscribe=t u: "),
+        (lambda: read_topic(spark, "t", bootstrap="http://b:1"), "is a URL: host:port is expected"),
+        (lambda: read_table(spark, "t", ORDERS, options={"endingOffsets": "folow"}, **brokers), "did you mean follow"),
         (lambda: read_topic(spark, "t", ORDERS, record="id", **brokers), "has a column of that name"),
         (lambda: read_topic(spark, "t", ORDERS), "kafka.bootstrap.servers is missing: .* bootstrap="),
         (lambda: read_topic(spark, "t", ORDERS, options={"kafka.group.ids": "x"}, **brokers), "unknown option"),
@@ -316,6 +323,65 @@ def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path
     assert found.keys() == bad.keys()
     assert {value: said for value, said in found.items() if not said.startswith(bad[value])} == {}
     assert len(written(topics, target)) == len(good) + 1  # a record without a value has no fields
+
+
+def test_text_after_a_json_value_makes_it_bad(spark, topics: Topics, tmp_path: Path):
+    good = [
+        b'{"id":"a","amount":1}',
+        b' {"id":"b"} \r\n',
+        b"{'id':\"c\"}",
+        b'{"id":"}],[{\\"","amount":1,"amount":2}',
+        b'{"id":5,"amount":NaN}',
+    ]
+    after = {
+        b'{"id":"a","amount":1}{"id":"b","amount":2}': 'text after the JSON value at character 21: {"id":"b","amount":2}',
+        b'{"id":"a"} x': "text after the JSON value at character 11: x",
+        **{b'{"id":"a"}' + end: f"text after the JSON value at character 10: {end.decode()}" for end in (b"]", b"}", b",", b"\0", b"] x")},
+        b'{"id":"a"}],"x":[1': 'text after the JSON value at character 10: ],"x":[1',
+        b'{"id":"a"},{"id":"b"}': 'text after the JSON value at character 10: ,{"id":"b"}',
+    }
+    orders, target, letters = topics.create(), topics.create(), topics.create()
+    topics.produce(orders, [(None, value) for value in [*good, *after]])
+    rows = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    run(to_topic(rows, target, bootstrap=topics.bootstrap), tmp_path / "1")
+    assert {record.value: dict(record.headers)["error"].decode() for record in written(topics, letters)} == after
+    assert [json.loads(record.value or b"") for record in written(topics, target)] == [
+        {"id": "a", "amount": 1.0},
+        {"id": "b"},
+        {"id": "c"},
+        {"id": '}],[{"', "amount": 2.0},
+        {"id": "5", "amount": "NaN"},
+    ]
+    with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset {len(good)}: its value does not fit"):
+        run(read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap).writeStream.format("noop"), tmp_path / "2")
+    topics.produce(orders, [(b"k", b'{"id":"a"} x')])
+    with pytest.raises(SparkRuntimeException, match="its value does not fit"):
+        read_table(spark, orders, ORDERS, without_key="skip", bootstrap=topics.bootstrap).collect()
+
+
+def test_what_a_query_goes_on_without_is_said_in_its_lines_and_in_the_status(spark, topics: Topics, tmp_path: Path):
+    orders, exactly, at_least = topics.create(), topics.create(), topics.create()
+    options = {"failOnDataLoss": False}
+
+    def copies(session: Any) -> list[Any]:
+        rows = read_topic(session, orders, ORDERS, options=options)
+        return [to_topic(rows, exactly), to_topic(rows, at_least, delivery="at_least_once")]
+
+    def caught_up() -> list[str]:
+        lines = catch_up(spark, copies, bootstrap=topics.bootstrap, checkpoints=tmp_path, app="lossy", timeout_s=120)
+        return sorted(line for line in lines if "lost" in line)
+
+    topics.produce(orders, [(None, b'{"id":"a"}')] * 5)
+    assert caught_up() == []
+    topics.produce(orders, [(None, b'{"id":"b"}')] * 5)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(orders, 0): 7})
+        said = f"lost offsets 5 to 6 of {orders}-0"
+        assert caught_up() == [f"lossy-copies  {said}", f"lossy-copies-2  {said}"]
+        assert caught_up() == []
+        rows = {row.query: (row.delivery, row.lost_offsets) for row in status_rows(admin, "lossy")}
+    assert rows == {"lossy-copies": ("exactly_once", f"5 to 6 of {orders}-0"), "lossy-copies-2": ("at_least_once", None)}
+    assert [len(written(topics, topic)) for topic in (exactly, at_least)] == [8, 8]
 
 
 def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_bad_rows(spark, topics: Topics, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
 from ottla.cli.pipeline_runs import (
     app_option,
+    check_directory,
     checkpoint_option,
     command_of,
     conf_option,
@@ -23,6 +25,7 @@ from ottla.cli.pipeline_runs import (
     errors_of,
     held,
     needs_pyspark,
+    note_directory,
     restarts_option,
     run_pipelines,
 )
@@ -154,9 +157,11 @@ def list_queries(bootstrap: str, output: str) -> None:
     with Admin(bootstrap, **client_settings()) as admin:
         there = checkpoint_topics(admin)
         rows = [
-            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.writes_now, row.query in there) for row in status_rows(admin)
+            (row.query, row.delivery, row.batch, row.last_batch, row.lag, row.late_rows, row.writes_now, row.query in there)
+            for row in status_rows(admin)
         ]
-    print_rows(output, "pipeline list", ("query", "delivery", "batch", "last_batch", "lag", "writes_now", "checkpoint_in_topic"), rows)
+    columns = ("query", "delivery", "batch", "last_batch", "lag", "late_rows", "writes_now", "checkpoint_in_topic")
+    print_rows(output, "pipeline list", columns, rows)
 
 
 @pipeline.command()
@@ -248,9 +253,11 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     """
     from ottla.sync import Admin
 
+    check_directory(app, data)
     directory = directory_of(app, data)
     with Admin(bootstrap, **client_settings()) as admin:
-        groups = list(applications(admin, app))
+        found_groups = applications(admin, app)
+        groups = list(found_groups)
         topics = checkpoint_topics(admin, app)
         busy = [group for group in groups if admin.pending_offsets(group)]
         if busy:
@@ -262,11 +269,11 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             raise click.ClickException(
                 f"no such application: {app} has no offsets and no topic in this cluster, and no files in {directory}"
             )
-        elsewhere = [group for group in groups if not (directory / group).is_dir()]
+        elsewhere = [group for group, last in found_groups.items() if id_in(directory / group) != last.spark_id]
         if elsewhere:
             complain(
-                f"warning: {directory} has no checkpoint of {', '.join(elsewhere)}; one that is elsewhere stays, and stops the next run: "
-                "name the directory of 'pipeline run --data DIR' with --data"
+                f"warning: {directory} has no checkpoint of {', '.join(elsewhere)} that has written last; one that is elsewhere stays, and "
+                "stops the next run: name the directory of 'pipeline run --data DIR' with --data"
             )
         if not yes:
             end_of_plan(f"would delete {', '.join(found)}")
@@ -281,6 +288,7 @@ def reset(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 click.echo(f"topic {topic}: deleted")
             if there:
                 shutil.rmtree(directory)
+                note_directory(app, directory_of(app, None))
                 click.echo(f"{directory}: deleted")
 
 
@@ -303,6 +311,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     from ottla.spark.exactly_once import BEGIN_AGAIN, StopError
     from ottla.sync import Admin
 
+    check_directory(app, data)
     directory = directory_of(app, data)
     with Admin(bootstrap, **client_settings()) as admin:
         topics = checkpoint_topics(admin, app)
@@ -321,6 +330,14 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 way_out = f"{BEGIN_AGAIN}: {command_of('reset', app, data, bootstrap)}" if again else ""
                 raise click.ClickException(f"{reason}{way_out}") from None
             click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
+
+
+def id_in(checkpoint: Path) -> str | None:
+    """Returns Spark's id of the query that has its checkpoint in the directory; None where there is none."""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 pipeline.add_command(submit)

@@ -20,12 +20,14 @@ from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
-from ottla.cli.exit_codes import CANNOT_CONTINUE
+from ottla.cli.exit_codes import CANNOT_CONTINUE, WRONG_CALL
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import topic_name_problem
 
 LOCK: Final = ".ottla-pipeline"
+NOTES: Final = ".data"
+"""Beside the directories of applications: a file for each application that has used another one last, with its path."""
 CAUGHT_UP_RESTARTS: Final = 5
 KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
@@ -123,6 +125,7 @@ def run_pipelines(
     with refusals_end():
         check_brokers(bootstrap)
     with held(directory):
+        note_directory(app, directory)
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
         try:
@@ -223,8 +226,8 @@ def command_of(name: str, app: str, data: Path | None, bootstrap: str) -> str:
 def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     """Turns what the file's own code raises into one line that names its line; the traceback is added to the log.
 
-    So does what Spark raises where a query of the file is started: it names the file. To be entered while Spark runs: it is asked for the
-    text of its errors.
+    So does what Spark raises where a query of the file is started: it names the file. What ottla refuses of the file, such as an option,
+    is a wrong call: exit code 2. To be entered while Spark runs: it is asked for the text of its errors.
     """
     from ottla.spark.defaults import is_of_a_dead_jvm
     from ottla.spark.jvm_start import reason_of
@@ -234,7 +237,10 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
     logging.getLogger().addFilter(is_not_of_py4j)
     try:
         yield
-    except (OttlaError, click.ClickException):
+    except (OttlaError, click.ClickException) as error:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_CONFIG:
+            complain(with_way_out(error))
+            sys.exit(WRONG_CALL)
         raise
     except Exception as error:
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
@@ -265,10 +271,31 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def directory_of(app: str, data: Path | None) -> Path:
     """Returns the application's directory on this machine."""
-    if data is not None:
-        return data.absolute()
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "ottla" / "pipelines" / app
+    return _home() / app if data is None else data.absolute()
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "ottla" / "pipelines"
+
+
+def note_directory(app: str, directory: Path) -> None:
+    """Notes which directory the application has used last, where that is not its own one: for commands that are given none."""
+    note = _home() / NOTES / app
+    if directory == _home() / app:
+        note.unlink(missing_ok=True)
+        return
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(f"{directory}\n")
+
+
+def check_directory(app: str, data: Path | None) -> None:
+    """Checks that a call without --data means the directory that the application has used last. ClickException with the way out."""
+    try:
+        last = Path((_home() / NOTES / app).read_text().removesuffix("\n"))
+    except OSError:
+        return
+    if data is None and last.is_dir():
+        raise click.ClickException(f"{app} ran last with --data {last}: give that, or --data {_home() / app} for the one that you mean")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ class StatusRow(NamedTuple):
     batches_in_all: int
     partitions: int
     lag: int
+    late_rows: int | None  # None of a query whose sink does not count them
     writes_now: bool
+    lost_offsets: str | None  # the last ones of each partition, which the query went on without
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Application:
     time_ms: int | None  # when it was written; None where a version of ottla has written it that notes no time
     batches_in_all: int  # of all checkpoints where it is exactly once, else of the newest one
     offsets: Offsets
+    late_rows: int | None = None  # in all batches of the checkpoint, where it is exactly once
+    lost_offsets: str | None = None
 
 
 def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
@@ -42,7 +46,7 @@ def status_rows(admin: Admin, app: str | None = None) -> list[StatusRow]:
         is_open = bool(admin.pending_offsets(group))
         time = None if found.time_ms is None else datetime.fromtimestamp(found.time_ms // 1000, UTC).isoformat()
         counts = (found.batch, time, found.batches_in_all, len(found.offsets), lag_of(admin, found.offsets))
-        rows.append(StatusRow(group, found.delivery, found.spark_id, *counts, is_open))
+        rows.append(StatusRow(group, found.delivery, found.spark_id, *counts, found.late_rows, is_open, found.lost_offsets))
     return rows
 
 
@@ -67,7 +71,7 @@ def applications(admin: Admin, app: str | None = None) -> dict[str, Application]
     """Returns the queries of the application, or of all, that have written something, by their names."""
     from ottla.client.group_metadata import OffsetAndMetadata
     from ottla.spark.group_offsets import noted_of
-    from ottla.spark.marker import committed_of
+    from ottla.spark.marker import committed_of, text_of
     from ottla.spark.pipelines import is_query_of
 
     found = {}
@@ -78,7 +82,9 @@ def applications(admin: Admin, app: str | None = None) -> dict[str, Application]
         committed, noted = committed_of(places), noted_of(places)
         if committed.marker is not None:
             marker = committed.marker
-            found[group] = Application("exactly_once", marker.query, marker.batch, marker.time_ms, marker.serial + 1, committed.offsets)
+            lost = ", ".join(text_of(place, offsets) for place, offsets in sorted(marker.noticed.lost.items()))
+            last = (marker.query, marker.batch, marker.time_ms, marker.serial + 1)
+            found[group] = Application("exactly_once", *last, committed.offsets, marker.noticed.late_rows, lost or None)
         elif noted is not None:
             note, offsets = noted
             found[group] = Application("at_least_once", note.query, note.batch, note.time_ms, note.batch + 1, offsets)

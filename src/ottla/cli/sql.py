@@ -16,9 +16,10 @@ from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, format_option, wrong_call
 from ottla.cli.schema_types import schema_problem
 from ottla.cli.sql_session import NEEDS, SqlSession
-from ottla.cli.sql_text import split
+from ottla.cli.sql_text import is_help, split
 from ottla.errors import KafkaError
 
+GREETING = "a statement ends with a semicolon; help; shows some, exit ends"
 PROMPTS = ("ottla> ", "    -> ")
 ENDS = ("exit", "quit")
 
@@ -107,6 +108,7 @@ def is_terminal() -> bool:
 
 def _converse(session: SqlSession) -> None:
     """Runs what is typed at the terminal, statement by statement; an error is printed, and the next one is read."""
+    click.echo(GREETING, err=True)
     for statement in _typed():
         try:
             session.check_one(statement)
@@ -134,5 +136,7 @@ def _typed() -> Iterator[str]:
             continue
         if not rest and line.strip().rstrip(";").lower() in ENDS:
             return
+        if not rest and is_help(line):
+            line += ";"
         statements, rest = split(f"{rest}\n{line}" if rest else line)
         yield from statements

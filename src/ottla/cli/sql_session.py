@@ -18,14 +18,14 @@ from ottla.cli.client_settings import spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.output import print_rows
 from ottla.cli.pipeline_runs import QUERY_LOGGERS
-from ottla.cli.sql_text import READS_ONLY, is_write, makes_view, words_of
+from ottla.cli.sql_text import HELP, READS_ONLY, is_help, is_write, makes_view, tables_of, words_of, wrong_start
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
 
 POLL_S: Final = 0.2
-NO_TOPIC_NEEDED: Final = (["set"], ["reset"], ["show"], ["describe"], ["desc"])
-_TABLE: Final = re.compile(r"\b(?:from|join)\s+`?([\w.-]+)", re.IGNORECASE)
+VIEWS_OF_SPARK: Final = (["show"], ["use"])
+"""Statements whose names are none of tables alone: show columns, functions, views."""
 _COLUMN: Final = re.compile(r"\[UNRESOLVED_COLUMN[^]]*\][^`]*((?:`[^`]+`\.?)+)")
 NEEDS: Final = "is missing; install what queries need with: pip install 'ottla[spark]'"
 
@@ -82,13 +82,23 @@ class SqlSession:
         from ottla.spark.time_travel import with_views
 
         words = words_of(statement)
+        if is_help(statement):
+            return []
         if is_write(words):
             raise click.ClickException(f"{words[0]}: {READS_ONLY}")
         there = self._admin.list_topics()
         topics = named_in(statement, there)
-        may_name_none = (self._has_views if has_views is None else has_views) or makes_view(words) or words[:1] in NO_TOPIC_NEEDED
-        if not topics and not may_name_none and topics_like(statement, ()) is None:
-            raise click.ClickException(f"the query names no topic of the cluster{_hint(statement, there)}; `ottla topic list` shows them")
+        if not topics:
+            problem = wrong_start(words)
+            if problem is not None:
+                raise click.ClickException(problem)
+            if self._is_stream:
+                hint = _hint(statement, there)
+                raise click.ClickException(f"the query names no topic of the cluster{hint}; `ottla topic list` shows them")
+        unknown = [name for name in tables_of(statement) if name not in there]
+        may_be_views = (self._has_views if has_views is None else has_views) or words[:1] in VIEWS_OF_SPARK
+        if not topics and unknown and not may_be_views and topics_like(statement, ()) is None:
+            raise click.ClickException(f"there is no topic {unknown[0]!r}{_hint(statement, there)}; `ottla topic list` shows them")
         _, as_of = with_views(statement, topics)
         if self._is_stream and as_of:
             raise click.UsageError("--follow reads what comes from now on, and a topic as of a time has an end: leave one of them out")
@@ -99,6 +109,9 @@ class SqlSession:
         from ottla.spark.queries import follow, make_views, named_in, topics_like
         from ottla.spark.time_travel import with_views
 
+        if is_help(statement):
+            click.echo(HELP)
+            return
         there = self._admin.list_topics()
         shown = topics_like(statement, [name for name, topic in there.items() if not topic.is_internal])
         if shown is not None:
@@ -153,8 +166,7 @@ class SqlSession:
 
 def _hint(query: str, topics: Iterable[str]) -> str:
     """Returns which topic a table of the query may mean, for an error; empty where none is near."""
-    names: list[str] = _TABLE.findall(query)
-    near = [found[0] for name in names if (found := difflib.get_close_matches(name, topics, n=1))]
+    near = [found[0] for name in tables_of(query) if (found := difflib.get_close_matches(name, topics, n=1))]
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from itertools import pairwise
 from typing import Final
@@ -18,6 +19,14 @@ _TOKEN: Final = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
+_STARTS: Final = frozenset(
+    {  # the first words of statements that are none of those
+        "begin", "call", "comment", "create", "declare", "desc", "describe", "execute", "explain", "from", "list", "map", "reduce", "reset",
+        "select", "set", "show", "table", "use", "values", "with",
+    }
+)  # fmt: skip
+_TABLE: Final = re.compile(r"\b(?:from|join|table|describe|desc)\s+(?:`((?:[^`]|``)+)`|([\w.-]+))(?!\s*\(|[\w.-])", re.IGNORECASE)
+_NAMED: Final = re.compile(r"(?:\bwith|,)\s*`?([\w.-]+)`?\s*(?:\([^()]*\)\s*)?as\s*\(", re.IGNORECASE)
 _EDGE: Final = re.compile(r"/\*|\*/")
 _WRITES: Final = frozenset(
     {  # the first words of statements
@@ -26,6 +35,14 @@ _WRITES: Final = frozenset(
     }
 )  # fmt: skip
 _TEMPORARY: Final = re.compile(r"create (or replace )?(global )?temp(orary)? view\b")
+HELP: Final = """\
+select customer, count(*) from orders group by customer;    topics are tables; Spark's SQL
+select * from orders timestamp as of '2026-01-01 12:00';    the topic as it was then
+show tables [like 'a*'];  describe orders;  explain select ...;
+create temporary view big as select ...;                    a name for later statements
+set spark.sql.shuffle.partitions = 2;                       a setting of Spark
+exit                                                        or Ctrl-D
+Columns of values come by --schema TOPIC='id string' or --registry URL of the command: ottla sql --help."""
 READS_ONLY: Final = "ottla sql only reads; `ottla produce` writes records, and a pipeline writes what a query makes"
 
 
@@ -69,9 +86,36 @@ def words_of(statement: str) -> list[str]:
     return found
 
 
+def wrong_start(words: list[str]) -> str | None:
+    """Returns what is wrong with the first word of a statement; None where a statement may start with it, or with no word."""
+    if not words or words[0] in _STARTS or words[0] in _WRITES:
+        return None
+    near = difflib.get_close_matches(words[0], _STARTS, n=1)
+    return f"no statement begins with {words[0]!r}" + (f"; did you mean {near[0]}?" if near else "; `help` shows what does")
+
+
+def tables_of(statement: str) -> list[str]:
+    """Returns the names that stand where tables do, without those that the statement itself gives to queries (WITH)."""
+    text = "".join(_without_content(token) for token in _TOKEN.finditer(statement))
+    own = {name.lower() for name in _NAMED.findall(text)}
+    found = [quoted.replace("``", "`") or bare for quoted, bare in _TABLE.findall(text)]
+    return list(dict.fromkeys(name for name in found if name.lower() not in own))
+
+
+def _without_content(token: re.Match[str]) -> str:
+    if token.lastgroup == "comment":
+        return " "
+    return "''" if token.lastgroup == "text" and token[0][0] != "`" else token[0]
+
+
 def makes_view(words: list[str]) -> bool:
     """Returns whether the statement makes a temporary view, which later statements of the call can name."""
     return _TEMPORARY.match(" ".join(words[:5])) is not None
+
+
+def is_help(statement: str) -> bool:
+    """Returns whether the statement asks what there is."""
+    return statement.strip().lower() in ("help", "?")
 
 
 def is_write(words: list[str]) -> bool:

@@ -16,11 +16,14 @@ from urllib.parse import unquote, urlsplit
 
 from ottla.spark.offsets import BEGAN_AT, TOPIC_IDS, Offsets, batch_start, from_json
 from ottla.spark.options import CHECKPOINT, invalid
+from ottla.spark.plans import nodes_of
 
 QUERY_ID: Final = "sql.streaming.queryId"
 COUNTED: Final = "ottla."
 """The prefix of the names of our counts."""
 COUNTED_BAD: Final = f"{COUNTED}bad_rows."
+LATE_ROWS: Final = "numRowsDroppedByWatermark"
+"""Spark's own name of this count, in a step's metrics and in its progress."""
 _VERSION: Final = "v1"
 _RUNS_MAX: Final = 100
 _AT_LEAST_ONCE: Final = 'or write with the option delivery="at_least_once"'
@@ -90,6 +93,23 @@ def counts_of(session: Any) -> dict[str, int]:
         pair = found.next()
         rows[pair._1()] = pair._2()
     return {name: int(row.get(0) or 0) for name, row in rows.items() if name.startswith(COUNTED)}
+
+
+def late_rows_of(session: Any) -> int:
+    """Returns how many rows Spark has dropped in the batch that has run in this thread, since the watermark had passed them."""
+    if session.sparkContext.getLocalProperty(QUERY_ID) is None:
+        return 0
+    _, run = _running(session)
+    execution = run.execution.lastExecution()
+    if execution.offsetSeqMetadata().batchWatermarkMs() <= 0:
+        return 0  # no row is late yet, or there is no watermark
+    metrics = (node.metrics().get(LATE_ROWS) for node, _ in nodes_of(execution.executedPlan()))
+    return sum(int(found.get().value()) for found in metrics if found.isDefined())
+
+
+def running_of(session: Any) -> _Run:
+    """Returns the run of the query whose batch runs in this thread: the same object as long as it is the same run."""
+    return _running(session)[1]
 
 
 def _running(session: Any) -> tuple[str, _Run]:

@@ -16,15 +16,28 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.transaction_errors import CommitOutcomeUnknownError
+from ottla.errors import ErrorCode
 from ottla.spark.changelogs import CONFIGS, check_complete
-from ottla.spark.checkpoint import PlannedBatch, asked_of_spark, begin_of, check_lasting, counts_of, ends_of, local_directory, read_from
+from ottla.spark.checkpoint import (
+    PlannedBatch,
+    asked_of_spark,
+    begin_of,
+    check_lasting,
+    counts_of,
+    ends_of,
+    late_rows_of,
+    local_directory,
+    read_from,
+)
 from ottla.spark.checkpoint_topic import CheckpointTopic
 from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
-from ottla.spark.exactly_once import Batch, ExactlyOnce, Step
-from ottla.spark.link import Link, link_for
+from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Step
+from ottla.spark.link import Link, WaitInterruptedError, interrupt, is_interrupted, link_for, resume
 from ottla.spark.lookup import Lookup
-from ottla.spark.marker import Committed, hash_of
+from ottla.spark.losses import noted_losses
+from ottla.spark.marker import Committed, Noticed, hash_of
 from ottla.spark.mirror import Mirror
 from ottla.spark.options import CHECKPOINT, invalid, is_mirrored, number_of
 from ottla.spark.restoring import restore
@@ -40,6 +53,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX: Final = 33_554_432
 CLOSE_TIMEOUT_S: Final = 2
+ABORT_TIMEOUT_S: Final = 2
 LINGER_MS: Final = 100
 """Batches fill by size meanwhile; a commit sends what is not full at once."""
 
@@ -61,6 +75,7 @@ class Application:
         self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
         self._compacted: set[str] = set()
         self._turn = threading.Lock()
+        self._thread: int | None = None  # that writes a batch
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -76,14 +91,42 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]] = tuple,
+        noticed: Callable[[], Noticed] = Noticed,
     ) -> int | None:
         """Returns how many rows were written; None when they had been before. StopError when the batch may not be written.
 
-        ``dead_letters`` is called when the rows have been collected; these name their topics. One batch at a time: a query that was stopped
-        and started again may come while its last batch still ends in another thread.
+        ``dead_letters`` is called when the rows have been collected, and so is ``noticed``; letters name their topics. One batch at a
+        time: a query that was stopped and started again may come while its last batch still ends in another thread.
         """
         with self._turn:
-            return self._deliver(planned, number, collect, dead_letters)
+            self._thread = threading.get_ident()
+            try:
+                return self._deliver(planned, number, collect, dead_letters, noticed)
+            finally:
+                thread, self._thread = self._thread, None
+                resume(thread)
+
+    def interrupt(self) -> None:
+        """Ends the batch that is being written, as it waits for brokers: it is aborted where one answers at once, else it is left open.
+
+        The next FENCE ends what was left open, one way or the other.
+        """
+        thread = self._thread
+        if thread is not None:
+            interrupt(thread)
+            if self._thread != thread:
+                resume(thread)  # the batch has ended meanwhile, and the thread may write that of another query
+
+    def _perform(self, asked: Ask) -> Committed | None:
+        """Does a step of the transactor's. Of a batch that was interrupted, an abort does not take long."""
+        if asked is not Step.ABORT or not is_interrupted(threading.get_ident()):
+            return self._link.run(self._transactor.perform(asked))
+        aborting = self._link.start(self._transactor.perform(asked))
+        try:
+            return aborting.result(ABORT_TIMEOUT_S)
+        except TimeoutError:
+            aborting.cancel()
+            return None
 
     def _deliver(
         self,
@@ -91,6 +134,7 @@ class Application:
         number: int,
         collect: Callable[[], Iterable[pa.RecordBatch]],
         dead_letters: Callable[[], Iterable[pa.RecordBatch]],
+        noticed: Callable[[], Noticed],
     ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
@@ -100,7 +144,7 @@ class Application:
         rows: Iterable[pa.RecordBatch] = ()
         letters: list[pa.RecordBatch] = []
         row_count = 0
-        answer: Committed | None = None
+        answer: Committed | Noticed | None = None
         problem: BaseException | None = None
         try:
             while True:
@@ -110,14 +154,18 @@ class Application:
                     if asked is Step.COLLECT:
                         rows = collect()
                         letters = list(dead_letters())
+                        answer = noticed()
                     elif asked is Step.WRITE:
                         row_count = self._write(rows)
                         self._write(letters, to_their_topics=True)
                         self._write_checkpoint(planned, number)
                     else:
-                        answer = self._link.run(self._transactor.perform(asked))
+                        answer = self._perform(asked)
                         if asked is Step.READ and self._mirror is not None:
                             self._mirror.load()
+                except WaitInterruptedError as error:
+                    unknown = CommitOutcomeUnknownError(ErrorCode.REQUEST_TIMED_OUT, "the query was stopped before its commit was answered")
+                    problem = unknown if asked is Step.COMMIT else error
                 except BaseException as error:  # noqa: BLE001 - the machine raises it again, when it has aborted what it can
                     problem = self._transactor.judged(error)
         except StopIteration as done:
@@ -221,6 +269,11 @@ class DriverSink:
     def app(self) -> str:
         return app_of(self._settings)
 
+    def interrupt(self) -> None:
+        """Ends the batch that is being written, if there is one, with an error; it comes again when the query is started again."""
+        if self._application is not None:
+            self._application.interrupt()
+
     def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
         """Returns the batches after checking that all changes of state are in them; their topics exist then."""
         if hasattr(session, "_jsparkSession"):
@@ -239,11 +292,18 @@ class DriverSink:
             if is_classic:
                 check_lasting(planned.location)
             self._application = Application(self._settings)
+        lost: dict[str, tuple[int, int]] = {}
+
+        def collect() -> list[pa.RecordBatch]:
+            lost.update(noted_losses(session, number) if is_classic else {})
+            return self._complete(collected(rows, number), session)
+
         row_count = self._application.deliver(
             planned,
             number,
-            lambda: self._complete(collected(rows, number), session),
+            collect,
             lambda: dead_letters(session, counts_of(session), planned.before, planned.sources) if is_classic else (),
+            lambda: Noticed(late_rows_of(session) if is_classic and planned.has_state else 0, lost),
         )
         if row_count is None:
             if planned.has_state:

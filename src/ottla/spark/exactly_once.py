@@ -6,6 +6,7 @@
     READ     the newest marker, once no transaction has offsets of the group that may be committed yet
              -> the batch of the marker: written before (SKIP);  the batch that follows it: COLLECT;  any other one: STOP
     COLLECT  the rows are here
+             -> what was noticed of records that are not among them; the marker has the sum
     BEGIN, WRITE, Seal, COMMIT: one transaction of the rows, and of the source's end offsets with the batch's marker
 
 FENCE and READ come with the first batch, and after a failure. Whatever ends between two steps leaves a transaction that the next FENCE
@@ -28,7 +29,7 @@ from typing import Final, NoReturn
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.transaction_errors import FENCED, CommitOutcomeUnknownError, ProducerFencedError
 from ottla.errors import KafkaError
-from ottla.spark.marker import Committed, Marker
+from ottla.spark.marker import Committed, Marker, Noticed
 from ottla.spark.offsets import Offsets, as_json
 from ottla.types import TopicPartition
 
@@ -89,7 +90,7 @@ class ExactlyOnce:
         self._committed: Committed | None = None  # None until it is read, and after a failure
         self._stopped: StopError | None = None
 
-    def deliver(self, batch: Batch) -> Generator[Ask, Committed | None, bool]:
+    def deliver(self, batch: Batch) -> Generator[Ask, Committed | Noticed | None, bool]:
         """Asks for step after step; READ is answered with what was committed. True when the rows count now, False when they did before.
 
         A step that fails is thrown in, and raised on when what can be undone has been. StopError when the batch may not be written.
@@ -101,14 +102,18 @@ class ExactlyOnce:
         try:
             if known is None:
                 yield asked
-                known = yield Step.READ
-                assert known is not None, "READ is answered"
+                read = yield Step.READ
+                assert isinstance(read, Committed), "READ is answered"
+                known = read
             if is_written(self._app, batch, known):
                 self._committed = known
                 return False
-            yield Step.COLLECT
+            counted = yield Step.COLLECT
+            noticed = counted if isinstance(counted, Noticed) else Noticed()
             serial = 0 if known.marker is None else known.marker.serial + 1
-            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial, batch.now_ms)
+            if known.marker is not None and known.marker.query == batch.query:
+                noticed = known.marker.noticed.and_then(noticed)
+            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial, batch.now_ms, noticed)
             seal = Seal({partition: OffsetAndMetadata(offset, marker.text()) for partition, offset in batch.end.items()})
             for asked in (Step.BEGIN, Step.WRITE, seal, Step.COMMIT):
                 yield asked
@@ -134,10 +139,10 @@ class ExactlyOnce:
         self._committed = Committed(marker, dict(batch.end))
         return True
 
-    def _check_alone(self, batch: Batch) -> Generator[Ask, Committed | None, None]:
+    def _check_alone(self, batch: Batch) -> Generator[Ask, Committed | Noticed | None, None]:
         """Raises StopError where another driver has written since; the next FENCE would stop that one."""
         known = yield Step.READ
-        assert known is not None, "READ is answered"
+        assert isinstance(known, Committed), "READ is answered"
         try:
             is_written(self._app, batch, known)
         except StopError as stop:

@@ -58,7 +58,7 @@ def explained(
                     ", ".join(plan.watermarks),
                     ", ".join(plan.state),
                     mode.toString().lower(),
-                    ", ".join(_written(frame, query, settings)) if settings else "",
+                    ", ".join(_written(frame, query, settings)) if settings else _written_elsewhere(writer, frame),
                     settings.get("delivery", DELIVERIES[0]) if settings else "",
                     settings.get("checkpoint", "directory"),
                 ),
@@ -67,8 +67,13 @@ def explained(
 
 
 def _output_mode(writer: Any) -> Any:
-    """Returns Spark's output mode of the writer, which has no method for it."""
-    field = writer._jwrite.getClass().getDeclaredField("outputMode")
+    """Returns Spark's output mode of the writer."""
+    return _field(writer, "outputMode")
+
+
+def _field(writer: Any, name: str) -> Any:
+    """Returns what the writer has, which has no methods for it."""
+    field = writer._jwrite.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(writer._jwrite)
 
@@ -87,6 +92,21 @@ def _written(frame: Any, query: str, settings: Mapping[str, str]) -> list[str]:
         topics.append(f"{settings.get('app', query)}-*{SUFFIX}")
     counted = [dead_letter_topic_of(node.name()) for node, kind in nodes if kind == "CollectMetrics"]
     return list(dict.fromkeys([*topics, *(topic for topic in counted if topic is not None)]))
+
+
+def _written_elsewhere(writer: Any, frame: Any) -> str:
+    """Returns what a sink that is none of ours writes: its format, and where to; and that it leaves bad rows out, where it does."""
+    options = _field(writer, "extraOptions")
+    places = (options.get(name) for name in ("path", "topic"))
+    place = next((f" {found.get()}" for found in places if found.isDefined()), "")
+    kind = str(_field(writer, "source"))
+    is_left_out = any(found.endswith("CollectMetrics") and dead_letter_topic_of(node.name()) for node, found in nodes_of(_plan(frame)))
+    left_out = "; bad rows are left out" if is_left_out and kind != "foreachBatch" else ""
+    return f"{kind}{place}{left_out}"
+
+
+def _plan(frame: Any) -> Any:
+    return frame._jdf.queryExecution().analyzed()
 
 
 def _topics_of_rows(nodes: list[tuple[Any, str]]) -> list[str]:

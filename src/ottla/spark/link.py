@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from ottla.client.admin import Admin
@@ -21,7 +21,30 @@ from ottla.spark.options import number_of
 from ottla.spark.security import security_of, settings_of
 
 T = TypeVar("T")
+_WAITING: Final[dict[int, Future[Any]]] = {}  # by the thread that waits
+_INTERRUPTED: Final[set[int]] = set()
 _LINKS: Final[dict[tuple[int, str, str, int, int, SecuritySettings], Link]] = {}
+
+
+class WaitInterruptedError(RuntimeError):
+    """The error of a thread whose wait was ended by another one, since its query is being stopped."""
+
+
+def interrupt(thread: int) -> None:
+    """Ends the wait of the thread, and each later one until ``resume``, with a WaitInterruptedError."""
+    _INTERRUPTED.add(thread)
+    waiting = _WAITING.get(thread)
+    if waiting is not None:
+        waiting.cancel()
+
+
+def resume(thread: int) -> None:
+    """Lets the thread wait again."""
+    _INTERRUPTED.discard(thread)
+
+
+def is_interrupted(thread: int) -> bool:
+    return thread in _INTERRUPTED
 
 
 class Link:
@@ -55,12 +78,24 @@ class Link:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result; it is cancelled when the caller is interrupted meanwhile."""
+        """Returns the coroutine's result; it is cancelled when the caller is interrupted meanwhile.
+
+        WaitInterruptedError where another thread ends the wait (``interrupt``).
+        """
+        thread = threading.get_ident()
         future = self.start(coroutine)
+        _WAITING[thread] = future
         try:
+            if thread in _INTERRUPTED:  # looked at after the entry above, and changed before that is looked at
+                raise WaitInterruptedError
             return future.result()
+        except CancelledError:
+            if thread in _INTERRUPTED:
+                raise WaitInterruptedError from None
+            raise
         finally:
             future.cancel()
+            _WAITING.pop(thread, None)
 
 
 def link_for(options: Mapping[str, str]) -> Link:

@@ -171,9 +171,9 @@ class Lookup:
         return self.link.run(bytes_per_offset(self.link.cluster, starts))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition], *, none_is_latest: bool) -> Offsets:
-        """Returns the bound as offsets. Where no record is young enough: the latest offset, or INVALID_CONFIG.
+        """Returns the bound as offsets. Where no record is young enough: the latest offset, or OFFSET_NOT_AVAILABLE.
 
-        So it is of a bound that leaves a partition out, or names one that is not read.
+        INVALID_CONFIG for a bound that leaves a partition out, or names one that is not read.
         """
         bound.check_read(partitions)
         meant = {partition: bound.of(partition) for partition in partitions}
@@ -184,5 +184,6 @@ class Lookup:
         missing = sorted(partition for partition, offset in offsets.items() if offset < 0)
         if missing and not none_is_latest:
             text = f"{bound.option}: {missing[0]} has no record at or after {meant[missing[0]]}"
-            raise invalid(f"{text}; set startingOffsetsByTimestampStrategy=latest to start at its end in that case")
+            way_out = "set startingOffsetsByTimestampStrategy=latest to start at its end in that case"
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{text}; {way_out}")  # there may be one later
         return offsets | self.latest(missing)

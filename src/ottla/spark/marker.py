@@ -17,8 +17,23 @@ from ottla.spark.offsets import Offsets
 from ottla.types import TopicPartition
 
 FORM: Final = "ottla 1"
+LOST_MAX: Final = 8
+"""Partitions with losses that a marker names: its text has 4096 bytes at most, and a topic's name may have 249."""
 CHECKPOINT_SUFFIX: Final = "-checkpoint"
 """Of the topic that has an application's checkpoint, with that of the marker; the rest is the application's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A count of records that are in no result, of a batch or of all batches of a query so far; for people."""
+
+    late_rows: int = 0  # which Spark has dropped
+    lost: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # by partition, the last range of offsets that were lost
+
+    def and_then(self, later: Noticed) -> Noticed:
+        """Returns both as one; of many partitions those that have lost something last."""
+        lost = {key: found for key, found in self.lost.items() if key not in later.lost} | dict(later.lost)
+        return Noticed(self.late_rows + later.late_rows, dict(list(lost.items())[-LOST_MAX:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +43,14 @@ class Marker:
     offsets_hash: str
     serial: int  # one more with each batch of the application
     time_ms: int | None = field(default=None, compare=False)  # when the batch was about to be written; for people
+    noticed: Noticed = field(default_factory=Noticed, compare=False)  # in all batches of the query so far
 
     def text(self) -> str:
         """Returns the text that offsets carry; 4096 bytes at most."""
         value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
-        return json.dumps(value | with_time(self.time_ms), separators=(",", ":"))
+        noticed: dict[str, Any] = {"late": self.noticed.late_rows} if self.noticed.late_rows else {}
+        noticed |= {"lost": self.noticed.lost} if self.noticed.lost else {}
+        return json.dumps(value | with_time(self.time_ms) | noticed, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,11 @@ class Committed:
 
     marker: Marker | None = None
     offsets: Offsets = field(default_factory=dict)
+
+
+def text_of(partition: str, lost: tuple[int, int]) -> str:
+    """Returns the range in words: 27 to 39 of orders-0."""
+    return f"{lost[0]} to {lost[1] - 1} of {partition}"
 
 
 def with_time(time_ms: int | None) -> dict[str, int]:
@@ -72,8 +95,10 @@ def marker_of(text: str) -> Marker | None:
         value = json.loads(text)
         if value["form"] != FORM:
             return None
-        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value))
-    except (ValueError, TypeError, KeyError):
+        lost = {str(key): (int(begin), int(end)) for key, (begin, end) in value.get("lost", {}).items()}
+        noticed = Noticed(int(value.get("late", 0)), lost)
+        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value), noticed)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -17,10 +17,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from ottla.client.cluster_metadata import TopicMetadata
-from ottla.spark.options import NUMBER_MAX, invalid
+from ottla.spark.options import NUMBER_MAX, did_you_mean, invalid
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, uuid_text
 
 Offsets = dict[TopicPartition, int]
@@ -33,6 +34,8 @@ LATEST: Final = LATEST_TIMESTAMP
 FOLLOW: Final = "follow"
 OFFSET: Final = "an offset; -2 is the earliest one, -1 the latest"
 TIME: Final = "a time in milliseconds since 1970"
+ISO: Final = ", nor an ISO time such as 2026-01-31, or 2026-01-31T12:00:00Z"
+_STRATEGIES: Final = ("error", "latest")
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -172,8 +175,8 @@ def starting_bound(options: Mapping[str, str], *, is_stream: bool) -> Bound:
 def falls_back(options: Mapping[str, str]) -> bool:
     """True when a start by time that no record reaches becomes the end."""
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
-    if strategy not in ("error", "latest"):
-        raise invalid(f"startingOffsetsByTimestampStrategy={strategy} is neither error nor latest")
+    if strategy not in _STRATEGIES:
+        raise invalid(f"startingOffsetsByTimestampStrategy={strategy} is neither error nor latest{did_you_mean(strategy, _STRATEGIES)}")
     return strategy == "latest"
 
 
@@ -195,9 +198,7 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
     """Returns the first that is given: a time for all, times, offsets."""
     name = f"{prefix}Timestamp"
     if name in options:
-        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", options[name]):
-            raise invalid(f"{name}={options[name]} is not {TIME}")
-        return Bound(name, time_ms=int(options[name]))
+        return Bound(name, time_ms=_time_ms(name, options[name]))
     name = f"{prefix}OffsetsByTimestamp"
     if name in options:
         return Bound(name, times_ms=parse(name, options[name], number_min=0, meaning=TIME))
@@ -207,4 +208,22 @@ def _bound(options: Mapping[str, str], prefix: str, default: str) -> Bound:
         return Bound(name, everywhere=EARLIEST)
     if text.lower() == "latest" or (prefix == "ending" and text.lower() == FOLLOW):
         return Bound(name, everywhere=LATEST)
+    words = ["earliest", "latest"] if prefix == "starting" else ["latest", FOLLOW]
+    if not text.startswith(("{", "[")):
+        expected = f'{", ".join(words)} or JSON of the form {{"topic": {{"0": 23}}}}'
+        raise invalid(f"{name}={text} is not {expected}{did_you_mean(text, words)}")
     return Bound(name, offsets=parse(name, text))
+
+
+def _time_ms(name: str, text: str) -> int:
+    """Returns the time: milliseconds, as Spark's connector takes them, or an ISO time, which is of UTC unless it says otherwise."""
+    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text.strip())
+        time_ms = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except ValueError:
+        time_ms = -1
+    if time_ms < 0:
+        raise invalid(f"{name}={text} is not {TIME}{ISO}")
+    return time_ms

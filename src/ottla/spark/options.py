@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -70,12 +70,14 @@ TABLE: Final = (
     _honoured("startingOffsets", _READ, 'earliest, latest (streams only) or JSON {"topic": {"0": 23, "1": -2}}; -2 earliest, -1 latest',
               "latest for streams, earliest for batches"),
     _honoured("startingOffsetsByTimestamp", _READ, 'JSON {"topic": {"0": milliseconds}}; takes precedence over startingOffsets'),
-    _honoured("startingTimestamp", _READ, "milliseconds since 1970, for all partitions; takes precedence over startingOffsetsByTimestamp"),
+    _honoured("startingTimestamp", _READ, "milliseconds since 1970, or an ISO time (of UTC, unless it has another offset), for all "
+              "partitions; takes precedence over startingOffsetsByTimestamp"),
     _honoured("startingOffsetsByTimestampStrategy", _READ, "error or latest: where to start when there is no such record", "error"),
     _honoured("endingOffsets", (BATCH,), "latest or JSON; -1 latest; follow: of a table that is joined to a stream, the latest offsets in "
               "each batch", "latest"),
     _honoured("endingOffsetsByTimestamp", (BATCH,), "JSON; takes precedence over endingOffsets"),
-    _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, for all partitions; takes precedence over endingOffsetsByTimestamp"),
+    _honoured("endingTimestamp", (BATCH,), "milliseconds since 1970, or an ISO time, for all partitions; takes precedence over "
+              "endingOffsetsByTimestamp"),
     _number("maxOffsetsPerTrigger", (STREAM,), 1, "the most offsets in a batch, divided over partitions in proportion to their backlogs",
             "200000, or minOffsetsPerTrigger where that is more"),
     _number("minOffsetsPerTrigger", (STREAM,), 1, "a batch waits until this many offsets are available, or maxTriggerDelay has passed"),
@@ -230,11 +232,11 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
     if "kafka.compression.type" in taken:
         _check_codec(taken["kafka.compression.type"])
     if taken.get("kafka.isolation.level", _ISOLATION_LEVELS[0]) not in _ISOLATION_LEVELS:
-        raise invalid(f"kafka.isolation.level={taken['kafka.isolation.level']} is not one of {', '.join(_ISOLATION_LEVELS)}")
-    if taken.get("delivery", DELIVERIES[0]) not in DELIVERIES:
-        raise invalid(f"delivery={taken['delivery']} is neither {' nor '.join(DELIVERIES)}")
-    if taken.get("checkpoint", CHECKPOINTS[0]) not in CHECKPOINTS:
-        raise invalid(f"checkpoint={taken['checkpoint']} is neither {' nor '.join(CHECKPOINTS)}")
+        level = taken["kafka.isolation.level"]
+        raise invalid(f"kafka.isolation.level={level} is not one of {', '.join(_ISOLATION_LEVELS)}{did_you_mean(level, _ISOLATION_LEVELS)}")
+    for name, words in (("delivery", DELIVERIES), ("checkpoint", CHECKPOINTS)):
+        if taken.get(name, words[0]) not in words:
+            raise invalid(f"{name}={taken[name]} is neither {' nor '.join(words)}{did_you_mean(taken[name], words)}")
     if is_mirrored(taken) and taken.get("delivery", DELIVERIES[0]) != DELIVERIES[0]:
         raise invalid("checkpoint=topic needs delivery=exactly_once: the checkpoint is in the transaction of its batch")
     return taken
@@ -244,7 +246,7 @@ def _check_codec(name: str) -> None:
     from ottla.records.compression import CODEC_NAMES  # which brings the codecs themselves
 
     if name.lower() not in CODEC_NAMES:
-        raise invalid(f"kafka.compression.type={name} is not one of {', '.join(CODEC_NAMES)}")
+        raise invalid(f"kafka.compression.type={name} is not one of {', '.join(CODEC_NAMES)}{did_you_mean(name, CODEC_NAMES)}")
 
 
 def number_of(settings: Mapping[str, str], name: str) -> int:
@@ -261,6 +263,12 @@ def _nearest(key: str) -> str:
     names = {known: option.name for known, option in _BY_KEY.items()} | {CHECKPOINT.lower(): CHECKPOINT}
     found = difflib.get_close_matches(key.lower(), names, n=1)
     return f"; did you mean {names[found[0]]}?" if found else ""
+
+
+def did_you_mean(text: str, words: Iterable[str]) -> str:
+    """Returns which of the words a wrong value may mean, for the end of an error; empty where none is near."""
+    found = difflib.get_close_matches(text.lower(), list(words), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -68,10 +68,24 @@ def state_of(node: Any, kind: str) -> str | None:
         return f"{node.joinType().sql().lower()} join of streams"
     if kind not in _STATEFUL or not node.isStreaming():
         return None
-    if kind != "Aggregate":
+    names = [_key(key) for key in _keys_of(node, kind)]
+    if not names and kind != "Aggregate":
         return _STATEFUL[kind]
-    keys = node.groupingExpressions()
-    return f"aggregate by {', '.join(_key(keys.apply(index)) for index in range(keys.size())) or 'nothing'}"
+    return f"{_STATEFUL[kind]} by {', '.join(names) or 'nothing'}"
+
+
+def _keys_of(node: Any, kind: str) -> list[Any]:
+    if kind == "TransformWithStateInPySpark":  # the groups are the first columns of its rows
+        output = node.child().output()
+        return [output.apply(index) for index in range(node.groupingAttributesLen())]
+    keys: Any = None
+    if kind == "Aggregate":
+        keys = node.groupingExpressions()
+    elif kind.startswith("Deduplicate"):
+        keys = node.keys()
+    elif kind.startswith(("FlatMapGroups", "TransformWithState")):
+        keys = node.groupingAttributes()
+    return [] if keys is None else [keys.apply(index) for index in range(keys.size())]
 
 
 def _key(expression: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.spark.backlog import as_text, backlog_of, oldest_ms
-from ottla.spark.checkpoint import COUNTED_BAD, PlannedBatch
+from ottla.spark.checkpoint import COUNTED_BAD, LATE_ROWS, PlannedBatch
 from ottla.spark.group_offsets import WAIT_S, GroupOffsets
 from ottla.spark.link import link_for
 from ottla.types import TopicPartition
@@ -77,7 +77,14 @@ def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = 
     state = f"  state {rows:,} rows" if progress.get("stateOperators") else ""
     bad_count = bad_rows_of(progress)
     bad = f"  bad rows {bad_count:,}" if bad_count else ""
-    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}{bad}"
+    late_count = late_rows_of(progress)
+    late = f"  late rows {late_count:,}" if late_count else ""
+    return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}{bad}{late}"
+
+
+def late_rows_of(progress: Mapping[str, Any]) -> int:
+    """Returns how many rows the batch's steps with state have dropped, since the watermark had passed them."""
+    return sum(operator.get(LATE_ROWS) or 0 for operator in progress.get("stateOperators", ()))
 
 
 def bad_rows_of(progress: Mapping[str, Any]) -> int:

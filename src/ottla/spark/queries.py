@@ -94,9 +94,7 @@ def _shaped(rows: DataFrame, topic: str, schema: str | SchemasOf | None) -> Data
         values = values_of(schema, topic)
         parsed = values.parsed(F.col("value"))
         del columns["value"]
-        columns = {name: parsed[name] for name in values.names} | {
-            name: found for name, found in columns.items() if name not in values.names
-        }
+        columns = values.columns(parsed) | {name: found for name, found in columns.items() if name not in values.names}
     return rows.select(*(column.alias(name) for name, column in columns.items()))
 
 

@@ -86,6 +86,10 @@ class RegistryValues:
         decoded: Column = arrow_udf(decode, made).asNondeterministic()(value)
         return decoded
 
+    def columns(self, parsed: Column) -> dict[str, Column]:
+        """Returns the columns of what was parsed, by name."""
+        return {name: parsed[name] for name in self.names}
+
     def is_bad(self, value: Column, parsed: Column) -> Column:
         """Returns whether the value does not fit."""
         return value.isNotNull() & parsed[CORRUPT].isNotNull()

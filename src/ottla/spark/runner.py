@@ -4,13 +4,14 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, and for what the user
-may not do, or a login that is refused.
+that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for an option that is
+wrong, and for what the user may not do, or a login that is refused.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
 from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.kept_state import ChangedStateError, check_state
+from ottla.spark.losses import taken
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT, DELIVERIES
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
@@ -39,6 +41,8 @@ POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
+STOP_S_MAX: Final = 5
+"""How long a sink may go on to wait for brokers when its query is stopped."""
 FINAL: Final = ("StopError", "BatchTooLargeError", "DataLossError")
 REFUSALS: Final = frozenset(
     {
@@ -64,6 +68,9 @@ MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
 _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?:: (.+))?$")
+_WRONG: Final = re.compile(rf"{ErrorCode.INVALID_CONFIG.name}: ")
+"""An option, or a configuration: it stays wrong until the file is changed."""
+_CODE: Final = re.compile(r"([A-Z_]+)(?:: |$)")
 _FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
 _NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -85,6 +92,7 @@ class RunningQuery:
     commits: bool = False  # the offsets, itself: its sink does
     is_exactly_once: bool = False
     is_ours: bool = False  # its sink, which writes bad rows to their topic
+    sink: Any = None  # of ours, that it has now
     has_lost: bool = False  # bad rows, and has said so
 
 
@@ -132,6 +140,8 @@ class Runner:
         """It would go on from the start."""
         self.can_be_restored = False
         """It would go on from the checkpoint in its topic."""
+        self.failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        """The code of the last failure that had one."""
 
     def run(self) -> bool:
         """Returns when every query has ended: True when none was stopped. KeyboardInterrupt when a Ctrl-C has ended all of them."""
@@ -149,10 +159,26 @@ class Runner:
                     self._look(found)
                 self._pause(POLL_S)
         finally:
-            for found in self._queries:
-                if found.query is not None:
-                    found.query.stop()
+            self._stop()
         return not self._is_stopped
+
+    def _stop(self) -> None:
+        """Stops all queries. A batch that is being written is written, unless its sink has waited for too long by then."""
+
+        def interrupt() -> None:
+            for found in running:
+                if hasattr(found.sink, "interrupt"):
+                    found.sink.interrupt()
+
+        running = [found for found in self._queries if found.query is not None]
+        interrupting = threading.Timer(STOP_S_MAX, interrupt)
+        interrupting.daemon = True
+        interrupting.start()
+        try:
+            for found in running:
+                found.query.stop()
+        finally:
+            interrupting.cancel()
 
     def _introduction(self, found: RunningQuery, sink: Mapping[str, str] | None) -> str:
         """Returns the line of a query that is about to start; ``sink`` has the settings of a sink of ours."""
@@ -172,6 +198,7 @@ class Runner:
         location = f"{self._checkpoints}/{name}"
         made = self._made(found.function)
         sink: Any = made.sinks.get(found.index)
+        found.sink = sink
         if hasattr(sink, "prepare"):
             count = sink.prepare(location)
             if count is not None:
@@ -215,6 +242,8 @@ class Runner:
             found.has_read = found.has_read or progress.get("numInputRows") != 0
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
+            for text in taken(str(progress.get("id"))):
+                self._say(f"{name}  {text}")
             if not found.is_ours and not found.has_lost and bad_rows_of(progress):
                 found.has_lost = True
                 self._say(f"{name}  leaves bad rows out: to_topic and sink write them to the topic of bad_rows, and other sinks do not")
@@ -241,10 +270,13 @@ class Runner:
         is_changed = kind == ChangedStateError.__name__ or CHANGED_STATE.match(reason) is not None
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
+        code = _CODE.match(reason)
+        if code is not None and code[1] in ErrorCode.__members__:
+            self.failure = ErrorCode[code[1]]
         refusal = _REFUSAL.match(reason)
         if refusal is not None:
             reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
-        if kind in FINAL or is_changed or refusal is not None:
+        if kind in FINAL or is_changed or refusal is not None or _WRONG.match(reason):
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
@@ -279,7 +311,7 @@ def is_of_checkpoint(error: Exception) -> bool:
 def reason_of(text: str) -> tuple[str, str]:
     """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
     found: list[tuple[str, str]] = _REASON.findall(text)
-    final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1])]
+    final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1]) or _WRONG.match(pair[1])]
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
 
 

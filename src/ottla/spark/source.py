@@ -10,7 +10,7 @@ only keep what they get.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -42,8 +42,9 @@ class OttlaDataSource(DataSource):
         from ottla.spark.batch_reader import FilteredTopicReader, TopicReader
         from ottla.spark.options import BATCH, boolean
         from ottla.spark.planning import FILTERS_VARIABLE
+        from ottla.spark.reading_options import reading_options
 
-        options = _reading_options(self.options, BATCH)
+        options = reading_options(self.options, BATCH)
         # Spark fails a reader that takes filters while it gives none, so each session has its own kind.
         pushes = boolean(options, "pushFilters", os.environ.get(FILTERS_VARIABLE) == "true")
         return (FilteredTopicReader if pushes else TopicReader)(options, schema)
@@ -51,11 +52,12 @@ class OttlaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> TopicStreamReader | RefusedReader:
         from ottla.errors import KafkaError
         from ottla.spark.options import STREAM
+        from ottla.spark.reading_options import reading_options
         from ottla.spark.refused_reader import RefusedReader
         from ottla.spark.stream_reader import TopicStreamReader
 
         try:
-            return TopicStreamReader(_reading_options(self.options, STREAM), schema)
+            return TopicStreamReader(reading_options(self.options, STREAM), schema)
         except KafkaError as error:
             return RefusedReader(error)  # PySpark would hide the error of a reader that is not made behind one of its own
 
@@ -93,19 +95,6 @@ class OttlaDataSource(DataSource):
         check_columns(schema, options)
         security_of(settings_of(options))  # before a task looks at its stores
         return options
-
-
-def _reading_options(given: Mapping[str, str], use: str) -> dict[str, str]:
-    from ottla.spark.lookup import check_selection
-    from ottla.spark.offsets import ending_bound, falls_back, starting_bound
-    from ottla.spark.options import STREAM, checked
-
-    options = checked(given, use)
-    check_selection(options)
-    starting_bound(options, is_stream=use == STREAM)
-    ending_bound(options)
-    falls_back(options)
-    return options
 
 
 class TopicWriter(DataSourceArrowWriter):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.columns import COLUMN_TYPES
 from ottla.spark.dead_letters import BadRows, named
-from ottla.spark.options import STREAM, Options, checked, invalid, texts
+from ottla.spark.options import STREAM, Options, invalid, texts
 from ottla.spark.pipelines import brokers_of
+from ottla.spark.reading_options import reading_options
 from ottla.spark.values import CONTENT, refusing, values_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def read_topic(
     from pyspark.sql.utils import is_remote
 
     settings = source_options(topic, bootstrap, options, _DEFAULTS)
-    checked(settings, STREAM)
+    reading_options(settings, STREAM)
     if schema is None and (bad_rows is not None or record is not None):
         raise invalid("bad_rows and record are for values with a schema; without one all columns of the record are there")
     if bad_rows is not None and bad_rows in (name.strip() for name in settings.get("subscribe", "").split(",")):
@@ -73,7 +74,7 @@ def read_topic(
         topics = frozenset(name.strip() for name in topic.split(","))
         name = named(BadRows(topics, values, bad_rows, settings))
         made = made.observe(name, F.count_if(is_bad).alias("count")).where(~is_bad).withColumnRenamed("parsed", CONTENT)
-    columns = [F.col(CONTENT)[field].alias(field) for field in values.names]
+    columns = [column.alias(field) for field, column in values.columns(F.col(CONTENT)).items()]
     return made.select(*columns, *([] if record is None else [F.col("record").alias(record)]))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ottla.spark.options import BATCH, Options, checked, invalid
+from ottla.spark.options import BATCH, Options, invalid
+from ottla.spark.reading_options import reading_options
 from ottla.spark.streams import source_options
 from ottla.spark.values import CONTENT, refusing, values_of
 
@@ -38,7 +39,7 @@ def read_table(
     from pyspark.sql import functions as F
 
     settings = source_options(topic, bootstrap, options, _DEFAULTS)
-    checked(settings, BATCH)
+    reading_options(settings, BATCH)
     if without_key not in ("fail", "skip"):
         raise invalid(f"without_key={without_key} is neither fail nor skip")
     values = values_of(schema, topic)
@@ -62,6 +63,6 @@ def read_table(
         place, F.lit(": its value does not fit the schema; a later record of its key, one that fits or a tombstone, replaces it")
     )
     checked_rows = refusing(parsed, is_bad, text)
-    columns: list[Any] = [F.col(CONTENT)[field].alias(field) for field in values.names]
+    columns: list[Any] = [column.alias(field) for field, column in values.columns(F.col(CONTENT)).items()]
     made: DataFrame = checked_rows.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)
     return made

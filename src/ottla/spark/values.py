@@ -1,8 +1,11 @@
 """How the value of a record becomes columns: JSON, by a schema of Spark's.
 
 A value that does not fit is bad: text that is no JSON object, a field of another type, bytes that are no UTF-8, a field that is NOT NULL in
-the schema and missing or null. Any other field that is missing is null; one that the schema does not have, and what comes after the object,
-is left out, as in ``from_json``. A record without a value has no columns either: all are null.
+the schema and missing or null, and text after the object. Any other field that is missing is null; one that the schema does not have is
+left out, as in ``from_json``. A record without a value has no columns either: all are null.
+
+``from_json`` stops reading where the object ends. So the value is parsed as the first entry of a list of two, whose other one is null: text
+after it breaks the list, or changes its length. That costs a copy of the text; a second look at it would cost a second parser.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 CONTENT: Final = "__ottla_content"
 _CORRUPT: Final = "__ottla_corrupt"
+_ENTRIES: Final = "__ottla_entries"
+_EXTRA: Final = "Extra data"  # in the error of Python's json
 _SHOWN_MAX: Final = 80
 
 
@@ -42,17 +47,24 @@ class Json:
     def parsed(self, value: Column) -> Column:
         """Returns a struct of the columns, and of what ``is_bad`` looks at."""
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-        schema = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
+        schema = StructType([StructField(_ENTRIES, ArrayType(self.schema)), StructField(_CORRUPT, StringType())])
         text = F.when(F.is_valid_utf8(value.cast("string")), value.cast("string")).otherwise(F.lit(""))
-        return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+        listed = F.concat(F.lit(f'{{"{_ENTRIES}":['), text, F.lit(",null]}"))
+        return F.from_json(listed, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+
+    def columns(self, parsed: Column) -> dict[str, Column]:
+        """Returns the columns of what was parsed, by name; where a value is bad, they may be null."""
+        entry = _entry(parsed)
+        return {name: entry[name] for name in self.names}
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
         """Returns whether the value does not fit."""
-        is_bad = parsed.isNull() | parsed[_CORRUPT].isNotNull()
+        entry = _entry(parsed)
+        is_bad = parsed.isNull() | parsed[_CORRUPT].isNotNull() | entry.isNull()
         if _has_required(self.schema):
-            is_bad = is_bad | _lacks_required(parsed, self.schema)
+            is_bad = is_bad | _lacks_required(entry, self.schema)
         return value.isNotNull() & is_bad
 
     def misfit(self, value: Column) -> Column:
@@ -70,6 +82,10 @@ class Json:
             found: Any = json.loads(value.decode())
         except UnicodeDecodeError as error:
             return f"no UTF-8: {error}"
+        except json.JSONDecodeError as error:
+            if error.msg == _EXTRA:
+                return f"text after the JSON value at character {error.pos}: {_shortened(error.doc[error.pos :])}"
+            return f"no JSON: {error}"
         except ValueError as error:
             return f"no JSON: {error}"
         if isinstance(found, dict) and misfit is not None:
@@ -78,6 +94,13 @@ class Json:
                 return f"field {misfit} is {'null' if misfit in found else 'missing'}, and NOT NULL in the schema"
             return f"field {misfit} does not fit {field.dataType.simpleString()}: {_shortened(json.dumps(found.get(misfit)))}"
         return f"{'a field does' if isinstance(found, dict) else 'it does'} not fit {self.schema.simpleString()}"
+
+
+def _entry(parsed: Column) -> Column:
+    """Returns the struct of the value; null where the list does not have the two entries that it was given."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.size(parsed[_ENTRIES]) == 2, F.get(parsed[_ENTRIES], F.lit(0)))
 
 
 def _has_required(kind: DataType) -> bool:

@@ -16,6 +16,7 @@ from ottla.spark.checkpoint import counts_of, known_of
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.group_offsets import GroupOffsets
+from ottla.spark.losses import noted_losses
 from ottla.spark.options import CHECKPOINT, DELIVERIES, SINK, Options, checked, invalid, texts
 from ottla.spark.pipelines import attached, brokers_of, runner
 from ottla.spark.routes import record_columns
@@ -61,9 +62,12 @@ def sink(options: Options, *, on_batch: Callable[[int, int], None] | None = None
 
             yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
 
-        written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
         session: Any = rows.sparkSession
-        counts = counts_of(session) if hasattr(session, "_jsparkSession") else {}
+        is_classic = hasattr(session, "_jsparkSession")
+        if is_classic:
+            noted_losses(session, batch_id)
+        written = rows.select(*columns_of(rows.columns)).mapInArrow(task, "rows long").collect()
+        counts = counts_of(session) if is_classic else {}
         planned = known_of(session, batch_id, settings.get(CHECKPOINT)) if offsets is not None or any(counts.values()) else None
         if any(counts.values()):
             assert planned is not None, "only a query has counts"
