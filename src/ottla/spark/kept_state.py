@@ -28,7 +28,7 @@ class ChangedStateError(StopError):
 
 
 class Step(NamedTuple):
-    """A step with state: in words, and what its keys and figures are computed from."""
+    """A step with state: in words; and by Spark's name, with what its keys and figures are computed from."""
 
     said: str
     made_of: list[str]
@@ -46,7 +46,7 @@ def check_state(frame: Any, location: str) -> None:
     release = ".".join(frame.sparkSession.version.split(".")[:2])
     steps = steps_of(frame)
     before = _read(path, release)
-    if before is not None and before != steps:
+    if before is not None and [step.made_of for step in before] != [step.made_of for step in steps]:  # the words may change
         raise ChangedStateError(_changed(before, steps, path))
     if before is None and (steps or path.exists()):
         _write(path, {"form": FORM, "spark": release, "steps": [list(step) for step in steps]})
@@ -66,7 +66,7 @@ def steps_of(frame: Any) -> list[Step]:
                 for index, found in enumerate(_each(node.output()))
                 if not all(_is_attribute(row[index]) for row in rows)
             }
-    return [Step(said, _made_of(node, kind, definitions)) for node, kind in nodes if (said := state_of(node, kind)) is not None]
+    return [Step(said, [kind, *_made_of(node, kind, definitions)]) for node, kind in nodes if (said := state_of(node, kind)) is not None]
 
 
 def _made_of(node: Any, kind: str, definitions: dict[int, Any]) -> list[str]:
