@@ -23,9 +23,9 @@ ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
 
 def partition_of(given: PartitionLike) -> TopicPartition:
     """Returns the partition as a ``TopicPartition``. TypeError for what is none."""
-    if isinstance(given, TopicPartition):
-        return given
     match given:
+        case TopicPartition(topic=str(), partition=int()):
+            return given
         case (str() as topic, int() as index):
             return TopicPartition(topic, index)
     raise TypeError(f'{given!r} is no partition: give (topic, number), such as ("orders", 0), or a TopicPartition')

@@ -13,6 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _WITHOUT_END: Final = "a program that waits without an end iterates over the consumer, or polls in a loop"
 K = TypeVar("K")
+OFFSET_MAX: Final = 2**63 - 1
 
 
 def with_brokers_first(init: Callable[P, None]) -> Callable[P, None]:
@@ -123,6 +124,8 @@ def check_offset(offset: object) -> None:
     if offset < 0:
         text = f"offset {offset} is negative; seek_to_beginning and seek_to_end go to the first record and to the end"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    if offset > OFFSET_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {offset} is larger than an offset can be")
 
 
 def check_offsets(offsets: object, call: str = "commit", *kinds: type) -> None:
@@ -140,3 +143,5 @@ def check_offsets(offsets: object, call: str = "commit", *kinds: type) -> None:
         if number < 0:
             text = f"the offset of {partition} is {offset!r}, which is negative; give that of the next record to read"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if number > OFFSET_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the offset of {partition} is {offset!r}, which is larger than an offset can be")
