@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import logging
 import re
 import sys
@@ -217,7 +218,7 @@ def errors_page() -> str:
     lead = (
         "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one.\n"
         "`why` has messages that nodes of ottla answer with, at most four of a code; `…` is what differs from case to case.\n"
-        "`what to do` is what the commands add. A code without either\n"
+        "`what to do` is what the commands add, or what an application does. A code without either\n"
         "comes from the state of the cluster alone, from clients, or from other brokers."
     )
     why = causes()
@@ -260,7 +261,16 @@ def message_of(node: ast.expr) -> str:
 
 
 def what_to_do(error: ErrorCode) -> str:
-    return way_out(KafkaError(error, "")).removeprefix("; ")
+    return way_out(KafkaError(error, "")).removeprefix("; ") or for_applications().get(error.name, "")
+
+
+@functools.cache
+def for_applications() -> dict[str, str]:
+    """Returns what an application does, by the code's name."""
+    lines = (Path(__file__).parent / "error_codes.tsv").read_text(encoding="utf-8").splitlines()
+    found = dict(line.split("\t") for line in lines if not line.startswith("#"))
+    assert found.keys() <= ErrorCode.__members__.keys(), "each is a code"
+    return found
 
 
 # -- the code itself
