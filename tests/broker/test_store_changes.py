@@ -193,8 +193,9 @@ def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
         assert " certificate_expired " in capfd.readouterr().out.partition("tls_stores_not_loaded")[0], "it came after a minute"
         before = changing.presented()
         secured: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": str(changing.authority.trust)}
-        with pytest.raises(KafkaError, match="certificate has expired; an ottla broker takes a new one within a minute"):
-            Admin(f"127.0.0.1:{changing.port('TLS')}", **secured).describe_cluster()
+        refused = pytest.raises(KafkaError, match="certificate has expired; an ottla broker takes a new one within a minute")
+        with Admin(f"127.0.0.1:{changing.port('TLS')}", **secured) as admin, refused:
+            admin.describe_cluster()
         eventually(lambda: capfd.readouterr().out, lambda logged: "tls_stores_not_loaded" in logged and "expired at 20" in logged)
         changing.store.write_bytes(changing.again(name="other").store.read_bytes())
         eventually(lambda: capfd.readouterr().out, lambda logged: "ssl.allow.dn.changes" in logged)

@@ -20,7 +20,10 @@ SYNC = (sync.Producer, sync.Consumer, sync.Admin)
 
 @pytest.fixture
 def seen() -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings of unclosed clients in the test."""
+    """The warnings of unclosed clients in the test; what earlier ones left is collected before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", ResourceWarning)
         yield found
