@@ -38,7 +38,7 @@ ALERTS: Final = (
     ),
     Alert(
         "NotOneActiveController",
-        "sum(kafka_controller_kafkacontroller_activecontrollercount) != 1",
+        "sum by (job) (kafka_controller_kafkacontroller_activecontrollercount) != 1",
         "10s",
         "critical",
         "{{ $value }} brokers say that they are the active controller",
@@ -102,7 +102,7 @@ ALERTS: Final = (
     ),
     Alert(
         "ConsumerLag",
-        f"sum by (consumergroup, topic) (kafka_consumergroup_lag) > {LAG_PLACE}",
+        f"sum by (job, consumergroup, topic) (kafka_consumergroup_lag) > {LAG_PLACE}",
         "5m",
         "warning",
         "group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}",
@@ -110,8 +110,8 @@ ALERTS: Final = (
     ),
     Alert(
         "GroupStalled",
-        "sum by (consumergroup, topic) (kafka_consumergroup_lag) > 0"
-        " and sum by (consumergroup, topic) (delta(kafka_consumergroup_current_offset[15m])) == 0",
+        "sum by (job, consumergroup, topic) (kafka_consumergroup_lag) > 0"
+        " and sum by (job, consumergroup, topic) (delta(kafka_consumergroup_current_offset[15m])) == 0",
         "15m",
         "warning",
         "group {{ $labels.consumergroup }} has {{ $value }} records to read in {{ $labels.topic }}, and commits none",
