@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.replicas import isr_requests
 from ottla.broker.replicas.isr_requests import IsrRequests
 from ottla.broker.replicas.replication import Replication
 from ottla.config import BrokerConfig
+from ottla.errors import ErrorCode
 from ottla.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionResult, TopicResult
 from ottla.replication.leader import IsrChange
 from ottla.runtime.world import real_world
@@ -47,6 +49,41 @@ class Led:
 
     def on_isr_changed(self, *_: object, **__: object) -> None:
         self._on_answer()
+
+    def on_isr_refused(self, *_: object) -> bool:
+        return True
+
+
+class Absent(Channel):
+    """No controller answers, for so many times."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._left = count
+
+    async def ask(self, request: AlterPartitionRequest, kind: object) -> AlterPartitionResponse:
+        self._left -= 1
+        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER) if self._left >= 0 else await super().ask(request, kind)
+
+
+def test_a_change_that_is_refused_again_and_again_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A quorum that is lost made twenty lines a second for each partition."""
+    monkeypatch.setattr(isr_requests, "RETRY_MS", 0)
+
+    async def body() -> None:
+        channel, config, done = Absent(30), BrokerConfig({}), asyncio.Event()
+        replication = Replication(1, config, real_world(io_threads=1).clock)
+        requests = IsrRequests(real_world(io_threads=1), replication, channel, lambda: 1, list)  # type: ignore[arg-type]
+        requests.begin()
+        replication.on_isr_change(Led(1, done.set))
+        async with asyncio.timeout(30):
+            await done.wait()
+        assert channel.asked == [1]
+        await requests.stop()
+
+    asyncio.run(body())
+    lines = capsys.readouterr().out
+    assert (lines.count("isr_not_changed"), lines.count("isr_changed")) == (1, 1), lines
 
 
 @pytest.mark.parametrize("turns", range(4))

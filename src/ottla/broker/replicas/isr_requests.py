@@ -51,6 +51,7 @@ class IsrRequests(Part):
         self._broker_epoch = broker_epoch
         self._partitions = partitions
         self._wanted: dict[tuple[bytes, int], tuple[Leading, IsrChange]] = {}
+        self._refused: dict[tuple[bytes, int], ErrorCode] = {}  # changes that are asked for again, and why: each reason is logged once
         self._is_asking = self._is_stopped = False
         self._timer: TimerHandle | None = None
 
@@ -118,14 +119,18 @@ class IsrRequests(Part):
         """Takes the outcome of one change; True when it is asked for again."""
         if result is not None and not result.error_code and result.leader_epoch == change.leader_epoch:
             log.info("isr_changed", partition=leading.name, isr=result.isr)
+            self._refused.pop(leading.key, None)
             self._replication.isr_meters.changed(change.before, result.isr)
             leading.on_isr_changed(change, partition_epoch=result.partition_epoch, isr=result.isr)
             return False
         if result is not None:
             code = ErrorCode(result.error_code) if result.error_code else ErrorCode.FENCED_LEADER_EPOCH
         self._replication.isr_meters.failed += 1
-        log.info("isr_not_changed", partition=leading.name, reason=code.name)
+        if self._refused.get(leading.key) != code:
+            log.info("isr_not_changed", partition=leading.name, reason=code.name)
         if leading.has_ended or not leading.on_isr_refused(change, code):
+            self._refused.pop(leading.key, None)
             return False
+        self._refused[leading.key] = code
         self._wanted.setdefault(leading.key, (leading, change))
         return True
