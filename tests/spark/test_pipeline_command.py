@@ -63,7 +63,8 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
     assert listed.pop("delivery") == "exactly_once"
     assert listed.pop("last_batch") == shown["last_batch"]
     assert abs(datetime.fromisoformat(shown["last_batch"]).timestamp() - time.time()) < 600
-    assert listed == {"query": "orders-totals", "batch": 0, "lag": 1, "writes_now": False, "checkpoint_in_topic": True}
+    expected = {"query": "orders-totals", "batch": 0, "lag": 1, "late_rows": 0, "writes_now": False, "checkpoint_in_topic": True}
+    assert listed == expected
 
     lost = {path: (data / "orders-totals" / path).read_bytes() for path in ("metadata", "offsets/0", "state/0/_metadata/metadata")}
     shutil.rmtree(data)

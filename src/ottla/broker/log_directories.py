@@ -100,7 +100,8 @@ class LogDirectories(Part):
         if "controller" not in (self._config["process.roles"] or ("controller",)):
             return once
         lost = "If it was formatted and is empty now, this controller has forgotten how it voted, and could help to elect a second leader"
-        return f"{once}. {lost}: restore it, or format it while all others run (docs/operating.md, Replace a lost controller)"
+        again = "or format it with --replaces-lost-controller while all others run (docs/operating.md, Replace a lost controller)"
+        return f"{once}. {lost}: restore it, {again}"
 
     @property
     def cluster_id(self) -> str:

@@ -176,9 +176,10 @@ class Foreground:
         if node_id not in self._cluster.formatted or not is_lost:
             return
         file = self._place.node_file(node_id, "server.properties")
-        again = f"`ottla storage format {file} --cluster-id {self._cluster.cluster_id}`, then `ottla cluster restart {node_id}`"
+        forgets = "" if "controller" not in plan.roles else " --replaces-lost-controller"
+        again = f"`ottla storage format {file} --cluster-id {self._cluster.cluster_id}{forgets}`, then `ottla cluster restart {node_id}`"
         lost = f"the log directory of node {node_id} is lost: {', '.join(plan.log_dirs)}"
-        if "controller" not in plan.roles:
+        if not forgets:
             raise PlaceError(f"{lost}; {again}: its replicas are then fetched from their leaders")
         votes = "with it the controller has lost its votes, so only while all others run, and lack nothing (`ottla quorum`)"
         raise PlaceError(f"{lost}; {votes}: {again} (docs/operating.md, Replace a lost controller)")
