@@ -148,15 +148,9 @@ def test_a_broken_configuration_is_not_started_again_and_again(tmp_path: Path) -
     assert "1" not in codes, "what passes is tried again"
 
 
-def test_the_unit_keeps_data_to_its_user_and_is_one_that_systemd_reads(tmp_path: Path) -> None:
-    text = CliRunner().invoke(cli, ["generate", "systemd", "--user", "root"]).stdout
-    assert {"UMask=0077", "CapabilityBoundingSet=", "SystemCallFilter=@system-service", "ProtectHome=true"} <= set(text.splitlines())
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd is not here")
-    unit = tmp_path / "ottla.service"
-    unit.write_text(text)
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
-    assert "ottla.service:" not in done.stderr, done.stderr
+def test_the_unit_keeps_data_to_its_user() -> None:
+    lines = CliRunner().invoke(cli, ["generate", "systemd", "--user", "root"]).stdout.splitlines()
+    assert {"UMask=0077", "CapabilityBoundingSet=", "SystemCallFilter=@system-service", "ProtectHome=true"} <= set(lines)
 
 
 @pytest.mark.parametrize("place", ["tmp/x", "home/ada/x", "opt/ottla"])

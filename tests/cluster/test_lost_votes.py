@@ -86,3 +86,21 @@ def test_a_voter_that_says_nothing_does_not_hold_it_up_for_ever(tmp_path: Path, 
 
     monkeypatch.setattr(lost_votes, "WAIT_MS", 300)
     asyncio.run(body())
+
+
+def test_a_controller_that_cannot_make_itself_known_is_formatted_with_a_warning(tmp_path: Path) -> None:
+    """Its start refuses the same, so it does not vote."""
+
+    async def body() -> None:
+        ports = lasting_ports(4)
+        pairs = {node: (ports[node - 1], ports[node + 1]) for node in (1, 2)}
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, (_, port) in pairs.items())
+        tls = {
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+            "ssl.truststore.location": str(tmp_path / "absent.pem"),
+        }
+        cluster = LoopCluster(tmp_path, voters, pairs, tls | {"ssl.truststore.type": "PEM"})
+        code, text = await formatted(cluster, 1)
+        assert (code, "the other controllers were not asked whether this one is new: " in text) == (0, True), text
+
+    asyncio.run(body())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.conftest import PROPERTIES, Topics
 from tests.spark.test_rows import stored
+from tests.waiting import eventually
 
 from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.errors import ErrorCode, KafkaError
@@ -172,18 +173,24 @@ def test_a_batch_that_comes_while_it_is_being_written_waits_and_is_skipped(topic
     assert values_of(topics, target) == [b"0", b"1"]
 
 
+def interrupt_waiting(query: Query, pool: ThreadPoolExecutor) -> None:
+    """Interrupts the second batch, which waits without an end."""
+    waiting = pool.submit(query.run, 1, 2, [b"2"])
+    eventually(lambda: query.application._thread, bool)
+    with pytest.raises(TimeoutError):
+        waiting.result(1)
+    query.application.interrupt()
+    with pytest.raises((CommitOutcomeUnknownError, WaitInterruptedError)):
+        waiting.result(10)
+
+
 def test_a_batch_that_waits_for_a_topic_that_is_gone_is_interrupted_and_comes_again(topics: Topics):
     source, target = topics.create(), topics.create()
     query = Query(topics, source, topic=target)
     assert query.run(0, 1, [b"1"], begin=0) == 1
     topics.delete(target)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(query.run, 1, 2, [b"2"])
-        with pytest.raises(TimeoutError):
-            waiting.result(1)
-        query.application.interrupt()
-        with pytest.raises((CommitOutcomeUnknownError, WaitInterruptedError)):
-            waiting.result(10)
+        interrupt_waiting(query, pool)
         topics.create(name=target)
         assert pool.submit(query.run, 1, 2, [b"2"]).result(30) == 1  # in the same thread, which may wait again
     assert query.restart().run(1, 2, [b"2"]) is None
@@ -199,12 +206,7 @@ def test_a_batch_that_waits_for_a_broker_that_is_away_is_interrupted(tmp_path: P
     assert query.run(0, 1, [b"1"], begin=0) == 1
     broker.stop()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(query.run, 1, 2, [b"2"])
-        with pytest.raises(TimeoutError):
-            waiting.result(1)
-        query.application.interrupt()
-        with pytest.raises((CommitOutcomeUnknownError, WaitInterruptedError)):
-            waiting.result(10)
+        interrupt_waiting(query, pool)
 
 
 def test_a_new_checkpoint_goes_on_where_the_last_one_ended_and_nowhere_else(topics: Topics):

@@ -45,13 +45,14 @@ def test_a_broker_in_a_thread_serves_its_block_and_leaves_nothing() -> None:
     assert not any(thread.name == "ottla-nodes" for thread in threading.enumerate())
 
 
-def test_a_partition_that_its_topic_lacks_has_no_leader_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(seconds: float) -> None:
-        raise AssertionError("it waits")
+def refuse_to_wait(seconds: float) -> None:
+    raise AssertionError(f"it waits for {seconds} s")
 
+
+def test_a_partition_that_its_topic_lacks_has_no_leader_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with broker() as served:
         topic = served.topic(partitions=4)
-        monkeypatch.setattr("ottla.testing.served.time.sleep", wait)
+        monkeypatch.setattr("ottla.testing.served.time.sleep", refuse_to_wait)
         with pytest.raises(KafkaError, match=f"topic '{topic}' has no partition 9; it has 4") as refused:
             served.leader_of(topic, 9)
         monkeypatch.undo()
@@ -60,7 +61,7 @@ def test_a_partition_that_its_topic_lacks_has_no_leader_and_is_not_waited_for(mo
 
 def test_a_topic_that_no_node_has_is_named_and_not_waited_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     with broker() as served:
-        monkeypatch.setattr("ottla.testing.served.time.sleep", lambda seconds: pytest.fail("it waits"))
+        monkeypatch.setattr("ottla.testing.served.time.sleep", refuse_to_wait)
         with pytest.raises(KafkaError, match="topic 'nope' does not exist") as refused:
             served.leader_of("nope")
         monkeypatch.undo()

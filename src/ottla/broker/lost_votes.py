@@ -7,6 +7,7 @@ lacks what was decided. Those who start for the first time are in no other's met
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 from ottla.broker.metadata.log import has_metadata
@@ -15,7 +16,6 @@ from ottla.broker.peers.peers import Peers, SetUp
 from ottla.broker.requests.between_nodes import read_introductions
 from ottla.broker.roles import NodeRoles
 from ottla.config import BrokerConfig
-from ottla.errors import KafkaError
 from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.ports import World
 
@@ -27,25 +27,22 @@ CONTROLLERS: Final = 2
 async def voter_that_knows(world: World, config: BrokerConfig, roles: NodeRoles) -> str | None:
     """Returns the address of another voter that has this one in its metadata, where this one has none.
 
-    None where no other voter says so within ``WAIT_MS``, and for a node that is no voter of several.
+    None where no other voter says so within ``WAIT_MS``, and for a node that is no voter of several. INVALID_CONFIG where this node could
+    not make itself known to others: none was asked.
     """
     others = [address for node_id, address in sorted(roles.voters.items()) if node_id != config.node_id]
     if config.node_id not in roles.voters or not others or await has_metadata(world.disk, config.log_dirs[0]):
         return None
-    try:
-        introductions = await read_introductions(world, config, roles)
-    except KafkaError:
-        return None  # what is wrong with its certificates or passwords, its start says
+    introductions = await read_introductions(world, config, roles)
     peers = Peers(
         introductions.controllers.over(world), CallerName("ottla-storage-format"), silence_ms_max=WAIT_MS, set_up=SetUp(WAIT_MS, WAIT_MS)
     )
     asking = [asyncio.ensure_future(_knows(peers, address, config.node_id)) for address in others]
     try:
-        for answer in asyncio.as_completed(asking, timeout=WAIT_MS / 1000):
-            if (found := await answer) is not None:
-                return found
-    except TimeoutError:
-        pass
+        with contextlib.suppress(TimeoutError):
+            for answer in asyncio.as_completed(asking, timeout=WAIT_MS / 1000):
+                if (found := await answer) is not None:
+                    return found
     finally:
         for task in asking:
             task.cancel()

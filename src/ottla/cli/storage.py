@@ -92,8 +92,14 @@ def format_(
 
     async def run() -> Formatted:
         world = real_world()
-        if not replaces_lost and (other := await voter_that_knows(world, config, roles)) is not None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, _lost(config, other))
+        if not replaces_lost:
+            try:
+                other = await voter_that_knows(world, config, roles)
+            except KafkaError as error:
+                complain(f"warning: the other controllers were not asked whether this one is new: {error.message}")
+                other = None
+            if other is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, _lost(config, other))
         return await format_log_dirs(
             world, config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
         )  # fmt: skip

@@ -167,31 +167,26 @@ class GroupCoordinator(Coordinator):
         It goes on as long as brokers answer that it is elsewhere, or not ready, and for ``GONE_MS`` where none answers.
         KafkaError after that, and when ``limit_ms``, or the time of a request, have passed.
         """
+        await self._ask_until_found(request, response_type, limit_ms=limit_ms, gone_ms=GONE_MS)
+
+    async def _ask_until_found(
+        self,
+        request: Request,
+        response_type: type[R],
+        *,
+        version_max: int | None = None,
+        version_min: int = 0,
+        limit_ms: int | None = None,
+        gone_ms: int | None = None,
+    ) -> R:
+        """Repeats the request, which must allow that, until the coordinator answers other than with "not here" or "not yet".
+
+        For ``limit_ms``, or the time of a request; for ``gone_ms`` at most where no broker answers.
+        """
         began_ms, attempt = self._clock.monotonic_ms(), 0
         longest_ms = self._cluster.request_timeout_ms if limit_ms is None else limit_ms
         while True:
             left_ms = longest_ms
-            try:
-                response = await self.ask(request, response_type)
-                code = response.error_code  # type: ignore[attr-defined]
-                if code not in _LOOK_AGAIN and code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    return
-                problem = KafkaError(code, f"coordinator of group {self._group_id!r}")
-                self.on_error(code)
-            except KafkaError as error:
-                if not error.is_transient:
-                    raise
-                problem = error
-                if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                    left_ms = min(longest_ms, GONE_MS)
-            await self._cluster.pause(attempt, began_ms + left_ms, problem)
-            attempt += 1
-
-    async def _ask_until_found(self, request: Request, response_type: type[R], *, version_max: int, version_min: int = 0) -> R:
-        """Repeats the request, which must allow that, until the coordinator answers other than with "not here" or "not yet"."""
-        deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
-        attempt = 0
-        while True:
             try:
                 response = await self.ask(request, response_type, version_max=version_max, version_min=version_min)
                 code = _first_error(response)
@@ -203,7 +198,9 @@ class GroupCoordinator(Coordinator):
                 if not error.is_transient:
                     raise
                 problem = error
-            await self._cluster.pause(attempt, deadline_ms, problem)
+                if gone_ms is not None and error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                    left_ms = min(longest_ms, gone_ms)
+            await self._cluster.pause(attempt, began_ms + left_ms, problem)
             attempt += 1
 
 
@@ -229,7 +226,8 @@ def _first_error(response: Response) -> int:
         )
     if isinstance(response, OffsetCommitResponse):
         return next((p.error_code for topic in response.topics for p in topic.partitions if p.error_code), 0)
-    return 0
+    code: int = response.error_code  # type: ignore[attr-defined]
+    return code
 
 
 def _first_of(error_code: int, topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> int:

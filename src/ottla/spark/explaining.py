@@ -9,7 +9,7 @@ from ottla.spark.changelogs import SUFFIX
 from ottla.spark.dead_letters import dead_letter_topic_of
 from ottla.spark.options import DELIVERIES
 from ottla.spark.pipelines import made_by, name_of
-from ottla.spark.plans import nodes_of, plan_of
+from ottla.spark.plans import each, nodes_of, plan_of
 from ottla.spark.state_changes import CHANGE
 from ottla.spark.ways_out import noting
 
@@ -113,11 +113,11 @@ def _topics_of_rows(nodes: list[tuple[Any, str]]) -> list[str]:
     """Returns the names of topics that the plan has as texts, by ``route`` or in a column topic."""
     found: list[str] = []
     for node, _ in nodes:
-        waiting = _each(node.expressions())
+        waiting = each(node.expressions())
         while waiting:
             expression = waiting.pop(0)
             kind = expression.getClass().getSimpleName()
-            children = _each(expression.children())
+            children = each(expression.children())
             is_route = kind == "CreateNamedStruct" and [str(child.value()) for child in children[::2]] == ["topic", "is_meant"]
             if is_route or (kind == "Alias" and expression.name() == "topic"):
                 topic = children[1 if is_route else 0]
@@ -127,9 +127,5 @@ def _topics_of_rows(nodes: list[tuple[Any, str]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _each(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
 def _has_column(attributes: Any, name: str) -> bool:
-    return any(attribute.name() == name for attribute in _each(attributes))
+    return any(attribute.name() == name for attribute in each(attributes))

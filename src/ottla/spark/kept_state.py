@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.spark.checkpoint import is_local, local_directory
 from ottla.spark.exactly_once import StopError
-from ottla.spark.plans import nodes_of, state_of
+from ottla.spark.plans import each, keys_of, nodes_of, state_of
 from ottla.spark.values import CONTENT
 
 KEPT_STATE: Final = "ottla-state.json"
@@ -58,33 +58,24 @@ def steps_of(frame: Any) -> list[Step]:
     definitions: dict[int, Any] = {}
     for node, kind in nodes:
         if kind == "Project":
-            definitions |= {found.exprId().id(): [found.child()] for found in _each(node.projectList()) if _is_alias(found)}
+            definitions |= {found.exprId().id(): [found.child()] for found in each(node.projectList()) if _is_alias(found)}
         elif kind == "Expand":
-            rows = [_each(row) for row in _each(node.projections())]
+            rows = [each(row) for row in each(node.projections())]
             definitions |= {
                 found.exprId().id(): [row[index] for row in rows]
-                for index, found in enumerate(_each(node.output()))
+                for index, found in enumerate(each(node.output()))
                 if not all(_is_attribute(row[index]) for row in rows)
             }
     return [Step(said, [kind, *_made_of(node, kind, definitions)]) for node, kind in nodes if (said := state_of(node, kind)) is not None]
 
 
 def _made_of(node: Any, kind: str, definitions: dict[int, Any]) -> list[str]:
-    if kind == "Aggregate":
-        keys = _each(node.groupingExpressions())
-        named = {key.sql() for key in keys}
-        figures = [found.child().sql() for found in _each(node.aggregateExpressions()) if _is_alias(found)]
-        return [*_expanded(keys, definitions), *(figure for figure in figures if figure not in named)]
-    if kind.startswith("Deduplicate"):
-        return _expanded(_each(node.keys()), definitions)
-    if kind == "Join":
-        condition = node.condition()
-        return _expanded([condition.get()], definitions) if condition.isDefined() else []
-    if kind == "TransformWithStateInPySpark":
-        return _expanded(_each(node.child().output())[: node.groupingAttributesLen()], definitions)
-    if kind.startswith(("FlatMapGroups", "TransformWithState")):
-        return _expanded(_each(node.groupingAttributes()), definitions)
-    return []
+    keys = keys_of(node, kind)
+    if kind == "Join" and node.condition().isDefined():
+        keys = [node.condition().get()]
+    figures = [found.child().sql() for found in each(node.aggregateExpressions()) if _is_alias(found)] if kind == "Aggregate" else []
+    named = {key.sql() for key in keys}
+    return [*_expanded(keys, definitions), *(figure for figure in figures if figure not in named)]
 
 
 def _expanded(expressions: list[Any], definitions: dict[int, Any]) -> list[str]:
@@ -97,7 +88,7 @@ def _expanded(expressions: list[Any], definitions: dict[int, Any]) -> list[str]:
         if any(name in text for name in _PARSED) or text in found:
             continue
         found[text] = None
-        for column in _each(expression.references().toSeq()):
+        for column in each(expression.references().toSeq()):
             if column.name() != CONTENT:
                 waiting += definitions.get(column.exprId().id(), [])
     return list(found)
@@ -133,10 +124,6 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(json.dumps(value), encoding="utf-8")
     new.replace(path)
-
-
-def _each(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _is_alias(expression: Any) -> bool:

@@ -68,16 +68,16 @@ def state_of(node: Any, kind: str) -> str | None:
         return f"{node.joinType().sql().lower()} join of streams"
     if kind not in _STATEFUL or not node.isStreaming():
         return None
-    names = [_key(key) for key in _keys_of(node, kind)]
+    names = [_key(key) for key in keys_of(node, kind)]
     if not names and kind != "Aggregate":
         return _STATEFUL[kind]
     return f"{_STATEFUL[kind]} by {', '.join(names) or 'nothing'}"
 
 
-def _keys_of(node: Any, kind: str) -> list[Any]:
+def keys_of(node: Any, kind: str) -> list[Any]:
+    """Returns what a step with state groups its rows by; nothing for a join."""
     if kind == "TransformWithStateInPySpark":  # the groups are the first columns of its rows
-        output = node.child().output()
-        return [output.apply(index) for index in range(node.groupingAttributesLen())]
+        return each(node.child().output())[: node.groupingAttributesLen()]
     keys: Any = None
     if kind == "Aggregate":
         keys = node.groupingExpressions()
@@ -85,7 +85,12 @@ def _keys_of(node: Any, kind: str) -> list[Any]:
         keys = node.keys()
     elif kind.startswith(("FlatMapGroups", "TransformWithState")):
         keys = node.groupingAttributes()
-    return [] if keys is None else [keys.apply(index) for index in range(keys.size())]
+    return [] if keys is None else each(keys)
+
+
+def each(sequence: Any) -> list[Any]:
+    """Returns what a sequence of Scala's has."""
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _key(expression: Any) -> str:

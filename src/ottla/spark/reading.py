@@ -194,8 +194,8 @@ class RangeFetcher:
     def _is_of_another(self, partition: TopicPartition) -> bool:
         """True when the topic that is known has another id than the planned one: it was deleted, and made again."""
         topic = partition.topic
-        known = {name: found for name, found in self._cluster.topics.items() if name == topic}
-        return topic in made_again(self._topic_ids, ids_in(known))
+        known = self._cluster.topics.get(topic)
+        return known is not None and topic in made_again(self._topic_ids, ids_in({topic: known}))
 
     async def _ask(self, leader: int, partitions: list[TopicPartition]) -> list[_Answer]:
         asked_ms = _now_ms()
