@@ -38,7 +38,7 @@ from ottla.cli.throttles import Throttles
 from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
 from ottla.client.admin.brokers import ClusterDescription
-from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.client.admin.descriptions import ALMOST_FULL_BELOW_BYTES, LogDir
 from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
@@ -184,13 +184,10 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, controller=None, controller_problem="why"))[0].startswith("no controller is active")
     full = "log directory /d of broker 2 is full: nothing is written there"
     assert problems(replace(WELL, full_log_dirs=[(2, "/d")])) == [full]
-    assert [LogDir("/d", None, 100 << 20, usable, ()).is_full for usable in (-1, 0, FULL_BELOW_BYTES - 1, FULL_BELOW_BYTES)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert FULL_BELOW_BYTES == 2 * RESERVE_BYTES, "as a broker decides"
+    sizes = (-1, 0, ALMOST_FULL_BELOW_BYTES - 1, ALMOST_FULL_BELOW_BYTES)
+    directories = [LogDir("/d", None, 100 << 20, usable, ()) for usable in sizes]
+    assert [(one.is_full, one.is_almost_full) for one in directories] == [(False, False), (True, False), (False, True), (False, False)]
+    assert ALMOST_FULL_BELOW_BYTES == 2 * RESERVE_BYTES, "as a broker decides"
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]

@@ -149,7 +149,10 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
-    """List log directories: of these brokers, or of all that serve."""
+    """List log directories: of these brokers, or of all that serve.
+
+    LAG is how many records the replicas in it lack of what their leaders have committed.
+    """
     from ottla.sync import Admin
 
     unanswered = Unanswered()
@@ -163,8 +166,9 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
         for directory in directories:
             size = sum(replica.size_bytes for replica in directory.replicas)
             error = directory.error.code.name if directory.error is not None else "full" if directory.is_full else None
-            rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
-    columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
+            lag, space = sum(replica.offset_lag for replica in directory.replicas), (directory.usable_bytes, directory.total_bytes)
+            rows.append((node_id, directory.path, len(directory.replicas), size, lag, *space, error))
+    columns = ("broker", "directory", "replicas", "bytes", "lag", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
     unanswered.end()
 

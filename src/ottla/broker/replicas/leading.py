@@ -89,6 +89,10 @@ class Leading:
             self._replication.on_isr_change(self)
         return has_moved or len(self._deletions) > 0
 
+    def lags(self) -> dict[int, int]:
+        """Returns how many offsets of the log each follower lacks, as far as it has said."""
+        return self.machine.lags(self._partition.log.log_start_offset, self._end_offset)
+
     def sent(self, node: int, offset: int) -> None:
         """Notes from where a follower is sent records."""
         if self._resent.to_follower(node, offset):
