@@ -93,7 +93,7 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     assert lagging["for"] == "3m", "each rolling restart would have fired it"
     assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
-    assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment"}, "lost records raised no alarm"
+    assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment", "MissingReplica"}, "lost records raised no alarm"
     assert names >= {"ReplicaDoesNotCatchUp", "AtMinIsrPartitions", "SlowRequests", "FailedRequests", "OpenDescriptors", "ClockSkew"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])

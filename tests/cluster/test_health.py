@@ -579,7 +579,7 @@ def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None
     image = PartitionImage((1, 2), (1,), 1, 0, 0, directories=(b"d" * 16, LOST_DIRECTORY))
     broker = SimpleNamespace(is_fenced=False, endpoints={"PLAINTEXT": None})
     asked: Any = SimpleNamespace(
-        image=SimpleNamespace(brokers={1: broker, 2: broker}), partitions=SimpleNamespace(offline_replicas=lambda topic, index: [])
+        image=SimpleNamespace(brokers={1: broker, 2: broker}), partitions=SimpleNamespace(is_offline=lambda topic, index: False)
     )
     context: Any = SimpleNamespace(connection=SimpleNamespace(listener="PLAINTEXT"))
     assert offline_replicas(asked, context, "t", 0, image) == [2]

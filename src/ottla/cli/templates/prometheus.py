@@ -110,6 +110,14 @@ ALERTS: Final = (
         "see log_cut in the node's log for the partitions: other replicas have the records, and those of a sole replica are lost",
     ),
     Alert(
+        "MissingReplica",
+        f"ottla_missing_replicas_total > 0 and time() - process_start_time_seconds < {LATELY_S}",
+        "0s",
+        "critical",
+        "{{ $labels.instance }} did not find {{ $value }} replicas at its start that had records when it stopped",
+        "see replica_missing in the node's log: those of topics with one replica are lost, others are fetched again",
+    ),
+    Alert(
         "DamagedSegment",
         "increase(ottla_damaged_segments_total[1d]) > 0",
         "0s",
