@@ -1,18 +1,19 @@
 """DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664).
 
-Any replica answers, not the leader alone. A partition may remember very many producers: one that is listed again has no second result.
+Any replica answers, not the leader alone. To those who may describe the cluster the text of KAFKA_STORAGE_ERROR says why the replica is
+offline. A partition may remember very many producers: one that is listed again has no second result.
 """
 
 from __future__ import annotations
 
 from ottla.broker.parts import Parts
-from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.access import absent, why_offline
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.acl_codes import Operation, ResourceType
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -27,6 +28,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
     topics = []
     described: set[tuple[str, int]] = set()
     slices = Slices(parts.world.clock)
+    may_see = context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     async for topic in slices.over(request.topics):
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
@@ -43,7 +45,9 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
                 partition.check_epoch(NO_EPOCH)
                 results.append(await _described(slices, partition))
             except KafkaError as error:
-                results.append(PartitionResponse(index, error.code, error.message or None))
+                why = why_offline(parts.partitions, topic.name, index) if error.code == ErrorCode.KAFKA_STORAGE_ERROR and may_see else ""
+                text = f"{topic.name}-{index} is offline: {why}" if why else error.message
+                results.append(PartitionResponse(index, error.code, text or None))
         topics.append(TopicResponse(topic.name, results))
     return DescribeProducersResponse(topics=topics)
 

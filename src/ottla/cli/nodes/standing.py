@@ -157,11 +157,14 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
 
 def _ended(admin: Admin, quorum: QuorumDescription, alive: Collection[int], fenced: Collection[int]) -> list[int]:
     """Returns the controllers of their own whose processes have ended: the active one takes them for followers for seconds."""
-    found = [voter.node_id for voter in quorum.voters if voter.node_id not in alive and not is_silent(quorum, voter, fenced)]
-    if not set(found) - {quorum.leader_id}:
+    found = {voter.node_id: is_silent(quorum, voter, fenced) for voter in quorum.voters if voter.node_id not in alive}
+    if not found.keys() - {quorum.leader_id}:
         return []
     addresses = configured_voters(admin, sorted(alive))
-    return ended_voters(admin, quorum.leader_id, {node_id: addresses[node_id] for node_id in found if node_id in addresses})
+    silent, following = (
+        {node_id: addresses[node_id] for node_id, so in found.items() if so is is_so and node_id in addresses} for is_so in (True, False)
+    )
+    return [*refusing(silent), *ended_voters(admin, quorum.leader_id, following)]
 
 
 def _problem_of_zookeeper(active: int | None) -> str | None:
