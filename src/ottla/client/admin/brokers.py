@@ -144,6 +144,7 @@ class BrokerAdmin(AdminBase):
         if broker_id is None:
             leaders, orphans = await self._by_leader(partitions_of(partitions))
         else:
+            await self._cluster.refresh()
             leaders, orphans = {broker_id: partitions_of(partitions)}, []
         results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, led in leaders.items():
