@@ -61,6 +61,10 @@ def test_a_controller_that_stops_has_ended(monkeypatch: pytest.MonkeyPatch) -> N
         assert "the cluster is not healthy after 0 s" in ill.stderr
         downs = sorted((first, other))
         assert re.search(rf"start controllers .*{downs[0]} \(\S+:\d+\).*{downs[1]} \(\S+:\d+\), which take no connection", ill.stdout)
+        brokers = ottla(nodes.bootstrap, "broker", "list", "--format", "json")
+        assert len(json.loads(brokers.stdout)["items"]) == 3
+        known = "STATE is as brokers last knew it, but for down: no controller is active"
+        assert (brokers.returncode, known in brokers.stderr) == (1, True), brokers.stderr
         refused = ottla(nodes.bootstrap, "topic", "create", "zz")
         assert (refused.returncode, "no controller is active" in refused.stdout, "security.protocol" in refused.stderr) == (1, True, False)
 

@@ -351,7 +351,10 @@ def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(mon
     with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         shown = seen_from_outside("a:1", 1000)
+        listed = CliRunner().invoke(cli, ["broker", "list", "-B", "a:1", "--json"])
     assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
+    assert [row["state"] for row in json.loads(listed.stdout)["items"]] == ["serves", "down"], "both served"
+    assert (listed.exit_code, "STATE is as brokers last knew it, but for down: no controller is active" in listed.stderr) == (1, True)
 
 
 class QuorumAsked:

@@ -28,7 +28,6 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
     topics = []
     described: set[tuple[str, int]] = set()
     slices = Slices(parts.world.clock)
-    may_see = context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     async for topic in slices.over(request.topics):
         missing = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(topic.name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         results = []
@@ -45,11 +44,17 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
                 partition.check_epoch(NO_EPOCH)
                 results.append(await _described(slices, partition))
             except KafkaError as error:
-                why = why_offline(parts.partitions, topic.name, index) if error.code == ErrorCode.KAFKA_STORAGE_ERROR and may_see else ""
-                text = f"{topic.name}-{index} is offline: {why}" if why else error.message
-                results.append(PartitionResponse(index, error.code, text or None))
+                text = _offline(parts, context, topic.name, index) if error.code == ErrorCode.KAFKA_STORAGE_ERROR else None
+                results.append(PartitionResponse(index, error.code, text or error.message or None))
         topics.append(TopicResponse(topic.name, results))
     return DescribeProducersResponse(topics=topics)
+
+
+def _offline(parts: Parts, context: RequestContext, topic: str, index: int) -> str | None:
+    """Returns why the replica is offline; None where that is not known, or not for the caller: it names files."""
+    why = why_offline(parts.partitions, topic, index)
+    may_see = why and context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
+    return f"{topic}-{index} is offline: {why}" if may_see else None
 
 
 async def _described(slices: Slices, partition: Partition) -> PartitionResponse:
