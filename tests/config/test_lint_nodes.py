@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config import BrokerConfig
 from ottla.config.lint import Severity
-from ottla.config.lint_nodes import compare, own_voter
+from ottla.config.lint_nodes import compare
 
 VOTERS = "1@a:9193,2@b:9193,3@c:9193"
 
@@ -87,19 +87,3 @@ def test_what_has_to_be_the_same_on_all_nodes_is_compared(name: str, value: str,
 def test_the_factor_of_a_broker_alone_is_not_compared() -> None:
     broker = node(3, process_roles="broker", default_replication_factor="3", listeners="PLAINTEXT://d:9092")
     assert compared(node(1), node(2), broker) == []
-
-
-def test_a_node_whose_own_address_is_no_controller_listener_is_found_in_its_file_alone() -> None:
-    """The other nodes dial a port at which this one does not listen."""
-    own = "controller.quorum.voters"
-    [found] = own_voter(node(3, controller_quorum_voters="1@a:9193,2@b:9193,3@c:9999"))
-    assert (found.name, found.severity) == (own, Severity.WARNING)
-    assert found.text.startswith("3@c:9999 is this node, and its controller listener has the port 9193: no other node reaches it, unless")
-    two = {"listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9193,SECURE://a:9194", "controller_listener_names": "CONTROLLER,SECURE"}
-    [found] = own_voter(node(1, controller_quorum_voters="1@a:1", **two))
-    assert "its controller listeners have the ports 9193, 9194" in found.text
-    moved = node(1, controller_quorum_voters="1@a:9194", **two)
-    unbound = node(1, listeners="PLAINTEXT://a:0,CONTROLLER://a:0")
-    broker = node(1, process_roles="broker", controller_quorum_voters="1@a:1")
-    for well in (node(1), moved, unbound, broker, node(1, controller_quorum_voters="2@b:9193")):
-        assert list(own_voter(well)) == []

@@ -75,7 +75,6 @@ def _findings(file: str) -> _Read:
     from ottla.config import BrokerConfig
     from ottla.config.lint import Finding, Severity, readable, repeated
     from ottla.config.lint import lint as findings_of
-    from ottla.config.lint_nodes import own_voter
     from ottla.config.properties import numbered_pairs
     from ottla.runtime.world import real_world
 
@@ -90,7 +89,6 @@ def _findings(file: str) -> _Read:
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
         findings += places(config, real_world())
-        findings += own_voter(config)
         for name, text in expired_by_key(config, time.time_ns() // 1_000_000).items():
             findings.append(Finding(name, Severity.WARNING, text))
     return _Read(lines, findings, config)

@@ -64,20 +64,6 @@ def _voters(files: Files) -> Iterator[Named]:
             yield file, Finding(VOTERS, Severity.WARNING, text)
 
 
-def own_voter(config: BrokerConfig) -> Iterator[Finding]:
-    """Yields that the node's own address in its list of voters is none of its controller listeners: the others do not reach it there."""
-    if not config.has_node_id or "controller" not in config["process.roles"]:
-        return
-    names = {name.upper() for name in config["controller.listener.names"]}
-    listed = (text.partition("://") for text in (*config["listeners"], *(config["advertised.listeners"] or ())))
-    ports = sorted({int(address.rpartition(":")[2] or 0) for name, _, address in listed if name.upper() in names})
-    host, port = voters_of(config[VOTERS]).get(config.node_id, ("", 0))
-    if port and ports and 0 not in ports and port not in ports:
-        has = f"its controller listener{'s have the ports' if len(ports) > 1 else ' has the port'} {', '.join(map(str, ports))}"
-        text = f"{config.node_id}@{host}:{port} is this node, and {has}: no other node reaches it, unless {port} is forwarded there"
-        yield Finding(VOTERS, Severity.WARNING, text)
-
-
 def voters_of(listed: Iterable[str]) -> dict[int, tuple[str, int]]:
     """Returns host and port of each voter that can be read, by id."""
     found = (_VOTER.fullmatch(text.strip()) for text in listed)
