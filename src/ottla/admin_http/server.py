@@ -95,6 +95,6 @@ async def _answer(pages: AdminPages, reader: asyncio.StreamReader, writer: async
     first = await reader.readexactly(1)
     if first.isalpha():
         writer.write(await response_to(first + await reader.readuntil(b"\r\n\r\n"), pages.get))
-    else:  # a client of Kafka's protocol, whose frames begin with a length, or of TLS: it would wait for an answer
+    else:  # a client of Kafka's protocol, which sends a length first, or of TLS: it would wait for an answer
         writer.write(_NO_HTTP)
     await writer.drain()
