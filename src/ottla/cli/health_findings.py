@@ -107,8 +107,8 @@ def _lagging(health: Health, ways: Ways) -> Iterator[Finding]:
             if broker in ways.unopened
             else "it does not answer, as above: `ottla cluster status` says what others see"
             if broker in health.silent or broker in health.unanswered
-            else f"{_throttled(health)}it catches up by itself after a start: `ottla broker logdirs {broker}` shows what it lacks (LAG); if "
-            "that does not fall, look at its log, its disk and its network",
+            else f"{_throttled(health)}it catches up by itself after a start: `ottla broker logdirs {broker}` has what it lacks (LAG); "
+            "if that does not fall, look at its log, its disk and its network",
             (broker,),
         )
 

@@ -139,7 +139,7 @@ def reassign(
 @bootstrap_option
 @format_option
 def cancel(partitions: tuple[str, ...], is_all: bool, yes: bool, bootstrap: str, output: str) -> None:
-    """Take back moves that are under way: of these partitions, or all with --all."""
+    """Take back moves that are under way: of these, or all."""
     from ottla.sync import Admin
 
     if is_all == bool(partitions):
