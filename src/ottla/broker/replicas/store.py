@@ -312,7 +312,7 @@ class PartitionStore(Part):
                     self._damaged.note(key, directory)
         if key in self._found:
             self._found.keep(key)
-        self.unopened.add(key, directory, may_pass=may_pass)
+        self.unopened.add(key, directory, reason, may_pass=may_pass)
         log.error("partition_offline", partition=str(key), directory=directory and directory.path, reason=reason)
         return None
 
@@ -388,7 +388,7 @@ class PartitionStore(Part):
     def _keep_damaged(self, partition: Partition, directory: LogDirectory) -> None:
         """Keeps the damaged replica: until it is out of the way nothing is put in its place."""
         self._damaged.note(partition.key, directory)
-        self.unopened.add(partition.key, directory, may_pass=False)
+        self.unopened.add(partition.key, directory, partition.log.health.reason, may_pass=False)
 
     def _open_again(self, partition: Partition, directory: LogDirectory) -> None:
         self._offsets.keep(partition.key, directory, partition.log)
