@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import cluster_on_loop
 from tests.cluster.test_damaged_replicas import RECORDS, SEGMENT_BYTES, damage
-from tests.cluster.test_health import seen
+from tests.cluster.test_health import WELL, problems, seen
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.upkeep.scrubber import Scrubber
+from ottla.cli.health_log_dirs import lags_of, room_notes, without_room
+from ottla.cli.health_partitions import PartitionStates
+from ottla.client.admin import DirectoryReplica, LogDir
 from ottla.errors import ErrorCode, KafkaError
+from ottla.storage.directory.room import Room
+from ottla.types import TopicPartition
 
 
 @pytest.mark.slow
@@ -60,3 +66,55 @@ def test_a_damaged_sole_replica_is_named_with_its_file_by_health_also_after_a_st
                 await cluster.start(3)
 
     asyncio.run(body())
+
+
+@pytest.mark.slow
+def test_partitions_that_refuse_records_for_want_of_room_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic with one replica refused all writes, and health said that none is offline, and that none is below min ISR."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path) as cluster:
+            async with asking(cluster, 1) as admin:
+                created = [NewTopic("single", assignments={0: [3]}), NewTopic("shared", assignments={0: [3, 1]})]
+                assert set((await admin.create_topics(created)).values()) == {None}
+            [directory] = cluster.nodes[3].partitions.directories
+
+            async def has_room(room: Room) -> bool:
+                return room is not directory.room
+
+            monkeypatch.setattr(Room, "keep_back", has_room)
+            directory.room.on_full()
+
+            async def found() -> list[str]:
+                return [each["problem"] for each in (await seen(cluster))[1]["problems"]]
+
+            path = tmp_path / "node-3"
+            expected = [
+                f"log directory {path} of broker 3 is full: nothing is written there",
+                "broker 3 is not in sync for 1 partition",
+                "1 partition (single-0) is led from a full log directory: what is produced is refused",
+                "1 partition (shared-0) has no replica in sync to spare: one more failure stops acks=all there",
+            ]
+            await eventually_is(found, expected)
+            monkeypatch.undo()
+            await eventually_is(found, [])
+
+    asyncio.run(body())
+
+
+def test_room_that_is_almost_used_up_and_what_replicas_lack() -> None:
+    replicas = tuple(DirectoryReplica(TopicPartition("t", index), 10, lag, index > 1) for index, lag in ((0, 3), (1, 4), (2, 100)))
+    left = [(1, LogDir("/d", None, 100 << 20, 1_531_904, replicas)), (1, LogDir("/e", None, 100 << 20, 50 << 20, replicas[:1]))]
+    full = [(2, LogDir("/f", None, 100 << 20, 0, replicas[:2]))]
+    assert lags_of([*left, *full]) == {1: 10, 2: 7}, "without what moves there"
+    assert without_room([*left, *full]) == {TopicPartition("t", 0): {2}, TopicPartition("t", 1): {2}}
+    [note] = room_notes([*left, *full])
+    assert note.startswith("log directory /d of broker 1 has 1,531,904 bytes left; ")
+
+
+def test_what_a_lagging_broker_lacks_is_said() -> None:
+    states = PartitionStates(missing={2: 1, 3: 4})
+    assert problems(replace(WELL, partitions=states, lags={2: 0, 3: 12_345})) == [
+        "broker 2 is not in sync for 1 partition",
+        "broker 3 is not in sync for 4 partitions, and lacks 12,345 records",
+    ]

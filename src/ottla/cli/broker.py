@@ -160,6 +160,7 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 
     LAG is how many records the replicas in it lack of what their leaders have committed.
     """
+    from ottla.cli.health_log_dirs import lag_of
     from ottla.sync import Admin
 
     unanswered = Unanswered()
@@ -173,8 +174,8 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
         for directory in directories:
             size = sum(replica.size_bytes for replica in directory.replicas)
             error = directory.error.code.name if directory.error is not None else "full" if directory.is_full else None
-            lag, space = sum(replica.offset_lag for replica in directory.replicas), (directory.usable_bytes, directory.total_bytes)
-            rows.append((node_id, directory.path, len(directory.replicas), size, lag, *space, error))
+            space = (directory.usable_bytes, directory.total_bytes)
+            rows.append((node_id, directory.path, len(directory.replicas), size, lag_of([directory]), *space, error))
     columns = ("broker", "directory", "replicas", "bytes", "lag", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
     unanswered.end()

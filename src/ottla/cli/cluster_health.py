@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.health_log_dirs import lags_of, room_notes, without_room
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.health_ways import counted
@@ -73,11 +74,12 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
     topics = {key.topic for key in partitions}
     hidden = unseen_topics(admin, topics, held_by([log_dir for _, log_dir in log_dirs]))
     min_isrs = min_isr_of(admin, topics)
-    states = PartitionStates()
+    states, roomless = PartitionStates(), without_room(log_dirs)
     for key, partition in sorted(partitions.items(), key=lambda item: users_first(item[0])):
         move = moving.get(key)
         adding = () if move is None else move.adding
-        states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent)
+        full = roomless.get(key, ())
+        states.add(key, partition, min_isr=min_isrs.get(key.topic, 1), adding=adding, serving=serving, silent=silent, without_room=full)
     answering = sorted(serving - unanswered.keys())
     nodes = node_configs(admin, answering)
     states.held, are_refused = _held(admin, partitions, nodes)
@@ -85,6 +87,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
     known = [] if quorum is None else [voter.node_id for voter in quorum.voters]
     others, dead = other_voters(lists, known), dead_addresses(lists, quorum)
     notes = [TRANSACTIONS_UNSEEN] * are_refused + [CONFIGS_UNSEEN] * nodes.are_refused
+    notes += room_notes(log_dirs)
     notes += [OTHER_PORTS.format(broker, listed) for broker, listed in other_ports(lists).items() if broker not in {*others, *dead}]
     voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
     unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
@@ -119,6 +122,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         log_dir_count=len(log_dirs),
         offline_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.error is not None],
         full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
+        lags=lags_of(log_dirs),
         silent=silent,
         unanswered=unanswered,
         is_in_zookeeper=is_in_zookeeper,

@@ -98,7 +98,7 @@ def _lagging(health: Health, ways: Ways) -> Iterator[Finding]:
         if broker in ways.unopened and health.partitions.unopened[broker] >= count:
             continue
         yield Finding(
-            f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}",
+            f"broker {broker} is not in sync for {count} partition{'s'[: count != 1]}{_lack(health.lags.get(broker, 0))}",
             "its log directory is full, as above: it catches up by itself once there is room"
             if broker in ways.full
             else "a log directory of it is offline, as above"
@@ -111,6 +111,10 @@ def _lagging(health: Health, ways: Ways) -> Iterator[Finding]:
             "if that does not fall, look at its log, its disk and its network",
             (broker,),
         )
+
+
+def _lack(lag: int) -> str:
+    return f", and lacks {lag:,} record{'s'[: lag != 1]}" if lag else ""
 
 
 def _throttled(health: Health) -> str:

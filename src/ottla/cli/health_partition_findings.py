@@ -18,6 +18,9 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
         yield Finding(*_unanswered(health))
     if states.under_min_isr:
         yield Finding(f"{counted(states.under_min_isr)} too few replicas in sync: acks=all is refused", ways.into_sync)
+    if states.full:
+        room = f"make room there, as above: {named(sorted({broker for broker, _ in health.full_log_dirs}))}"
+        yield Finding(f"{counted(states.full, ('is', 'are'))} led from a full log directory: what is produced is refused", room)
     if states.waiting:
         goes_on = (
             "it is out of sync after replica.lag.time.max.ms"

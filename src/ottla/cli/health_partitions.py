@@ -23,6 +23,7 @@ class PartitionStates:
     at_min_isr: list[str] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)  # led by a broker that serves, as the cluster says, and does not answer
     silent_leaders: set[int] = field(default_factory=set)  # of those
+    full: list[str] = field(default_factory=list)  # led from a log directory that is full
     waiting: list[str] = field(default_factory=list)  # in sync is a broker that does not answer, with a leader that does
     under_replicated: list[str] = field(default_factory=list)
     without_preferred_leader: list[str] = field(default_factory=list)
@@ -46,7 +47,9 @@ class PartitionStates:
         adding: Collection[int],
         serving: Collection[int],
         silent: Collection[int] = (),
+        without_room: Collection[int] = (),
     ) -> None:
+        """Counts the partition; ``without_room`` are the brokers that have it in a full directory."""
         name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
         eligible = partition.eligible or ()
         is_offline = partition.leader not in serving
@@ -77,6 +80,7 @@ class PartitionStates:
             (self.under_min_isr, not is_offline and spare < 0),
             (self.at_min_isr, not is_offline and spare == 0),
             (self.unanswered, is_unanswered),
+            (self.full, partition.leader in without_room),
             (self.waiting, not is_offline and not is_unanswered and bool(set(in_sync) & set(silent))),
             (self.under_replicated, bool(absent)),
             (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),

@@ -22,7 +22,8 @@ class Ways:
         self.full = sorted({broker for broker, _ in health.full_log_dirs} & states.missing.keys())
         self.shut = sorted(health.unanswered.keys() - {*health.silent})
         self.diskless = sorted({broker for broker, _ in health.offline_log_dirs} & (states.unopened.keys() | states.missing.keys()))
-        self.unopened = sorted(states.unopened.keys() - {*self.diskless} - health.unanswered.keys() - {*health.silent})
+        given_up = {*self.full} - health.unopened_reasons.keys()  # others are to serve what they have there; nothing else is known
+        self.unopened = sorted(states.unopened.keys() - {*self.diskless, *health.silent} - health.unanswered.keys() - given_up)
         self.lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in self.down}
         self.first = f"; where it runs, first mend what is wrong with {named(self.shut)}, as above" if self.shut else ""
 
