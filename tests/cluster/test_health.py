@@ -93,6 +93,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
                 "at_min_isr": ["three-0", "three-1"],
                 "waiting": [],
                 "unanswered": [],
+                "full": [],
                 "under_replicated": ["one-0", "three-0", "three-1", "two-0"],
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
