@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib.util
 import re
 import runpy
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 from tests.test_repository import tracked_files
 
@@ -38,7 +40,8 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 OF_PYTHON = {
-    "AbstractAsyncContextManager", "Any", "AsyncIterator", "Callable", "False", "Iterable", "Literal", "Mapping", "None", "Self",
+    "AbstractAsyncContextManager", "AbstractContextManager", "Any", "AsyncIterator", "Callable", "False", "Iterable", "Literal",
+    "Mapping", "None", "Self",
     "Sequence", "True",
 }  # fmt: skip
 
@@ -78,13 +81,73 @@ def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
     assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
 
 
-@pytest.mark.parametrize("kind", [aio.ProducerMetrics, aio.ConsumerMetrics])
-def test_the_reference_says_what_each_figure_of_a_client_counts(kind: type[aio.ProducerMetrics] | type[aio.ConsumerMetrics]) -> None:
-    found = re.search(rf"^### {kind.__name__}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def library_entry(heading: str) -> str:
+    """The text of one entry."""
+    found = re.search(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert found is not None
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", found[1], re.MULTILINE))
-    assert rows.keys() == {field.name for field in dataclasses.fields(kind)}
-    assert not [name for name, meaning in rows.items() if not meaning.endswith(".")]
+    return found[1]
+
+
+def rows_of(entry: str) -> dict[str, list[str]]:
+    """The other cells of each row, by the name in its first one."""
+    cells = [re.split(r"(?<!\\\\) \| ", line.strip("| ").replace("| |", "|  |")) for line in entry.splitlines() if line.startswith("| `")]
+    return {name.strip("`"): others for name, *others in cells}
+
+
+def described() -> list[str]:
+    """The data classes and enums whose fields and members have rows."""
+    kinds = {name: getattr(aio, name) for name in aio.__all__ if isinstance(getattr(aio, name), type)}
+    with_fields = {name for name, kind in kinds.items() if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")}
+    structs = {name for name, kind in kinds.items() if issubclass(kind, msgspec.Struct)}
+    enums = {name for name, kind in kinds.items() if issubclass(kind, enum.Enum)} - {"ErrorCode"}
+    return sorted(with_fields | structs | enums)
+
+
+@pytest.mark.parametrize("name", described())
+def test_the_reference_says_what_each_field_and_member_means(name: str) -> None:
+    kind = getattr(aio, name)
+    named = [*kind.__members__] if issubclass(kind, enum.Enum) else list(kind.__annotations__)
+    rows = rows_of(library_entry(name))
+    assert set(named) <= rows.keys()
+    assert not [each for each, (*_, meaning) in rows.items() if not re.search(r"[.:]$", meaning)]
+
+
+def test_the_list_of_data_classes_has_records_results_and_groups() -> None:
+    wanted = {"ConsumerRecord", "RecordMetadata", "OffsetAndMetadata", "FoundOffset", "GroupDescription", "TopicPartition", "Operation"}
+    assert wanted <= set(described())
+
+
+@pytest.mark.parametrize("of", ["all clients", "producers", "consumers", "administration"])
+def test_the_reference_has_the_bounds_and_units_of_each_number_among_the_settings(of: str) -> None:
+    rows = rows_of(library_entry(f"Settings of {of}"))
+    numbers = {name: cells for name, cells in rows.items() if cells[0] == "`int`"}
+    assert numbers
+    for name, (_, default, values, _) in numbers.items():
+        unit = " ms" if name.endswith("_ms") else "" if name == "max_poll_records" else " bytes"
+        assert re.fullmatch(rf"`\d+`{unit}", default), name
+        assert re.fullmatch(rf"from \d+( to \d+)?{unit}", values), name
+
+
+def test_the_reference_has_the_bounds_that_the_settings_have() -> None:
+    assert rows_of(library_entry("Settings of consumers"))["max_poll_records"][2] == "from 1"
+    assert rows_of(library_entry("Settings of producers"))["metadata_max_idle_ms"][2] == "from 5000 ms"
+    assert rows_of(library_entry("Settings of producers"))["buffer_memory"][2] == f"from 0 to {2**63 - 1} bytes"
+    assert "`zstd`" in rows_of(library_entry("Settings of producers"))["compression_type"][2]
+
+
+@pytest.mark.parametrize(
+    ("heading", "calls"),
+    [
+        ("Producer.flush", "Sync: `producer.flush()`, asyncio: `await producer.flush()`."),
+        ("Consumer.seek", "Sync and asyncio: `consumer.seek(...)`, without `await`."),
+        ("Producer.send", "Sync: `future = producer.send(...)`, then `future.result()`; asyncio: `future = await producer.send(...)`"),
+        ("Producer.send", ") -> concurrent.futures.Future[RecordMetadata]  # ottla.aio: asyncio.Future[RecordMetadata]"),
+        ("Producer.transaction", "Sync: `with producer.transaction():`, asyncio: `async with producer.transaction():`."),
+        ("Consumer: for and async for", "for record in consumer:  # ottla.sync\nasync for record in consumer:  # ottla.aio"),
+    ],
+)
+def test_the_reference_shows_how_a_method_is_called_in_either_module(heading: str, calls: str) -> None:
+    assert calls in library_entry(heading)
 
 
 def test_the_reference_says_what_a_process_a_value_and_a_transaction_of_a_history_are() -> None:
@@ -137,9 +200,8 @@ RAISED = {
 
 @pytest.mark.parametrize("name", RAISED)
 def test_the_reference_says_what_each_method_of_the_consumer_raises(name: str) -> None:
-    found = re.search(rf"^### Consumer\.{name}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", found[1])}
+    entry = library_entry(f"Consumer.{name}")
+    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", entry)}
 
 
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:

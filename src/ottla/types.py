@@ -39,7 +39,9 @@ class TopicPartition:
     """One partition of one topic."""
 
     topic: str
+    """The topic's name."""
     partition: int
+    """The number of the partition, from 0."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -34,9 +34,13 @@ class GroupMetadata:
     """A consumer's place in its group. With it the coordinator refuses offsets of a consumer that is no longer a member (KIP-447)."""
 
     group_id: str
+    """The group."""
     generation_id: int = -1
+    """The group's generation that the member belongs to, or its epoch in a group of the consumer protocol; -1 for no member."""
     member_id: str = ""
+    """The coordinator's name for the member; empty for no member."""
     group_instance_id: str | None = None
+    """The name of a static member; None for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,9 @@ class OffsetAndMetadata:
     """The offset that is to be read next, with a text of the application's: at most offset.metadata.max.bytes (4096) of it."""
 
     offset: int
+    """The offset that is to be read next: that of the last record that was processed, and 1."""
     metadata: str = ""
+    """A text of the application's; brokers refuse one above offset.metadata.max.bytes (4,096) with OFFSET_METADATA_TOO_LARGE."""
 
 
 class Place(NamedTuple):

@@ -27,8 +27,11 @@ class FoundOffset(NamedTuple):
     """A record that was found by its time: its offset, -1 where there is none, its own time, and its leader epoch."""
 
     offset: int
+    """The offset of the first record that is not older than the time asked for; -1 where there is none."""
     timestamp_ms: int
+    """Milliseconds since 1970: that record's time; -1 where there is none, or where the start or the end was asked for."""
     leader_epoch: int
+    """The epoch of the leader that stored the record; -1 where it is unknown."""
 
 
 async def offsets_for_times(

@@ -71,11 +71,12 @@ class Producer(Blocking[aio.Producer]):
         on_delivery: OnDelivery | None = None,
         **others: Never,
     ) -> Future[RecordMetadata]:
-        """Sends a record; the future returns where it landed, or raises why it did not.
+        """Buffers the record. The future returns the offset and timestamp under which it was stored, or raises the reason why it was not.
 
-        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
-        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
-        be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
+        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` is a dict, or pairs where a name occurs more than
+        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. Raises TypeError at once for what
+        cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
+        exist.
         """
         if positional or others:
             refuse_send(positional, others)
@@ -102,12 +103,12 @@ class Producer(Blocking[aio.Producer]):
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Returns where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
         self._thread.check()
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
-        """Sends each record, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
+        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
         remaining = iter(records)  # it may run the caller's own code, which does not belong on the loop
         futures: list[Future[RecordMetadata]] = []
         while some := list(islice(remaining, CHUNK_COUNT)):
@@ -127,7 +128,7 @@ class Producer(Blocking[aio.Producer]):
         self._run(flush())
 
     def commit_transaction(self) -> None:
-        """Commits every record that was sent in the transaction; ProducerFencedError when another producer took over.
+        """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
         did not answer within max.block.ms: then call it again.
@@ -135,14 +136,15 @@ class Producer(Blocking[aio.Producer]):
         self._run(self._after_moved(self._inner.commit_transaction))
 
     def abort_transaction(self) -> None:
-        """Aborts the transaction; records that were not stored yet never are, and their futures raise."""
+        """Aborts: no record of the transaction becomes visible. Those not stored yet never will be, and their futures raise."""
         self._run(self._after_moved(self._inner.abort_transaction))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Runs a transaction: committed at the end of the block, aborted when the block raises or the commit cannot be made.
+        """Opens a transaction that is committed at the end of the block, and aborted when the block raises or the commit fails.
 
-        What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        Raises what the block raised, or ProducerFencedError where that was a KafkaError and the producer is fenced. After
+        CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
         """
         self.begin_transaction()
         try:
@@ -159,7 +161,7 @@ class Producer(Blocking[aio.Producer]):
     send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
 
     def close(self) -> None:
-        """Flushes, aborts an open transaction, and ends the loop. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
         if not self._is_closed and not self._thread.is_of_parent:
             self._run(self._moved())
         super().close()
