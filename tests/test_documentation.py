@@ -177,16 +177,27 @@ def test_each_method_and_property_of_the_reference_is_declared_with_its_types(pa
     assert not undeclared
 
 
+OUT_OF_REACH = {"NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "default_api_timeout_ms"}
+"""What a call says of that where no broker answers, and when."""
 RAISED = {
     "assign": {"INVALID_REQUEST"},
     "beginning_offsets": {"offsets_for_times"},
-    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"},
-    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT"},
+    "close": {"request_timeout_ms"},
+    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", *OUT_OF_REACH},
+    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT", *OUT_OF_REACH},
     "end_offsets": {"offsets_for_times"},
     "group_metadata": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION"},
-    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"},
+    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "timeout_ms", *OUT_OF_REACH},
+    "partitions_for": {"UNKNOWN_TOPIC_OR_PARTITION", *OUT_OF_REACH},
     "pause": {"UNKNOWN_TOPIC_OR_PARTITION"},
-    "poll": {"INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "FENCED_INSTANCE_ID", "OFFSET_OUT_OF_RANGE", "DeserializationError"},
+    "poll": {
+        "on_connectivity",
+        "INVALID_REQUEST",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "FENCED_INSTANCE_ID",
+        "OFFSET_OUT_OF_RANGE",
+        "DeserializationError",
+    },
     "position": {"UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT", "default_api_timeout_ms"},
     "resume": {"UNKNOWN_TOPIC_OR_PARTITION"},
     "seek": {"UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"},
@@ -194,6 +205,7 @@ RAISED = {
     "seek_to_end": {"UNKNOWN_TOPIC_OR_PARTITION"},
     "store_offsets": {"INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_GROUP_ID"},
     "subscribe": {"INVALID_REQUEST", "INVALID_GROUP_ID"},
+    "unsubscribe": {"request_timeout_ms"},
 }
 """What a caller of the consumer must know of each method."""
 

@@ -35,14 +35,14 @@ class FoundOffset(NamedTuple):
 
 
 async def offsets_for_times(
-    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
+    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0, limit_ms: int = LEADER_CHANGE_MS_MAX
 ) -> dict[TopicPartition, FoundOffset]:
     """Returns the first record not older than each time.
 
     -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked; a leader that does not know yet that it leads
-    is asked again.
+    is asked again until ``limit_ms`` have passed.
     """
-    deadline_ms = cluster.world.clock.monotonic_ms() + LEADER_CHANGE_MS_MAX
+    deadline_ms = cluster.world.clock.monotonic_ms() + limit_ms
     found: Found = {}
     attempt = 0
     while True:

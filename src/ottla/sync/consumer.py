@@ -103,6 +103,8 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
+        While brokers do not answer it raises nothing: it returns an empty list after ``timeout_ms``, and the next poll goes on trying;
+        ``on_connectivity`` is called when no broker can be reached.
 
         When the caller is interrupted, what had come by then comes with the next poll.
         """
