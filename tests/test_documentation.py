@@ -216,6 +216,41 @@ def test_the_reference_says_what_each_method_of_the_consumer_raises(name: str) -
     assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", entry)}
 
 
+def error_rows() -> list[list[str]]:
+    """The cells of each row of the page of error codes."""
+    lines = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8").splitlines()
+    return [line.strip("| ").replace("|  |", "| - |").split(" | ") for line in lines if re.match(r"\| -?\d", line)]
+
+
+def test_the_reference_says_what_each_error_code_means_and_what_to_do() -> None:
+    rows = error_rows()
+    assert {row[1].strip("`") for row in rows} == set(aio.ErrorCode.__members__)
+    assert not [row[1] for row in rows if row[1] != "`NONE`" and (len(row) < 5 or "-" in (row[3], row[4]))]
+
+
+def test_the_commands_that_the_error_codes_name_exist() -> None:
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^## (.*)$", (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {match[1] for match in re.finditer(r"`(ottla(?: [a-z-]+)+)", text)}
+    assert len(named) > 10
+    assert named <= known
+
+
+TROUBLES = [
+    "FENCED_INSTANCE_ID",
+    "ILLEGAL_GENERATION",
+    "INVALID_RECORD",
+    "another poll of this consumer is in progress",
+    "made on another event loop",
+]
+
+
+@pytest.mark.parametrize("message", TROUBLES)
+def test_troubleshooting_has_what_applications_meet(message: str) -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| [^|]*{message}[^|]*\| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
+
+
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
     listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     pages = {page.as_posix() for page in site.sources().values()}

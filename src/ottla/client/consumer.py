@@ -105,9 +105,10 @@ class Consumer(LookUps):
         self._rebalances.listener = listener
 
     async def unsubscribe(self) -> None:
-        """Leaves the group and reads nothing more. A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed.
+        """Leaves the group and reads nothing more.
 
-        It raises nothing then: the others get the partitions when ``session_timeout_ms`` has passed.
+        A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing: the others get the
+        partitions when ``session_timeout_ms`` has passed.
         """
         self._give_back()
         rebalances = self._rebalances
