@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.client.buffer import ConsumerRecord
+from ottla.client.other_keywords import with_hints
 from ottla.client.positions import P, partition_of
 from ottla.client.wrong_calls import check_offsets
 from ottla.errors import ErrorCode, KafkaError
@@ -43,6 +44,7 @@ class GroupMetadata:
     """The name of a static member; None for others."""
 
 
+@with_hints
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """The offset that is to be read next, with a text of the application's: at most offset.metadata.max.bytes (4096) of it."""

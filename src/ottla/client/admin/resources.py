@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Never
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import DescribeConfigsResourceResult
@@ -20,6 +21,10 @@ class ConfigResource:
     """A thing with a configuration: a ``Topic``, ``Broker``, ``BrokerLoggers``, ``Group`` or ``ClientMetrics``."""
 
     __slots__ = ()
+
+    def __init__(self, *given: Never, **named: Never) -> None:
+        """Refuses the call: what is given by kind and name in other clients has a class of its own here."""
+        raise TypeError('a ConfigResource is one of its kinds: write Topic("orders"), Broker(1), BrokerLoggers(1), Group("g")')
 
 
 @dataclass(frozen=True, slots=True)
