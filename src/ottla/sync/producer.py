@@ -27,7 +27,8 @@ from ottla.client.options import ProducerOptions
 from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
-from ottla.client.wrong_calls import cells_of, with_brokers_first
+from ottla.client.producer import PART_COUNT
+from ottla.client.wrong_calls import cells_of, note_sent, with_brokers_first
 from ottla.errors import ErrorCode, UndeliveredRecord
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
@@ -37,7 +38,6 @@ _new_future = object.__new__  # without the call of an __init__ that does nothin
 WAITING_BYTES_MAX: Final = 1 << 20
 WAITING_OVERHEAD_BYTES: Final = 100
 """The memory of a waiting record beside its content."""
-CHUNK_COUNT: Final = 2_000
 
 
 @with_method_hints
@@ -108,11 +108,20 @@ class Producer(Blocking[aio.Producer]):
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
-        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
-        remaining = iter(records)  # it may run the caller's own code, which does not belong on the loop
+        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order.
+
+        The rows of a list or tuple are all checked and serialized before the first is sent: TypeError, MESSAGE_TOO_LARGE, or what a
+        serializer raises, says that none was. Of another iterable this is so for 2,000 rows at a time. Where a topic does not exist, or
+        the buffer stays full for ``max_block_ms``, and after the first 2,000 rows of an iterable, a note of the error
+        (``error.__notes__``) says how many rows were sent, the first ones; ``flush`` raises for those that are not delivered.
+        """
         futures: list[Future[RecordMetadata]] = []
-        while some := list(islice(remaining, CHUNK_COUNT)):
-            self._run(self._add_all(some, futures))
+        try:
+            for rows in (records,) if isinstance(records, list | tuple) else _parts(records):  # which may run the caller's code
+                self._run(self._add_all(rows, futures))
+        except Exception as error:
+            note_sent(error, len(futures))
+            raise
         return futures
 
     def flush(self) -> None:
@@ -214,20 +223,33 @@ class Producer(Blocking[aio.Producer]):
 
     # On the loop
 
-    async def _add_all(self, records: list[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
+    async def _add_all(self, rows: Sequence[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
+        """Checks all rows, then moves them to their batches; ``futures`` gets the futures of what was moved."""
+        prepare = self._inner._prepare
+        records: list[Outgoing] = []
+        for start in range(0, len(rows), PART_COUNT):
+            for row in rows[start : start + PART_COUNT]:
+                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
+                records.append(prepare(topic, value, key, None, (), None))
+            await asyncio.sleep(0)  # the loop has other work, too
         await self._moved()
-        inner = self._inner
+        for start in range(0, len(records), PART_COUNT):
+            await self._add_part(records[start : start + PART_COUNT], futures)
+            await asyncio.sleep(0)
+
+    async def _add_part(self, records: list[Outgoing], futures: list[Future[RecordMetadata]]) -> None:
+        inner, kind, row_bytes_max = self._inner, self._sent_record, self._row_bytes_max
         run: Run | None = None
         try:
-            for row in records:
-                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
-                record = inner._prepare(topic, value, key, None, (), None)
-                future = self._sent_record()
-                if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
+            for record in records:
+                future = _new_future(kind)
+                topic, size = record.topic, record.size_bytes
+                if record.key is None and record.value is not None and size <= row_bytes_max:
                     if run is None or run.topic != topic or run.timestamp_ms != record.timestamp_ms:
                         await self._add_rest(run)
                         run = Run(topic, record.timestamp_ms, 0)
-                    run.size_bytes_max = max(run.size_bytes_max, record.size_bytes)
+                    if size > run.size_bytes_max:
+                        run.size_bytes_max = size
                     run.append(record.value, future)
                 else:
                     await self._add_rest(run)
@@ -235,8 +257,11 @@ class Producer(Blocking[aio.Producer]):
                         await inner._admit(topic, None)
                     inner._add(record, future)
                 futures.append(future)
-        finally:
             await self._add_rest(run)
+        except BaseException:
+            if run is not None and run.futures:
+                del futures[-len(run.futures) :]
+            raise
 
     async def _add_rest(self, run: Run | None) -> None:
         """Moves all records of the run to their batches."""
@@ -352,6 +377,13 @@ class Producer(Blocking[aio.Producer]):
             self._refuse_those_beside(first, error, count - 1)
         self._is_held_up = None
         self._move()
+
+
+def _parts(records: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yields the rows of what is read once, so many at a time."""
+    remaining = iter(records)
+    while some := list(islice(remaining, PART_COUNT)):
+        yield some
 
 
 def _waiting_bytes(values: list[bytes]) -> int:
