@@ -15,19 +15,25 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.types import NO_EPOCH, TopicPartition
 
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
-_NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions; poll to rejoin"
+_NO_MEMBER: Final = "this consumer is not a member of its group at present, and another member may own its partitions"
+_REJOIN: Final = "poll to rejoin"
 
 
 def no_member(why_out: str) -> KafkaError:
-    """Returns the error of a call that needs a member. ``why_out`` is why this one left, or empty."""
-    return KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{_NO_MEMBER}; it left the group, for {why_out}" if why_out else _NO_MEMBER)
+    """Returns the error of a call that needs a member. ``why_out`` is why this one left and what to do, or empty."""
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{_NO_MEMBER}; {why_out or _REJOIN}")
+
+
+def out_for_another(group_instance_id: str | None) -> str:
+    """Returns why a static member is out whose id another process has taken, and what to do."""
+    return f"another process has joined with group_instance_id={group_instance_id!r}; this one cannot while that runs: end one of the two"
 
 
 def out_for_silence(group_id: str, interval_ms: int) -> str:
     """Returns why a member leaves whose application does not poll, and warns of it: other members get its partitions."""
     why = f"max_poll_interval_ms={interval_ms} passed without a poll"
     log.warning("a consumer has left group %r: %s; raise that, or poll for fewer records (max_poll_records)", group_id, why)
-    return why
+    return f"{_REJOIN}; it left the group, for {why}"
 
 
 @dataclass(frozen=True, slots=True)
