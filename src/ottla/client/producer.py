@@ -166,7 +166,7 @@ class Producer:
         return sender.meters.reading(used_bytes=sender.memory.used_bytes, limit_bytes=self._settings.buffer_memory)
 
     async def flush(self) -> None:
-        """Waits until every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed, which takes ``delivery_timeout_ms`` at most.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -174,7 +174,10 @@ class Producer:
         self._raise_unseen()
 
     async def close(self) -> None:
-        """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing.
+
+        Where brokers do not answer it takes until ``delivery_timeout_ms`` of each record has passed; DeliveryError as of ``flush``.
+        """
         if self._is_closed:
             return
         self._is_closed = True

@@ -66,7 +66,12 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
     def close(self) -> None:
-        """Closes as the asynchronous ``close``; a call of another thread that waits raises ClientClosedError. A second one does nothing."""
+        """Commits when that is automatic, leaves the group and closes connections. A second call does nothing.
+
+        A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing.
+
+        A call of another thread that waits, as a ``poll``, raises ClientClosedError.
+        """
         if self._is_closed or self._thread.is_of_parent:
             super().close()
             return

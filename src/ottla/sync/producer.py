@@ -125,7 +125,7 @@ class Producer(Blocking[aio.Producer]):
         return futures
 
     def flush(self) -> None:
-        """Waits until every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed, which takes ``delivery_timeout_ms`` at most.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -170,7 +170,10 @@ class Producer(Blocking[aio.Producer]):
     send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
 
     def close(self) -> None:
-        """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing.
+
+        Where brokers do not answer it takes until ``delivery_timeout_ms`` of each record has passed; DeliveryError as of ``flush``.
+        """
         if not self._is_closed and not self._thread.is_of_parent:
             self._run(self._moved())
         super().close()
