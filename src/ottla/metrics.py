@@ -95,12 +95,15 @@ class ReplicationMeters:
 
 
 class DamageMeters:
-    """Counts of what was lost or found damaged in logs since the start: cuts by recoveries, with their bytes, and damaged segments."""
+    """Counts of what was lost or found damaged in logs since the start: cuts by recoveries, with their bytes, and damaged segments.
 
-    __slots__ = ("cut_bytes", "cuts", "damaged_segments")
+    Missing replicas had records when the broker stopped, and their directories were gone at the start.
+    """
+
+    __slots__ = ("cut_bytes", "cuts", "damaged_segments", "missing_replicas")
 
     def __init__(self) -> None:
-        self.cuts = self.cut_bytes = self.damaged_segments = 0
+        self.cuts = self.cut_bytes = self.damaged_segments = self.missing_replicas = 0
 
     def cut(self, lost_bytes: int) -> None:
         """Counts what a recovery has cut off from a file."""

@@ -130,7 +130,7 @@ def test_a_node_that_opens_its_directories_is_alive_and_has_no_figures_yet(tmp_p
     async def body() -> None:
         step = "the broker starts: its log directories and its metadata are being opened"
         assert await get("/healthz") == (200, {"status": "alive"})
-        assert await get("/readyz") == (503, {"status": "not ready", "reasons": [step], "node_id": 1, "cluster_id": None})
+        assert await get("/readyz") == (503, {"status": "not ready", "reasons": [step], "notes": [], "node_id": 1, "cluster_id": None})
         for path in ("/metrics", "/metrics/partitions", "/metrics/lag"):
             assert await get(path) == (503, {"error": step})
         assert (await get("/version"))[1]["cluster_id"] is None

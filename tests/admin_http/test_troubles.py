@@ -48,7 +48,7 @@ async def readiness(broker: Broker) -> tuple[HTTPStatus, list[str]]:
     answer = await AdminPages(broker).get("/readyz")
     found = json.loads(answer.body)
     assert found["status"] == ("ready" if answer.status == HTTPStatus.OK else "not ready")
-    return answer.status, found["reasons"]
+    return answer.status, found["reasons"] + found["notes"]
 
 
 async def value(broker: Broker, page: str, name: str, **labels: str) -> float:
@@ -58,13 +58,15 @@ async def value(broker: Broker, page: str, name: str, **labels: str) -> float:
     return found
 
 
-async def assert_pages_are_there(broker: Broker) -> None:
+async def assert_pages_are_there(broker: Broker, *, is_ready: bool = True) -> None:
     for page in PAGES:
         answer = await AdminPages(broker).get(page)
-        assert answer.status == (HTTPStatus.SERVICE_UNAVAILABLE if page == "/readyz" else HTTPStatus.OK), page
+        assert answer.status == (HTTPStatus.OK if is_ready or page != "/readyz" else HTTPStatus.SERVICE_UNAVAILABLE), page
 
 
-def test_a_broker_is_not_ready_while_a_log_directory_is_offline_and_its_pages_are_there() -> None:
+def test_a_broker_is_ready_while_one_of_its_log_directories_is_offline_and_says_which_partitions_have_failed() -> None:
+    """One damaged partition of many let a load balancer drop the broker, and one without a leader all brokers."""
+
     async def act(sim: SimBroker) -> None:
         broker = sim.broker
         assert broker is not None
@@ -74,9 +76,9 @@ def test_a_broker_is_not_ready_while_a_log_directory_is_offline_and_its_pages_ar
         sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
         assert await attempt(sim, bad[0]) == ErrorCode.KAFKA_STORAGE_ERROR
         failed = f"2 partitions have failed: t-{bad[0]}, t-{bad[1]}"
-        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [failed])
+        assert await readiness(broker) == (HTTPStatus.OK, [failed])
         await asyncio.sleep(10)  # the controller has it
-        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [failed, "2 partitions have no leader"])
+        assert await readiness(broker) == (HTTPStatus.OK, [failed, "2 partitions of the cluster have no leader"])
         await assert_pages_are_there(broker)
         for name, number in (
             ("kafka_server_replicamanager_offlinereplicacount", 2),
@@ -88,7 +90,7 @@ def test_a_broker_is_not_ready_while_a_log_directory_is_offline_and_its_pages_ar
     play(act, log_dirs="/data,/spare")
 
 
-def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_pages_are_there() -> None:
+def test_a_broker_is_ready_while_some_partitions_could_not_be_opened_and_says_that_they_have_no_leader() -> None:
     async def act(sim: SimBroker) -> None:
         await create(sim, "t", 4)
         await sim.stop()
@@ -96,7 +98,7 @@ def test_a_broker_is_not_ready_while_partitions_could_not_be_opened_and_its_page
         await sim.start()
         assert sim.broker is not None
         await asyncio.sleep(10)
-        assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, ["2 partitions have no leader"])
+        assert await readiness(sim.broker) == (HTTPStatus.OK, ["2 partitions of the cluster have no leader"])
         await assert_pages_are_there(sim.broker)
         assert await value(sim.broker, "/metrics", "kafka_server_replicamanager_offlinereplicacount") == 2
 
@@ -122,7 +124,7 @@ def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again
             usable = [await value(broker, "/metrics", "ottla_log_dir_usable_bytes", directory=path) for path in ("/data", "/spare")]
             assert usable == ([0, 7] if directory == "data" else [0, 0]), "the reserve is no room for records"
         assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, [reason])
-        await assert_pages_are_there(broker)
+        await assert_pages_are_there(broker, is_ready=False)
         sim.machine.disk.faults.clear()
         while await readiness(broker) != (HTTPStatus.OK, []):
             await asyncio.sleep(1)  # simulated: there is room, and the next probe finds it
@@ -139,7 +141,8 @@ def test_a_partition_that_has_failed_is_named_with_its_damaged_segment() -> None
         assert found is not None
         found.log.health.reason = "damaged: /data/t-0/0.log"
         found.fail()
-        assert (await readiness(broker))[1][0] == "1 partitions have failed: t-0 (damaged: /data/t-0/0.log)"
+        failed = ["all partitions have failed", "1 partition has failed: t-0 (damaged: /data/t-0/0.log)"]
+        assert await readiness(broker) == (HTTPStatus.SERVICE_UNAVAILABLE, failed)
 
     play(act)
 
@@ -150,7 +153,7 @@ def test_a_broker_whose_listeners_are_closed_is_not_ready_and_its_pages_are_ther
         await sim.broker.gate.stop()
         reasons = ["the listeners are closed: the broker is stopping"]
         assert await readiness(sim.broker) == (HTTPStatus.SERVICE_UNAVAILABLE, reasons)
-        await assert_pages_are_there(sim.broker)
+        await assert_pages_are_there(sim.broker, is_ready=False)
 
     play(act)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.replicas.leading import Leading
-from ottla.broker.replicas.resent import CLIENT_ID_LENGTH_MAX, PAUSE_MS, READERS_MAX, SUSPECT_COUNT, SUSPECT_MS, Resent
+from ottla.broker.replicas.resent import CLIENT_ID_LENGTH_MAX, PAUSE_MS, READERS_MAX, RETURN_COUNT, SUSPECT_COUNT, SUSPECT_MS, Resent
 from ottla.ports import Clock
 
 
@@ -60,6 +60,33 @@ def test_a_consumer_that_stays_where_it_is_makes_one_suspicion_for_a_while() -> 
     suspecting.now_ms += PAUSE_MS
     suspecting.sent_to_consumer("other", 9)
     assert suspecting.found == [(7, "client 'app'"), (9, "client 'other'")]
+
+
+def test_a_consumer_that_reads_from_the_start_and_gets_no_further_makes_the_place_suspicious_where_it_ends() -> None:
+    """Each run asks from the first record on: what it asked for twice in a row was never the damaged batch."""
+    suspecting = Suspecting()
+    for _ in range(RETURN_COUNT):
+        for offset in (0, 40, 55):
+            suspecting.sent_to_consumer("app", offset, each_ms=SUSPECT_MS)
+    assert suspecting.found == []
+    suspecting.sent_to_consumer("app", 0)
+    assert suspecting.found == [(55, "client 'app'")]
+
+
+def test_consumers_of_an_id_that_read_different_parts_in_turn_are_not_suspicious() -> None:
+    suspecting = Suspecting()
+    for offset in range(0, 400, 10):
+        suspecting.sent_to_consumer("app", 1000 + offset, each_ms=SUSPECT_MS)
+        suspecting.sent_to_consumer("app", offset, each_ms=SUSPECT_MS)
+    assert suspecting.found == []
+
+
+def test_returns_at_one_time_are_not_suspicious() -> None:
+    suspecting = Suspecting()
+    for _ in range(4 * RETURN_COUNT):
+        for offset in (0, 40):
+            suspecting.sent_to_consumer("app", offset)
+    assert suspecting.found == []
 
 
 def test_consumers_that_share_an_id_and_read_the_same_at_the_same_time_are_not_suspicious() -> None:

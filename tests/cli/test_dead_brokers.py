@@ -160,3 +160,6 @@ def test_what_has_no_leader_is_named_with_the_broker_that_had_it(fenced: str) ->
     assert 0 < len(missing) < 8
     unavailable = ottla(fenced, "topic", "describe", "t", "--unavailable", "--json")
     assert [(row["partition"], row["leader"]) for row in items(unavailable)] == [(1, None)]
+    broker = ottla(fenced, "broker", "describe", str(DEAD), "--json")
+    assert f"the directories and the configuration of broker {DEAD} are not shown: it does not serve; start it" in lacking(broker)
+    assert items(broker)[0]["state"] == "fenced"

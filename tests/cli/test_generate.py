@@ -63,7 +63,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def names_in(query: str) -> set[str]:
     without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)", "", query)
     found = set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels))
-    return found - {"sum", "rate", "max", "or", "and", "delta", "increase"}
+    return found - {"sum", "rate", "max", "or", "and", "delta", "increase", "min_over_time"}
 
 
 def labels_in(query: str, legend: str = "") -> set[str]:
@@ -93,7 +93,8 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     assert lagging["for"] == "3m", "each rolling restart would have fired it"
     assert names >= {"ConsumerLag", "GroupStalled"}, "named on docs/production.md"
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
-    assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment"}, "lost records raised no alarm"
+    assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment", "MissingReplica"}, "lost records raised no alarm"
+    assert names >= {"ReplicaDoesNotCatchUp", "AtMinIsrPartitions", "SlowRequests", "FailedRequests", "OpenDescriptors", "ClockSkew"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])
         assert rule["annotations"]["description"], "an alert had no next step"

@@ -241,6 +241,31 @@ def test_a_move_is_throttled_and_the_throttle_is_shown_and_taken_off(bootstrap: 
         assert ottla(bootstrap, "partition", "unthrottle").stderr == "ottla: no throttle is set\n"
 
 
+def test_all_moves_are_taken_back_at_once(bootstrap: str) -> None:
+    """Each had to be named."""
+    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        assert admin.create_topics([NewTopic("takenback", assignments={0: [1], 1: [1]})]) == {"takenback": None}
+        for number in range(8):  # the first fetch takes a megabyte of a partition, whatever the rate
+            producer.send("takenback", bytes(700_000), partition=number % 2).result(30)
+        begun = ottla(bootstrap, "partition", "reassign", "takenback:0=2", "takenback:1=3", "--throttle", "1KB", "--yes")
+        assert begun.returncode == 0, begun.stderr
+        planned = ottla(bootstrap, "partition", "cancel", "--all", "--format", "json")
+        assert (planned.returncode, "would take back 2 moves: what is added is dropped" in planned.stderr) == (1, True)
+        rows = [(row["partition"], row["adding"], row["removing"]) for row in json.loads(planned.stdout)["items"]]
+        assert rows == [(0, [2], [1]), (1, [3], [1])]
+        assert len(admin.list_partition_reassignments()) == 2
+        done = shown(bootstrap, "partition", "cancel", "--all", "--yes")
+        results = [(row["topic"], row["partition"], row["result"]) for row in done]
+        assert results == [("takenback", 0, "taken back"), ("takenback", 1, "taken back")]
+        assert admin.list_partition_reassignments() == {}
+        none = ottla(bootstrap, "partition", "cancel", "--all", "--yes", "--format", "json")
+        assert (none.returncode, json.loads(none.stdout)["items"], "no move is under way" in none.stderr) == (0, [], True)
+        assert ottla(bootstrap, "partition", "unthrottle", "--yes").returncode == 0
+    for words in ((), ("t:0", "--all")):
+        wrong = ottla(bootstrap, "partition", "cancel", *words)
+        assert (wrong.returncode, "or --all for every move that is under way" in wrong.stderr) == (2, True)
+
+
 def test_a_drain_takes_a_throttle_for_replicas_alone(bootstrap: str) -> None:
     assert "another leader copies nothing" in ottla(bootstrap, "broker", "drain", "1", "--throttle", "1MB").stderr
 

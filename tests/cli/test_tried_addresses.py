@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.foreign_clients.broker_process import lasting_port
+from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
 
 from ottla.cli import cluster_health_command
 from ottla.cli.main import cli
@@ -39,3 +40,13 @@ def test_addresses_are_sorted_by_what_they_do() -> None:
         tried = try_addresses([("127.0.0.1", port), ("127.0.0.1", free), ("no-such-host.invalid", 1)])
     assert (tried.taking, tried.refusing, tried.silent) == ([f"127.0.0.1:{port}"], [f"127.0.0.1:{free}"], ["no-such-host.invalid:1"])
     assert tried.said(asked=3).endswith("no-such-host.invalid:1 does not answer: a firewall or a wrong address is in the way")
+
+
+def test_the_port_of_pages_is_said_to_be_one(tmp_path: Path) -> None:
+    """It was "no answer", after some seconds."""
+    pages = f"127.0.0.1:{lasting_port()}"
+    with BrokerProcess(tmp_path, ottla_admin_listener=pages):
+        for command in (("cluster", "health"), ("topic", "list")):
+            problem = CliRunner().invoke(cli, [*command, "-B", pages]).exception
+            assert isinstance(problem, KafkaError)
+            assert f"{pages} answers in HTTP: it has pages, as ottla.admin.listener does, and is no listener" in problem.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -280,6 +281,35 @@ def test_a_leader_that_is_damaged_steps_down_when_a_consumer_stays_where_it_is(t
                         except KafkaError as error:
                             errors.add(error.code)
             assert errors == {ErrorCode.CORRUPT_MESSAGE}
+            assert cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
+            await are_equal(cluster, tmp_path, RECORDS)
+
+    asyncio.run(body())
+
+
+def test_consumers_that_read_from_the_start_each_time_and_end_at_the_same_record_make_a_leader_step_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does who looks with ``ottla consume -o earliest``: nothing was found before the weekly look."""
+    monkeypatch.setattr(resent, "SUSPECT_MS", 0)
+
+    async def read(cluster: LoopCluster) -> int:
+        """How many records a new consumer gets before the damaged one."""
+        async with Consumer(cluster.bootstrap, auto_offset_reset="earliest", client_id="look") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            count = 0
+            with contextlib.suppress(KafkaError):
+                while count < RECORDS:
+                    count += len(await consumer.poll(100))
+            return count
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, ottla_log_scrub_interval_ms="-1", log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            damage(place(tmp_path, 1), segment=-1, after=HEADER_SIZE + 50)
+            counts = [await read(cluster) for _ in range(resent.RETURN_COUNT + 1)]
+            assert set(counts) < set(range(1, RECORDS)), "each ends where it is damaged"
+            await eventually_is(lambda: read(cluster), RECORDS)
             assert cluster.nodes[2].image.topics["t"].partitions[0].leader in (2, 3)
             await are_equal(cluster, tmp_path, RECORDS)
 

@@ -11,6 +11,7 @@ from tests.cluster.test_early_requests import numbered, produce
 from tests.cluster.test_slow_writes import records_of
 from tests.simulation.quorum_nodes import started
 
+from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
@@ -130,6 +131,12 @@ def test_the_only_replica_in_a_full_directory_stays_and_can_be_read() -> None:
         await asyncio.sleep(5)
         assert nodes.partition(2, "t").led_epoch >= 0
         assert await values_of(nodes, TopicPartition("t", 0)) == [(0, b"a")]
+
+        async def usable(cluster: Cluster) -> dict[int, int]:
+            return {node: one[0].usable_bytes for node, one in (await Admin(cluster).describe_log_dirs([1, 2])).items()}
+
+        shown = await nodes.act(usable)
+        assert (shown[1] > 0, shown[2]) == (True, 0), "what is left is not for records"
         empty(disk)
         await nodes.until(lambda: not nodes.nodes[2].broker.partitions.directories[0].room.is_full)  # type: ignore[union-attr]
         assert await nodes.act(send) == [0, 0, 0]

@@ -38,7 +38,7 @@ from ottla.cli.throttles import Throttles
 from ottla.cli.unanswered_health import is_login
 from ottla.client.admin import PartitionDescription, QuorumDescription, QuorumReplica
 from ottla.client.admin.brokers import ClusterDescription
-from ottla.client.admin.descriptions import FULL_BELOW_BYTES, LogDir
+from ottla.client.admin.descriptions import ALMOST_FULL_BELOW_BYTES, LogDir
 from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
@@ -84,13 +84,15 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
 
             async def states() -> dict[str, list[str]]:
                 found = (await seen(cluster))[1]["seen"]["partitions"]
-                return {key: value for key, value in found.items() if isinstance(value, list) and key != "could_lead"}
+                brokers = ("could_lead", "silent_leaders")
+                return {key: value for key, value in found.items() if isinstance(value, list) and key not in brokers}
 
             expected = {
                 "offline": ["one-0"],
                 "under_min_isr": ["two-0"],
                 "at_min_isr": ["three-0", "three-1"],
                 "waiting": [],
+                "unanswered": [],
                 "under_replicated": ["one-0", "three-0", "three-1", "two-0"],
                 "without_preferred_leader": ["three-1", "two-0"],
                 "eligible_in_use": ["one-0", "two-0"],
@@ -184,13 +186,10 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, controller=None, controller_problem="why"))[0].startswith("no controller is active")
     full = "log directory /d of broker 2 is full: nothing is written there"
     assert problems(replace(WELL, full_log_dirs=[(2, "/d")])) == [full]
-    assert [LogDir("/d", None, 100 << 20, usable, ()).is_full for usable in (-1, 0, FULL_BELOW_BYTES - 1, FULL_BELOW_BYTES)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert FULL_BELOW_BYTES == 2 * RESERVE_BYTES, "as a broker decides"
+    sizes = (-1, 0, ALMOST_FULL_BELOW_BYTES - 1, ALMOST_FULL_BELOW_BYTES)
+    directories = [LogDir("/d", None, 100 << 20, usable, ()) for usable in sizes]
+    assert [(one.is_full, one.is_almost_full) for one in directories] == [(False, False), (True, False), (False, True), (False, False)]
+    assert ALMOST_FULL_BELOW_BYTES == 2 * RESERVE_BYTES, "as a broker decides"
     assert problems(replace(WELL, offline_log_dirs=[(2, "/d")])) == ["log directory /d of broker 2 is offline"]
     assert problems(replace(WELL, silent=[3])) == ["broker 3 serves, and does not answer"]
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
@@ -221,36 +220,39 @@ def test_a_full_disk_is_what_its_consequences_send_to() -> None:
     """They sent to the network between brokers that all run."""
     states = PartitionStates()
     states.add(TopicPartition("t", 0), partition(1, [1, 2, 3], [1, 2]), min_isr=2, adding=[], serving={1, 2, 3})
-    at_risk, lagging, full = findings(replace(WELL, partitions=states, full_log_dirs=[(3, "/d")]))
-    assert at_risk.remedy == "make room on broker 3: a log directory there is full, as below"
+    full, lagging, at_risk = findings(replace(WELL, partitions=states, full_log_dirs=[(3, "/d")]))
+    assert at_risk.remedy == "make room on broker 3: a log directory there is full, as above"
     assert (lagging.problem, lagging.remedy.split(":")[0]) == (
         "broker 3 is not in sync for 1 partition",
-        "its log directory is full, as below",
+        "its log directory is full, as above",
     )
     assert full.problem.startswith("log directory /d of broker 3 is full")
-    [_, elsewhere] = findings(replace(WELL, partitions=states))
+    [elsewhere, at_risk] = findings(replace(WELL, partitions=states))
     assert "look at its log, its disk and its network" in elsewhere.remedy
+    assert at_risk.remedy == "broker 3 catches up, as above: `ottla topic describe --under-replicated` lists what is left"
 
 
 def test_acks_all_that_waits_for_a_broker_without_answer_is_said_as_it_is() -> None:
     """Without a controller nobody takes the silent broker out of the replicas in sync: nothing more needs to fail."""
     states = PartitionStates()
     for number, follower in enumerate((2, 3)):
-        found = partition(1, [1, follower, 4], [1, follower])
+        found = partition(1, [1, follower, 9], [1, follower])
         states.add(TopicPartition("t", number), found, min_isr=2, adding=[], serving={1, 2, 3}, silent=[3])
     assert (states.at_min_isr, states.waiting) == (["t-0", "t-1"], ["t-1"])
     waits = "1 partition (t-1) has a replica in sync that does not answer: acks=all waits for it, and "
     at_risk = "1 partition (t-0) has no replica in sync to spare: one more failure stops acks=all there"
-    assert problems(replace(WELL, partitions=states))[:2] == [f"{waits}it is out of sync after replica.lag.time.max.ms", at_risk]
-    assert f"{waits}only a controller takes it out" in problems(replace(WELL, partitions=states, controller=None))
+    assert problems(replace(WELL, partitions=states))[1:] == [f"{waits}it is out of sync after replica.lag.time.max.ms", at_risk]
+    assert f"{waits}only a majority of the controllers takes it out of the replicas in sync" in problems(
+        replace(WELL, partitions=states, controller=None)
+    )
 
 
 def test_a_wait_names_the_nodes_that_are_missing() -> None:
     """It named a number of brokers, and "1 more" problem."""
     found = list(findings(replace(WELL, default_replicas=4, voters=[Voter(1, 0, False), Voter(3, 9, True), Voter(4, 0, False)])))
-    assert "brokers are registered" in found[0].problem
-    assert cluster_health_command._missing(found) == " (node 3 missing)"
-    assert cluster_health_command._missing(found[1:]) == "", "it names the node itself"
+    assert "brokers are registered" in found[1].problem
+    assert cluster_health_command._nodes_of(found[::-1]) == " (look at node 3)"
+    assert cluster_health_command._nodes_of(found) == "", "it names the node itself"
 
 
 def test_a_throttle_is_named_as_a_cause_of_lag() -> None:
@@ -349,7 +351,10 @@ def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(mon
     with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         shown = seen_from_outside("a:1", 1000)
+        listed = CliRunner().invoke(cli, ["broker", "list", "-B", "a:1", "--json"])
     assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
+    assert [row["state"] for row in json.loads(listed.stdout)["items"]] == ["serves", "down"], "both served"
+    assert (listed.exit_code, "STATE is as brokers last knew it, but for down: no controller is active" in listed.stderr) == (1, True)
 
 
 class QuorumAsked:
@@ -542,8 +547,8 @@ def test_a_lagging_replica_is_a_problem_and_a_moving_one_is_not() -> None:
     assert states.without_preferred_leader == ["t-1"]
     states.add(TopicPartition("t", 2), partition(1, [1, 2], [1]), min_isr=5, adding=[], serving={1, 2})
     assert problems(replace(WELL, partitions=states)) == [
-        "1 partition (t-2) has too few replicas in sync: acks=all is refused",
         "broker 2 is not in sync for 1 partition",
+        "1 partition (t-2) has too few replicas in sync: acks=all is refused",
     ]
 
 
@@ -552,28 +557,38 @@ def test_replicas_that_a_broker_cannot_open_send_one_to_its_log_and_its_limit_of
     mine = replace(partition(1, [1, 2], [1]), offline=(2,))
     states.add(TopicPartition("t", 0), mine, min_isr=1, adding=[], serving={1, 2})
     states.add(TopicPartition("t", 1), replace(partition(-1, [2], [2]), offline=(2,)), min_isr=1, adding=[], serving={1, 2})
-    found = list(findings(replace(WELL, partitions=states)))
-    assert [finding.problem.split(" partition")[0] for finding in found] == ["1", "1", "broker 2 is not in sync for 1"]
-    for finding in found:
-        assert "the log says why: segment_damaged names a damaged file (docs/operating.md, A damaged log; " in finding.remedy
-        assert "partition_offline has other causes: where that is too many open files, raise the limit (ulimit -n" in finding.remedy
-        assert "restart broker 2 (`ottla broker start FILE`" in finding.remedy
+    ill = replace(WELL, partitions=states)
+    cause, *effects = findings(ill)
+    assert (cause.problem, cause.nodes) == ("broker 2 cannot open 2 of its replicas", (2,))
+    assert "the log says why: segment_damaged names a damaged file (docs/operating.md, A damaged log; " in cause.remedy
+    assert "partition_offline has other causes: where that is too many open files, raise the limit of open files (ulimit -n" in cause.remedy
+    assert "restart broker 2 (`ottla broker start FILE`" in cause.remedy
+    assert [finding.problem.split(")")[0] for finding in effects] == ["1 partition (t-1", "1 partition (t-0"]
+    assert all(finding.remedy.startswith("broker 2 cannot open replicas there: mend that, as above") for finding in effects)
+    assert effects[0].remedy.endswith("; 1 partition (t-1) has no other replica: without that one the records are lost")
+    said = next(findings(replace(ill, unopened_reasons={2: {"t-1": "damaged: /d/t-1/0.log"}})))
+    assert said.problem == "broker 2 cannot open 2 of its replicas: t-1 (damaged: /d/t-1/0.log), ..."
+    assert said.remedy.startswith("docs/operating.md, A damaged log, says what to do")
+    assert "open files" not in said.remedy
+    many = next(findings(replace(ill, unopened_reasons={2: {"t-0": "too many open files", "t-1": "too many open files"}})))
+    assert many.problem.endswith("t-1 (too many open files)")
+    assert many.remedy.startswith("raise the limit of open files (ulimit -n, or LimitNOFILE of the unit) and restart broker 2 (")
     failed = list(findings(replace(WELL, partitions=states, offline_log_dirs=[(2, "/d")])))
     assert "ulimit" not in str(failed), "its log directory is what is wrong"
-    assert [finding.remedy.split("log director")[0] for finding in failed[:3]] == ["mend the ", "mend the ", "a "]
-    assert "unclean" not in failed[0].remedy, "the broker has the records, if any has"
-    assert failed[-1].problem == "log directory /d of broker 2 is offline"
+    assert [finding.remedy.split("log director")[0] for finding in failed[1:]] == ["a ", "mend the ", "mend the "]
+    assert "unclean" not in failed[2].remedy, "the broker has the records, if any has"
+    assert failed[0].problem == "log directory /d of broker 2 is offline"
 
 
 def test_an_unclean_election_is_advised_where_there_is_a_replica_that_could_lead() -> None:
     """It was advised for partitions with one replica, where no other one exists, and for whole topics."""
     states = PartitionStates()
     states.add(TopicPartition("alone", 0), partition(-1, [2], [2]), min_isr=1, adding=[], serving={1, 3})
-    sole = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    [_, sole] = findings(replace(WELL, partitions=states, fenced=[2]))
     assert "unclean" not in sole.remedy
     assert "; 1 partition (alone-0) has no other replica: without that one the records are lost" in sole.remedy
     states.add(TopicPartition("t", 0), partition(-1, [1, 2], [2]), min_isr=1, adding=[], serving={1, 3})
-    both = next(findings(replace(WELL, partitions=states, fenced=[2])))
+    both = list(findings(replace(WELL, partitions=states, fenced=[2])))[1]
     assert both.remedy.endswith("only if they never return: `ottla partition elect t:0 --unclean`, which may lose records")
     assert "1 partition (alone-0) has no other replica" in both.remedy
 
@@ -582,7 +597,7 @@ def test_a_broker_shows_the_replicas_that_others_have_reported_as_lost() -> None
     image = PartitionImage((1, 2), (1,), 1, 0, 0, directories=(b"d" * 16, LOST_DIRECTORY))
     broker = SimpleNamespace(is_fenced=False, endpoints={"PLAINTEXT": None})
     asked: Any = SimpleNamespace(
-        image=SimpleNamespace(brokers={1: broker, 2: broker}), partitions=SimpleNamespace(offline_replicas=lambda topic, index: [])
+        image=SimpleNamespace(brokers={1: broker, 2: broker}), partitions=SimpleNamespace(is_offline=lambda topic, index: False)
     )
     context: Any = SimpleNamespace(connection=SimpleNamespace(listener="PLAINTEXT"))
     assert offline_replicas(asked, context, "t", 0, image) == [2]
@@ -672,9 +687,11 @@ def test_a_broker_that_does_not_answer_is_not_said_to_be_unable_to_open_replicas
         shown = [f"{finding.problem} {finding.remedy}" for finding in findings(found)]
         assert not [text for text in shown if "open" in text.replace("`", "")], shown
         assert "broker 3 is not in sync for 2 partitions it does not answer, as above: `ottla cluster status` says what others see" in shown
-    [at_risk, lagging] = findings(replace(WELL, partitions=states))
+    [cause, at_risk] = findings(replace(WELL, partitions=states))
     assert "cannot open replicas there" in at_risk.remedy
-    assert "it cannot open 2 of them" in lagging.remedy
+    assert cause.problem == "broker 3 cannot open 2 of its replicas"
+    states.missing[3] = 3
+    assert list(findings(replace(WELL, partitions=states)))[1].remedy.startswith("it cannot open some of them, as above")
 
 
 def test_an_address_that_takes_no_connection_and_refuses_none_is_not_answered_by_a_start_of_a_broker() -> None:
@@ -701,7 +718,7 @@ def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:
     assert silent.remedy == "continue broker 3 (`kill -CONT 77`)"
     states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"])
     all_down = replace(WELL, fenced=[2, 3, 4], hanging={3: "b:3"}, paused={4: 77}, partitions=states)
-    ways = next(findings(all_down)).remedy.split("; ")
+    ways = list(findings(all_down))[-1].remedy.split("; ")
     assert [way.split(" (")[0] for way in ways] == ["continue broker 4", "look at broker 3", "start broker 2"]
 
 
@@ -709,6 +726,6 @@ def test_the_broker_that_does_not_answer_is_what_an_offline_partition_of_its_own
     """The cluster fences it between two answers: any brokers were to be started, or an unclean leader elected of none."""
     states = PartitionStates()
     states.add(TopicPartition("t", 0), partition(-1, [3], [3]), min_isr=1, adding=[], serving={1, 2, 3}, silent=[3])
-    offline = next(findings(replace(WELL, partitions=states, silent=[3])))
+    [_, offline] = findings(replace(WELL, partitions=states, silent=[3]))
     assert offline.problem == "1 partition (t-0) has no leader and cannot be read or written"
-    assert offline.remedy == "broker 3 had everything, and does not answer, as below: it leads again once it does"
+    assert offline.remedy == "broker 3 had everything, and does not answer, as above: it leads again once it does"

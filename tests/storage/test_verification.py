@@ -90,6 +90,19 @@ def test_a_torn_end_is_damage_only_after_a_clean_stop() -> None:
     assert damages(disk) == ["t-0/00000000000000000012.log"]
 
 
+def test_a_segment_that_a_broker_has_found_damaged_is_not_called_torn() -> None:
+    """A start keeps it as it is: nothing is cut off, and its partition is offline."""
+    disk = directory(clean=False)
+    last = "/data/t-0/00000000000000000012"
+    disk.files[f"{last}.log"].written[-3] ^= 1
+    [torn] = notes(disk)
+    assert torn.cut_bytes == SIZE
+    disk.put(f"{last}.damaged", b"-1\nthe CRC is wrong\n")
+    [finding] = run(verify(disk, "/data")).findings
+    assert (finding.is_damage, finding.cut_bytes) == (True, 0)
+    assert finding.text.endswith("a broker has found that, and leaves the partition offline at its next start")
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_does_not_fit_is_a_note(suffix: str) -> None:
     disk = directory()

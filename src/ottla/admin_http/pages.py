@@ -135,10 +135,14 @@ def _identity(node: Node) -> dict[str, object]:
 
 
 def readiness(node: Node) -> dict[str, object]:
-    """Returns ``ready`` when clients are let in and what they ask for is there; else the reasons why not."""
+    """Returns ``ready`` when the broker serves clients; else the reasons why not. Notes are what is wrong with some partitions.
+
+    They do not count: other partitions are served, and where one has no leader, no other broker would be better.
+    """
     starts = [] if node.has_started else [f"the broker starts: {node.start_step}"]
     reasons = starts or _troubles(node.status)
-    return {"status": "not ready" if reasons else "ready", "reasons": reasons} | _identity(node)
+    notes = [] if starts else _notes(node.status)
+    return {"status": "not ready" if reasons else "ready", "reasons": reasons, "notes": notes} | _identity(node)
 
 
 def _troubles(status: Status) -> list[str]:
@@ -147,18 +151,26 @@ def _troubles(status: Status) -> list[str]:
         reasons.append("the listeners are closed: the broker is stopping")
     if status.is_held:
         reasons.append("queued.max.requests requests are waiting for the disk")
+    replicas = status.partitions.all()
+    if replicas and all(partition.log.is_failed for partition in replicas):
+        reasons.append("all partitions have failed")
+    serving = [directory for directory in status.partitions.directories if not directory.is_failed]
+    if serving and all(directory.room.is_full for directory in serving):
+        full = ", ".join(directory.path for directory in serving)
+        reasons.append(f"every log directory is full, and nothing is written: {full}; lower retention.ms, delete topics, or add room")
+    return reasons
+
+
+def _notes(status: Status) -> list[str]:
+    notes = []
     failed = sorted(
         f"{partition.topic}-{partition.index}" + (f" ({reason})" if (reason := partition.log.health.reason) else "")
         for partition in status.partitions.all()
         if partition.log.is_failed
     )
     if failed:
-        reasons.append(f"{len(failed)} partitions have failed: {', '.join(failed[:10])}")
-    serving = [directory for directory in status.partitions.directories if not directory.is_failed]
-    if serving and all(directory.room.is_full for directory in serving):
-        full = ", ".join(directory.path for directory in serving)
-        reasons.append(f"every log directory is full, and nothing is written: {full}; lower retention.ms, delete topics, or add room")
+        notes.append(f"{len(failed)} partition{'s have' if len(failed) > 1 else ' has'} failed: {', '.join(failed[:10])}")
     leaderless = sum(map(len, status.image.index.leaderless.values()))
     if leaderless:
-        reasons.append(f"{leaderless} partitions have no leader")
-    return reasons
+        notes.append(f"{leaderless} partition{'s of the cluster have' if leaderless > 1 else ' of the cluster has'} no leader")
+    return notes

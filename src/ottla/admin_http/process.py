@@ -39,6 +39,8 @@ def process_families(status: Status, *, started_at: float, certificate_ends_ms: 
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Seconds of processor time, of user and system.", usage.ru_utime + usage.ru_stime)
     yield gauge("process_start_time_seconds", "When the broker was started, in seconds since 1970.", started_at)
+    now = status.parts.world.clock.now_ms() / 1000
+    yield gauge("ottla_clock_seconds", "What the clock of the broker shows, in seconds since 1970.", now)
     yield gauge("process_max_fds", "Descriptors that may be open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     if os.path.isdir("/proc/self/fd"):
         yield gauge("process_open_fds", "Descriptors that are open.", len(os.listdir("/proc/self/fd")))
@@ -54,7 +56,7 @@ def process_families(status: Status, *, started_at: float, certificate_ends_ms: 
     yield gauge("ottla_unauthenticated_bytes", "Bytes of requests held by connections that have not authenticated yet.", held_bytes)
     seconds_left = dict(status.certificate_seconds)
     if certificate_ends_ms is not None:
-        seconds_left[ADMIN] = (certificate_ends_ms - status.parts.world.clock.now_ms()) / 1000
+        seconds_left[ADMIN] = certificate_ends_ms / 1000 - now
     valid = [Sample(seconds, (("listener", name),)) for name, seconds in sorted(seconds_left.items())]
     yield Family("ottla_certificate_expiry_seconds", "gauge", "For how long the listener's certificate is still valid.", valid)
     longest = take_longest_turn_seconds()

@@ -27,13 +27,14 @@ class _Replica(NamedTuple):
 
 async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> list[Family]:
     """Returns what all replicas together are counted for."""
-    partition_count = led_count = under = under_min = at_min = offline = moving = producers = late = 0
+    partition_count = led_count = under = under_min = at_min = offline = moving = producers = late = lag_max = 0
     node_id, begun_before_ms = status.node_id, now_ms - status.parts.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
     async for partition, image, spare in slices.over(_replicas(status)):
         partition_count += 1
         producers += len(partition.log.producers)
         offline += partition.log.is_failed
         late += partition.log.producers.has_open_since(begun_before_ms)
+        lag_max = max(lag_max, partition.lag)
         if image.leader != node_id:
             continue
         led_count += 1
@@ -59,6 +60,8 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
             ("produceridcount", "Producers whose sequence numbers are remembered.", producers),
         )
     ]
+    text = "The most records that one of the replicas which follow a leader lacks."
+    families.append(gauge("kafka_server_replicafetchermanager_maxlag", text, lag_max))
     failed = status.partitions.offline_directory_count
     families.append(gauge("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed))
     damage = status.partitions.replication.damage
@@ -66,6 +69,7 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
         ("log_cuts", "Files of logs that a recovery has cut, since the start.", damage.cuts),
         ("log_cut_bytes", "Bytes that recoveries have cut off from logs, since the start.", damage.cut_bytes),
         ("damaged_segments", "Segments that were found damaged, since the start.", damage.damaged_segments),
+        ("missing_replicas", "Replicas with records whose directories the start did not find.", damage.missing_replicas),
     ):
         families.append(counter(f"ottla_{name}_total", text, value))
     meters = status.partitions.replication.isr_meters
@@ -79,8 +83,8 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
 
 
 async def partition_families(status: Status, slices: Slices) -> list[Family]:
-    """Returns four series for each partition, and two more for each that is led here."""
-    sizes, counts, starts, ends, under, at = (list[Sample]() for _ in range(6))
+    """Returns four series for each partition, and for each that is led here two more and one for each follower; else its lag."""
+    sizes, counts, starts, ends, under, at, own_lags, lags = (list[Sample]() for _ in range(8))
     node_id = status.node_id
     async for partition, image, spare in slices.over(_replicas(status)):
         labels, found = (("topic", partition.topic), ("partition", str(partition.index))), partition.log
@@ -91,6 +95,10 @@ async def partition_families(status: Status, slices: Slices) -> list[Family]:
         if image.leader == node_id:
             under.append(Sample(int(spare < 0), labels))
             at.append(Sample(int(spare == 0), labels))
+        if partition.followed is not None:
+            own_lags.append(Sample(partition.lag, labels))
+        elif partition.leading is not None:
+            lags += [Sample(lag, (*labels, ("replica", str(node)))) for node, lag in partition.leading.lags().items()]
     return [
         Family(name, "gauge", text, samples)
         for name, text, samples in (
@@ -100,6 +108,8 @@ async def partition_families(status: Status, slices: Slices) -> list[Family]:
             ("kafka_log_log_logendoffset", "The offset that the next record gets.", ends),
             ("kafka_cluster_partition_underminisr", "Whether fewer replicas are in sync than acks=all needs.", under),
             ("kafka_cluster_partition_atminisr", "Whether just as many replicas are in sync as acks=all needs.", at),
+            ("kafka_server_fetcherlagmetrics_consumerlag", "Committed records that this follower lacks.", own_lags),
+            ("ottla_replica_lag", "Records of this leader's log that the replica lacks.", lags),
         )
     ]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Final
 
 from ottla.admin_http.pages import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_SECONDS_MAX, AdminPages, response_to
 from ottla.broker.requests.listener_security import HTTPS, is_guarded
@@ -30,6 +31,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 
 log = get_logger(__name__)
+
+
+_NO_HTTP: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
@@ -88,6 +92,9 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 async def _answer(pages: AdminPages, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    head = await reader.readuntil(b"\r\n\r\n")
-    writer.write(await response_to(head, pages.get))
+    first = await reader.readexactly(1)
+    if first.isalpha():
+        writer.write(await response_to(first + await reader.readuntil(b"\r\n\r\n"), pages.get))
+    else:  # a client of Kafka's protocol, which sends a length first, or of TLS: it would wait for an answer
+        writer.write(_NO_HTTP)
     await writer.drain()

@@ -19,6 +19,7 @@ from ottla.cli.output import (
     bootstrap_option,
     complain,
     end_of_plan,
+    end_with,
     format_option,
     log_level_option,
     override_option,
@@ -114,16 +115,22 @@ def _start(
 @bootstrap_option
 @format_option
 def list_brokers(bootstrap: str, output: str) -> None:
-    """List the brokers that are registered, and whether they serve."""
+    """List the brokers that are registered, and whether they serve.
+
+    Without an active controller this is as brokers last knew it: `down` is one at whose address nothing listens. Exit code 1 then.
+    """
+    from ottla.cli.nodes.standing import SERVES, states_of
     from ottla.sync import Admin
 
     with Admin(bootstrap, **client_settings()) as admin:
         found = admin.describe_cluster(include_fenced=True)
+        states, problem = states_of(admin, found)
     rows = [
-        (node.node_id, f"{node.host}:{node.port}", node.rack, "fenced" if node.node_id in found.fenced else "serves")
+        (node.node_id, f"{node.host}:{node.port}", node.rack, states.get(node.node_id, SERVES))
         for node in sorted(found.nodes, key=lambda node: node.node_id)
     ]
     print_rows(output, "broker list", ("id", "address", "rack", "state"), rows)
+    end_with(problem)
 
 
 @broker.command()
@@ -149,7 +156,10 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
-    """List log directories: of these brokers, or of all that serve."""
+    """List log directories: of these brokers, or of all that serve.
+
+    LAG is how many records the replicas in it lack of what their leaders have committed.
+    """
     from ottla.sync import Admin
 
     unanswered = Unanswered()
@@ -163,8 +173,9 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
         for directory in directories:
             size = sum(replica.size_bytes for replica in directory.replicas)
             error = directory.error.code.name if directory.error is not None else "full" if directory.is_full else None
-            rows.append((node_id, directory.path, len(directory.replicas), size, directory.usable_bytes, directory.total_bytes, error))
-    columns = ("broker", "directory", "replicas", "bytes", "usable_bytes", "total_bytes", "error")
+            lag, space = sum(replica.offset_lag for replica in directory.replicas), (directory.usable_bytes, directory.total_bytes)
+            rows.append((node_id, directory.path, len(directory.replicas), size, lag, *space, error))
+    columns = ("broker", "directory", "replicas", "bytes", "lag", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
     unanswered.end()
 

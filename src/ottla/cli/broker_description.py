@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.output import print_json, print_rows
+from ottla.cli.starting import how_to_start
 from ottla.cli.unanswered import Unanswered
 from ottla.cli.unseen_topics import unseen_text
 from ottla.errors import ErrorCode, KafkaError
@@ -44,7 +45,10 @@ def print_description(admin: Admin, ids: Sequence[int], output: str, unanswered:
             "directories": [],
             "configs": {},
         }
-        if not is_fenced:  # one that does not serve says nothing of itself
+        if is_fenced:  # one that does not serve says nothing of itself
+            missing = f"the directories and the configuration of broker {broker} are not shown: it does not serve"
+            unanswered.say(f"{missing}{how_to_start([broker])}")
+        else:
             with unanswered.of(broker, f"the directories and the configuration of broker {broker}"):
                 [directories] = admin.describe_log_dirs([broker], with_replicas=False).values()
                 item["directories"] = [found.path for found in directories]

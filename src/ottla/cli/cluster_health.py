@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.health_findings import counted
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
-from ottla.cli.node_configs import CONFIGS_UNSEEN, OTHER_PORTS, NodeConfigs, node_configs
+from ottla.cli.health_ways import counted
+from ottla.cli.node_configs import CONFIGS_UNSEEN, NodeConfigs, node_configs
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import ended_voters, spare, voters_of, without_fetch
+from ottla.cli.quorum_lists import OTHER_PORTS, addresses_of, dead_addresses, other_ports, other_voters
 from ottla.cli.quorum_states import NONE_IN_ZOOKEEPER, NOT_SHOWN, may_not_look
-from ottla.cli.quorum_voters import configured_voters, listening, without_connection
+from ottla.cli.quorum_voters import listening, refusing, without_connection
 from ottla.cli.throttles import throttles_of
 from ottla.cli.unanswered_health import is_login
 from ottla.cli.unseen_topics import held_by, unseen_topics
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.sync import Admin
 
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+REASONS_MAX: Final = 10
 TRANSACTIONS_UNSEEN: Final = "whether a transaction holds partitions was not looked at for all of them: that takes READ on topic '*'"
 
 
@@ -79,17 +81,30 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
     answering = sorted(serving - unanswered.keys())
     nodes = node_configs(admin, answering)
     states.held, are_refused = _held(admin, partitions, nodes)
-    other_voters = nodes.other_voters([] if quorum is None else [voter.node_id for voter in quorum.voters])
+    lists = {} if is_in_zookeeper else nodes.lists()
+    known = [] if quorum is None else [voter.node_id for voter in quorum.voters]
+    others, dead = other_voters(lists, known), dead_addresses(lists, quorum)
     notes = [TRANSACTIONS_UNSEEN] * are_refused + [CONFIGS_UNSEEN] * nodes.are_refused
-    notes += [OTHER_PORTS.format(broker, listed) for broker, listed in nodes.other_ports().items() if broker not in other_voters]
+    notes += [OTHER_PORTS.format(broker, listed) for broker, listed in other_ports(lists).items() if broker not in {*others, *dead}]
     voters = [] if quorum is None else list(voters_of(quorum, cluster.fenced))
     unseen = [voter for voter in voters if voter.is_silent or voter.node_id not in answering]
-    configured = configured_voters(admin, answering) if not is_in_zookeeper and (controller is None or unseen) else {}
-    fetching = {voter.node_id: configured[voter.node_id] for voter in unseen if not voter.is_silent and voter.node_id in configured}
-    ended = [] if quorum is None else ended_voters(admin, quorum.leader_id, fetching)
+    configured = addresses_of(lists, known, dead) if controller is None or unseen else {}
+    silent_ones, fetching = (
+        {voter.node_id: configured[voter.node_id] for voter in unseen if voter.is_silent is so and voter.node_id in configured}
+        for so in (True, False)
+    )
+    ended = [] if quorum is None else [*refusing(silent_ones), *ended_voters(admin, quorum.leader_id, fetching)]
     following = [voter.node_id for voter in unseen if not voter.is_silent and voter.node_id not in (controller, *ended)]
     idle = without_fetch(admin, following) if is_sure else []
-    voters = [replace(voter, has_ended=voter.node_id in ended, is_silent=voter.is_silent or voter.node_id in idle) for voter in voters]
+    voters = [
+        replace(
+            voter,
+            has_ended=voter.node_id in ended,
+            is_silent=voter.is_silent or voter.node_id in idle,
+            cannot_reach=tuple(sorted(dead.get(voter.node_id, ()))),
+        )
+        for voter in voters
+    ]
     controllers = answering if is_in_zookeeper else [voter.node_id for voter in voters if voter.node_id in answering]
     is_one_silent = any(voter.is_silent for voter in voters)
     return Health(
@@ -114,7 +129,9 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         unreachable_voters=without_connection(configured) if controller is None or is_one_silent else ended,
         throttles=throttles_of(admin, nodes.values, topics),
         is_moving=bool(moving),
-        other_voters=other_voters,
+        other_voters=others,
+        dead_addresses=dead,
+        unopened_reasons=_reasons(admin, partitions, answering),
         unseen=hidden,
         notes=notes,
     )
@@ -134,7 +151,8 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
     for key, partition in sorted(partitions.items()):
         if partition.leader in nodes.values:  # one that does not answer is a finding of its own
             led.setdefault(partition.leader, []).append(key)
-    held, are_refused = [], False
+    held: list[TopicPartition] = []
+    are_refused = False
     for leader, keys in led.items():
         latest_ms = time.time() * 1000 - int(nodes.values[leader].get(MAX_TIMEOUT) or 0) - LATE_TRANSACTION_MS
         with contextlib.suppress(OttlaError):
@@ -142,8 +160,21 @@ def _held(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription
                 states = () if isinstance(producers, KafkaError) else producers
                 are_refused |= isinstance(producers, KafkaError) and producers.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 if any(state.transaction_start_offset >= 0 and state.last_timestamp_ms <= latest_ms for state in states):
-                    held.append(f"{key.topic}-{key.partition}")
-    return held, are_refused
+                    held.append(key)
+    return [f"{key.topic}-{key.partition}" for key in sorted(held, key=users_first)], are_refused
+
+
+def _reasons(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescription], brokers: list[int]) -> dict[int, dict[str, str]]:
+    """Returns why these brokers cannot open replicas, as far as they say, and the user may ask: of some of the replicas of each."""
+    found: dict[int, dict[str, str]] = {}
+    for broker in brokers:
+        keys = sorted((key for key, partition in partitions.items() if broker in partition.offline), key=users_first)[:REASONS_MAX]
+        with contextlib.suppress(OttlaError):
+            answers = admin.describe_producers(keys, broker_id=broker) if keys else {}
+            for key in keys:
+                if isinstance(error := answers.get(key), KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    found.setdefault(broker, {})[f"{key.topic}-{key.partition}"] = error.message.partition(" is offline: ")[2]
+    return found
 
 
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:
@@ -161,8 +192,9 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         left = f"; {spare(health.voters)}" if len(health.voters) > 1 else ""
         quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{left}"
         yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
+    unanswered = f"{len(states.unanswered)} led by brokers that do not answer, " if states.unanswered else ""
     yield (
-        f"partitions   {states.count}: {len(states.offline)} offline, {len(states.under_min_isr)} below min ISR, "
+        f"partitions   {states.count}: {len(states.offline)} offline, {unanswered}{len(states.under_min_isr)} below min ISR, "
         f"{len(states.at_min_isr)} at min ISR, {len(states.under_replicated)} under replicated"
     )
     yield (

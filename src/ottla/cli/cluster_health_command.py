@@ -55,7 +55,7 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
             is_well = not problems
             if problems and not watch and not is_last and until_healthy:
                 more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-                waiting.say(f"waiting: {problems[0].problem}{_missing(problems)}{more}")
+                waiting.say(f"waiting: {problems[0].problem}{_nodes_of(problems)}{more}")
         except OttlaError as error:
             if not is_repeated:
                 raise
@@ -70,10 +70,10 @@ def health(data: str | None, bootstrap: str | None, watch: bool, until_healthy: 
         sys.exit(1)
 
 
-def _missing(problems: list[Finding]) -> str:
-    """Returns which nodes do not serve, where the first problem does not name them."""
+def _nodes_of(problems: list[Finding]) -> str:
+    """Returns which nodes the problems are about, where the first does not name them."""
     nodes = sorted({node for finding in problems for node in finding.nodes} - {*problems[0].nodes})
-    return f" (node{'s'[: len(nodes) != 1]} {', '.join(map(str, nodes))} missing)" if nodes else ""
+    return f" (look at node{'s'[: len(nodes) != 1]} {', '.join(map(str, nodes))})" if nodes else ""
 
 
 def _now() -> float:

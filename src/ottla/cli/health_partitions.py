@@ -21,7 +21,9 @@ class PartitionStates:
     offline: list[str] = field(default_factory=list)
     under_min_isr: list[str] = field(default_factory=list)
     at_min_isr: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)  # in sync is a broker that serves and does not answer
+    unanswered: list[str] = field(default_factory=list)  # led by a broker that serves, as the cluster says, and does not answer
+    silent_leaders: set[int] = field(default_factory=set)  # of those
+    waiting: list[str] = field(default_factory=list)  # in sync is a broker that does not answer, with a leader that does
     under_replicated: list[str] = field(default_factory=list)
     without_preferred_leader: list[str] = field(default_factory=list)
     eligible_in_use: list[str] = field(default_factory=list)
@@ -48,10 +50,11 @@ class PartitionStates:
         name, replicas, in_sync = f"{key.topic}-{key.partition}", partition.replicas, partition.in_sync
         eligible = partition.eligible or ()
         is_offline = partition.leader not in serving
+        is_unanswered = partition.leader in silent
         spare = len(in_sync) - min(min_isr, len(replicas))
         absent = [node for node in replicas if node not in in_sync and node not in adding]
         self.count += 1
-        for node in absent:
+        for node in absent if not is_offline else set(absent) - set(serving):  # one that serves has no leader to catch up with
             self.missing[node] = self.missing.get(node, 0) + 1
         for node in replicas if set(serving) <= set(replicas) else ():
             self.immovable[node] = self.immovable.get(node, 0) + 1
@@ -59,6 +62,8 @@ class PartitionStates:
             self.unopened[node] = self.unopened.get(node, 0) + 1
         if is_tight(min_isr, len(replicas)) and len(replicas) > 1:
             self.tight.append(name)
+        if is_unanswered:
+            self.silent_leaders.add(partition.leader)
         if is_offline:
             lagging = set(replicas) & set(serving) - {*in_sync, *eligible, *partition.offline, *silent}
             if lagging:
@@ -71,7 +76,8 @@ class PartitionStates:
             (self.offline, is_offline),
             (self.under_min_isr, not is_offline and spare < 0),
             (self.at_min_isr, not is_offline and spare == 0),
-            (self.waiting, not is_offline and bool(set(in_sync) & set(silent))),
+            (self.unanswered, is_unanswered),
+            (self.waiting, not is_offline and not is_unanswered and bool(set(in_sync) & set(silent))),
             (self.under_replicated, bool(absent)),
             (self.without_preferred_leader, not is_offline and partition.leader != replicas[0]),
             (self.eligible_in_use, bool(eligible)),

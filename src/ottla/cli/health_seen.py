@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.cli.health_partitions import PartitionStates
-from ottla.cli.quorum_health import Voter
+from ottla.cli.quorum_health import Voter, has_majority
 from ottla.cli.throttles import Throttles
 from ottla.cli.unanswered_health import brought_back
 from ottla.cli.unseen_topics import Unseen
@@ -40,10 +40,19 @@ class Health:
     hanging: dict[int, str] = field(default_factory=dict)  # fenced, and a process takes connections at the address
     paused: dict[int, int] = field(default_factory=dict)  # by SIGSTOP: the processes of brokers of this machine
     other_voters: dict[int, str] = field(default_factory=dict)  # of brokers that have other controllers than most
+    dead_addresses: dict[int, dict[int, str]] = field(default_factory=dict)  # by broker: of voters in its list, where nothing listens
+    unopened_reasons: dict[int, dict[str, str]] = field(default_factory=dict)  # by broker: why it cannot open replicas, as far as it says
     throttles: Throttles | None = None
     is_moving: bool = False  # replicas of some partitions
     unseen: Unseen | None = None  # topics that the user may not describe
     notes: list[str] = field(default_factory=list)  # what is no problem, and worth knowing
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether a majority of the controllers is known to run: replicas leave the ISR, and others lead."""
+        if self.controller is None or self.controller_silence is not None:
+            return False
+        return self.is_in_zookeeper or has_majority(self.voters, self.silent)
 
     def back(self, brokers: list[int]) -> str:
         """Returns what brings brokers back that do not serve."""
@@ -56,4 +65,4 @@ class Finding:
 
     problem: str
     remedy: str
-    nodes: tuple[int, ...] = ()  # which do not serve or vote, where this is about them
+    nodes: tuple[int, ...] = ()  # which this is about

@@ -133,19 +133,35 @@ def reassign(
 
 
 @partition.command()
-@click.argument("partitions", nargs=-1, required=True, metavar="TOPIC:PARTITION...")
+@click.argument("partitions", nargs=-1, metavar="[TOPIC:PARTITION]...")
+@click.option("--all", "is_all", is_flag=True, help="Take back every move that is under way.")
 @yes_option
 @bootstrap_option
 @format_option
-def cancel(partitions: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
-    """Take back moves that are under way."""
+def cancel(partitions: tuple[str, ...], is_all: bool, yes: bool, bootstrap: str, output: str) -> None:
+    """Take back moves that are under way: of these, or all."""
     from ottla.sync import Admin
 
+    if is_all == bool(partitions):
+        raise click.UsageError("give partitions, as in orders:0, or --all for every move that is under way (`ottla partition moves`)")
     wanted = [_partition(text) for text in partitions]
-    if not yes:
+    if not yes and not is_all:
         end_of_plan(f"would take back the moves of {', '.join(partitions)}")
     with Admin(bootstrap, **client_settings()) as admin:
+        if is_all:
+            moves = admin.list_partition_reassignments()
+            if not moves:
+                _report(output, "partition cancel", {}, "taken back")
+                complain("no move is under way")
+                return
+            if not yes:
+                rows = [(key.topic, key.partition, [*move.adding], [*move.removing]) for key, move in sorted(moves.items())]
+                print_rows(output, "partition plan", ("topic", "partition", "adding", "removing"), rows)
+                end_of_plan(f"would take back {len(rows)} move{'s'[: len(rows) != 1]}: what is added is dropped, what is removed stays")
+            wanted = sorted(moves)
         results = admin.alter_partition_reassignments(dict.fromkeys(wanted))
+        if is_all:
+            results = {key: error for key, error in results.items() if error is None or error.code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
     _report(output, "partition cancel", results, "taken back")
 
 

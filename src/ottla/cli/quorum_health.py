@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FETCH_SECONDS_MAX: Final = 1.0
 """Twice as long as a voter that runs takes to fetch again."""
+CLOCK_MS: Final = 5
+"""By so much less the times of one fetch differ between two answers: the leader knows them by another clock than it shows them by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Voter:
     fetched_ms_ago: int | None = None
     lags_for_ms: int | None = None  # since when it has not had all records, by its last fetch
     has_ended: bool = False  # its port refuses, and it does not fetch
+    cannot_reach: tuple[int, ...] = ()  # voters: nothing listens at the addresses that it has of them
 
     @property
     def state(self) -> str:
@@ -68,17 +71,30 @@ def without_fetch(admin: Admin, asked: Collection[int]) -> list[int]:
             voters = admin.describe_quorum().voters
         except OttlaError:  # the quorum has lost its leader meanwhile
             break
-        fetched = {voter.node_id for voter in voters if voter.last_fetch_ms > before.setdefault(voter.node_id, voter.last_fetch_ms)}
+        fetched = {one.node_id for one in voters if one.last_fetch_ms > before.setdefault(one.node_id, one.last_fetch_ms) + CLOCK_MS}
         found = [node for node in found if node not in fetched]
         if not found:
             break
     return found
 
 
+def has_majority(voters: Collection[Voter], silent: Collection[int] = ()) -> bool:
+    """Returns whether enough voters are known to run; those whose brokers are ``silent`` are not."""
+    return sum(not voter.state and voter.node_id not in silent for voter in voters) >= _needed(voters)
+
+
 def spare(voters: Collection[Voter]) -> str:
-    """Returns how many more controllers may fail."""
-    live, needed = sum(not voter.state for voter in voters), len(voters) // 2 + 1
+    """Returns how many more controllers may fail. One that does not reach all others does not count: it may be needed with just these."""
+    running = [voter for voter in voters if not voter.state]
+    live, needed = len(running), _needed(voters)
     must = f"of {len(voters)} controllers {needed} must run"
     if live < needed:
         return f"{must}, and {live} do{'es' * (live == 1)}: too few to change anything"
-    return f"{must}, and {live} do: {live - needed or 'no'} more may fail"
+    partial = [voter.node_id for voter in running if voter.cannot_reach]
+    left = max(0, live - len(partial) - needed)
+    aside = f", of which {', '.join(map(str, partial))} do{'es' * (len(partial) == 1)} not reach all others" if partial else ""
+    return f"{must}, and {live} do{aside}: {left or 'no'} more may fail"
+
+
+def _needed(voters: Collection[Voter]) -> int:
+    return len(voters) // 2 + 1

@@ -34,6 +34,10 @@ SOFTWARE_NAME: Final = "ottla"
 EXPIRED: Final = "certificate has expired"
 """As OpenSSL says it."""
 _PLAIN: Final = "; a listener that speaks plain text ends it so (security.protocol=PLAINTEXT or SASL_PLAINTEXT is for such)"
+_HTTP: Final = b"HTTP/"
+_ANSWERS_IN_HTTP: Final = (
+    "answers in HTTP: it has pages, as ottla.admin.listener does, and is no listener of brokers (these are in listeners of the node's file)"
+)
 RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
 """Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
@@ -206,6 +210,9 @@ class ClientConnection:
 
     def on_data(self, data: memoryview) -> bool:
         kept = False
+        if not self._was_answered and bytes(data[: len(_HTTP)]) == _HTTP:  # taken as a length it would be that of a gigabyte
+            self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self.address} {_ANSWERS_IN_HTTP}"))
+            return kept
         try:
             for frame, is_borrowed in self._cutter.feed(data):
                 holds_views = self._on_frame(frame)

@@ -86,8 +86,16 @@ class Followed:
     """The follower of one partition in one leader epoch."""
 
     __slots__ = (
-        "_backoff_ms", "_committed", "_gap_at", "is_caught_up", "is_finding_offsets", "leader_epoch", "leader_id",
-        "leader_start_offset", "wait_until_ms",
+        "_backoff_ms",
+        "_committed",
+        "_gap_at",
+        "is_caught_up",
+        "is_finding_offsets",
+        "leader_committed",
+        "leader_epoch",
+        "leader_id",
+        "leader_start_offset",
+        "wait_until_ms",
     )  # fmt: skip
 
     def __init__(self, leader_id: int, leader_epoch: int, *, committed: HighWatermark, backoff_ms: int) -> None:
@@ -97,6 +105,8 @@ class Followed:
         self._committed = committed  # the partition's
         self.leader_start_offset = NO_OFFSET
         """Below it the leader has nothing left; -1 before its first answer."""
+        self.leader_committed = NO_OFFSET
+        """Below it the leader says that everything is committed; -1 before its first answer."""
         self.is_caught_up = False
         """Whether this replica has all that its leader said was committed; a throttle holds back only one that has not."""
         self.wait_until_ms = 0
@@ -130,6 +140,7 @@ class Followed:
     def leader_high_watermark(self, offset: int, log: FollowedLog) -> None:
         """Takes the leader's word that everything below is committed; what this replica has of it, is."""
         self._committed.raise_to(min(offset, log.log_end_offset))
+        self.leader_committed = offset
         self.is_caught_up = offset <= log.log_end_offset
 
     def on_gap(self, offset: int) -> None:

@@ -209,6 +209,10 @@ class Leader:
             self._propose((*self.isr, node))
         return offset != before and self.advance(end_offset, now_ms)
 
+    def lags(self, start_offset: int, end_offset: int) -> dict[int, int]:
+        """Returns how many offsets of the log each follower lacks; all of them for one that has not fetched in this epoch."""
+        return {node: end_offset - max(follower.end_offset, start_offset) for node, follower in self.followers.items()}
+
     def holders_of(self, offset: int) -> dict[int, int]:
         """Returns followers in sync whose log reaches from that offset, or from before it, to it at least; and where it ends."""
         known = ((node, self.followers[node]) for node in self.isr if node in self.followers)

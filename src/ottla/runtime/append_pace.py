@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-QUICK_NS: Final = 150_000
-"""So long one append may hold the loop. Its own choice: a hop costs the loop 100 us and more, with 256 KiB in it."""
+QUICK_NS: Final = 350_000
+"""So long one append may hold the loop: a hop costs it 100 us and more, and twice as much processor time (docs/decisions/0004)."""
 STALLED_NS: Final = 2_000_000
 STALL_NS: Final = 1_000_000_000
 """After an append that held the loop for ``STALLED_NS``, threads do it for so long."""

@@ -1,7 +1,7 @@
 """DescribeLogDirs, versions 1-5: each log directory with its replicas and their sizes.  v2 flexible; v4 space (KIP-827).
 
 Without topics in the request, all replicas are listed, and every directory, even an empty one. A replica on its way to a directory is
-listed there as a future one, with how many offsets it lacks.
+listed there as a future one, with how many offsets it lacks; a follower with how many it lacks of what its leader has committed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
         wanted = {TopicPartition(topic, index) async for topic, index in slices.over(asked) if index in here.get(topic, ())}
     results = []
     for directory in parts.partitions.directories:  # all of one moment: a replica that moves is listed exactly once
-        replicas = [(partition.key, partition.log.size_bytes, 0, False) for partition in parts.partitions.in_directory(directory)]
+        held = parts.partitions.in_directory(directory)
+        replicas = [(partition.key, partition.log.size_bytes, partition.lag, False) for partition in held]
         replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(directory)]
         result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if directory.is_failed else ErrorCode.NONE, directory.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
         results.append(result)
-    for result in results:
+    for directory, result in zip(parts.partitions.directories, results, strict=True):
         try:
-            result.total_bytes, result.usable_bytes = await parts.world.disk.space(result.log_dir)
+            result.total_bytes, result.usable_bytes = await parts.world.disk.space(directory.path)
         except OSError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if directory.room.is_full:
+            result.usable_bytes = 0  # what is left is not for records
     return DescribeLogDirsResponse(results=results)
 
 

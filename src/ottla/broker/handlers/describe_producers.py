@@ -1,18 +1,19 @@
 """DescribeProducers, version 0: the producers that a partition remembers, one result for each partition (KIP-664).
 
-Any replica answers, not the leader alone. A partition may remember very many producers: one that is listed again has no second result.
+Any replica answers, not the leader alone. To those who may describe the cluster the text of KAFKA_STORAGE_ERROR says why the replica is
+offline. A partition may remember very many producers: one that is listed again has no second result.
 """
 
 from __future__ import annotations
 
 from ottla.broker.parts import Parts
-from ottla.broker.replicas.access import absent
+from ottla.broker.replicas.access import absent, why_offline
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.acl_codes import Operation, ResourceType
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -43,9 +44,17 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeProduce
                 partition.check_epoch(NO_EPOCH)
                 results.append(await _described(slices, partition))
             except KafkaError as error:
-                results.append(PartitionResponse(index, error.code, error.message or None))
+                text = _offline(parts, context, topic.name, index) if error.code == ErrorCode.KAFKA_STORAGE_ERROR else None
+                results.append(PartitionResponse(index, error.code, text or error.message or None))
         topics.append(TopicResponse(topic.name, results))
     return DescribeProducersResponse(topics=topics)
+
+
+def _offline(parts: Parts, context: RequestContext, topic: str, index: int) -> str | None:
+    """Returns why the replica is offline; None where that is not known, or not for the caller: it names files."""
+    why = why_offline(parts.partitions, topic, index)
+    may_see = why and context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
+    return f"{topic}-{index} is offline: {why}" if may_see else None
 
 
 async def _described(slices: Slices, partition: Partition) -> PartitionResponse:

@@ -44,7 +44,7 @@ async def handle(parts: Parts, context: RequestContext, request: ElectLeadersReq
 
 def _election(parts: Parts, topic: str, index: int, kind: ElectionType) -> Callable[[ClusterImage], Recorded]:
     """Returns the election. A lone broker counts what it knows of its own replicas; in a cluster the image says whose are up."""
-    offline = [] if parts.home.voters else parts.partitions.offline_replicas(topic, index)
+    offline = [parts.node_id] if not parts.home.voters and parts.partitions.is_offline(topic, index) else []
     rules = parts.controller.rules
     return lambda image: elect_leader(image, topic, index, kind, rules=rules(image), offline=offline)
 

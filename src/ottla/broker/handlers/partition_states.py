@@ -31,7 +31,7 @@ def shown_leader(parts: Parts, context: RequestContext, partition: PartitionImag
 def offline_replicas(parts: Parts, context: RequestContext, topic: str, index: int, partition: PartitionImage) -> list[int]:
     """Returns the offline replicas, in the order of the replicas."""
     brokers, listener = parts.image.brokers, context.connection.listener
-    failed = {*parts.partitions.offline_replicas(topic, index), *partition.lost_replicas}
+    failed = {*partition.lost_replicas, *((parts.node_id,) if parts.partitions.is_offline(topic, index) else ())}
     return [
         replica
         for replica in partition.replicas

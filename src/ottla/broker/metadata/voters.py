@@ -17,6 +17,7 @@ from ottla.consensus.wire_form import from_answer_message, to_answer_message, to
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.ports import World
+from ottla.types import NO_LEADER
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
@@ -35,6 +36,7 @@ class Voters(Part):
         self.addresses = addresses
         self._peers = peers
         self._answered: dict[int, bool] = {}  # whether the last request was
+        self._leaders: dict[int, int] = {}  # whom each that answered has for the leader
 
     def address_of(self, voter: int) -> Address | None:
         """Returns where the voter's controller listens; None for a node that is no voter."""
@@ -53,6 +55,8 @@ class Voters(Part):
                 log.warning("voter_answer_not_understood", voter=peer, reason=error.message)
                 answer = None
             self._answered[peer] = answer is not None
+            if answer is not None:
+                self._leaders[peer] = answer.leader_id
             on_answer(answer)
 
         self._peers.send(self.addresses[peer], to_message(request), answered, _older(request))
@@ -63,6 +67,14 @@ class Voters(Part):
         if trouble is not None or voter not in self._answered:
             return trouble or ""
         return "answers" if self._answered[voter] else "takes connections and does not answer"
+
+    def followers_of_others(self) -> dict[int, list[int]]:
+        """Returns the voters that answered and follow a controller that is none of these voters, by that controller."""
+        found: dict[int, list[int]] = {}
+        for voter, leader in sorted(self._leaders.items()):
+            if leader != NO_LEADER and leader not in self.addresses and self._answered[voter]:
+                found.setdefault(leader, []).append(voter)
+        return found
 
     def probe(self, peer: int, on_proof: Callable[[bool | None], None]) -> None:
         """Finds out whether the voter's process lives; with ``ottla.failure.detection=timeouts`` it never does."""

@@ -29,6 +29,14 @@ def hosted(store: PartitionStore, image: ClusterImage, topic: str, index: int) -
     return partition
 
 
+def why_offline(store: PartitionStore, topic: str, index: int) -> str:
+    """Returns why this broker's replica is offline, for those who may see names of files; empty where nothing is known."""
+    partition = store.find(topic, index)
+    if partition is None:
+        return store.unopened.reasons.get(TopicPartition(topic, index), "") if store.is_offline(topic, index) else ""
+    return partition.log.health.reason
+
+
 def absent(
     store: PartitionStore, image: ClusterImage, topic: str, index: int, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 ) -> KafkaError:

@@ -52,7 +52,7 @@ class Checkpoints:
     """The offsets of the partitions that are not open, as the files or their closed logs have them; open logs have their own."""
 
     def __init__(self, world: World, damage: DamageMeters) -> None:
-        self._damage = damage
+        self.damage = damage
         self._world = world
         self._disk = world.disk
         self._read: dict[TopicPartition, dict[str, LogOffsets]] = {}  # of partitions that are not open, by the path of the directory
@@ -87,7 +87,7 @@ class Checkpoints:
             self._disk, path, config=config, now_ms=now_ms, clean=is_clean, is_durable=is_durable, **known.for_log()
         )
         for cut in opened.cuts:
-            self._damage.cut(cut.lost_bytes)
+            self.damage.cut(cut.lost_bytes)
             log.warning(
                 "log_cut", partition=str(key), file=cut.path, kept_bytes=cut.size, lost_bytes=cut.lost_bytes, end_offset=cut.end_offset
             )

@@ -17,6 +17,11 @@ from ottla.types import NO_LEADER, TopicPartition
 log = get_logger(__name__)
 
 
+def counted_on(partition: PartitionImage) -> tuple[int, ...]:
+    """Returns the replicas that have all that is committed, as far as the controller knows."""
+    return (*partition.isr, *partition.elr, *partition.last_known_elr)
+
+
 class DamagedReplicas:
     """The replicas that are not open because they are damaged, with their directories."""
 
@@ -40,8 +45,7 @@ class DamagedReplicas:
 
     def is_replaceable(self, partition: PartitionImage) -> bool:
         """True when another broker leads it, and what is here is not counted on: all that is committed is elsewhere."""
-        counted_on = (*partition.isr, *partition.elr, *partition.last_known_elr)
-        return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in counted_on
+        return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in counted_on(partition)
 
     async def make_way(self, key: TopicPartition) -> bool:
         """Renames the directory of a damaged replica; returns whether that is done. Where its disk refuses that, it is tried again."""

@@ -89,6 +89,10 @@ class Leading:
             self._replication.on_isr_change(self)
         return has_moved or len(self._deletions) > 0
 
+    def lags(self) -> dict[int, int]:
+        """Returns how many offsets of the log each follower lacks, as far as it has said."""
+        return self.machine.lags(self._partition.log.log_start_offset, self._end_offset)
+
     def sent(self, node: int, offset: int) -> None:
         """Notes from where a follower is sent records."""
         if self._resent.to_follower(node, offset):
@@ -96,8 +100,9 @@ class Leading:
 
     def sent_to_consumer(self, client_id: str, offset: int) -> None:
         """Notes from where a consumer is sent records."""
-        if self._resent.to_consumer(client_id, offset):
-            self._replication.on_suspect(self._partition, offset, f"client {client_id!r}")
+        suspect = self._resent.to_consumer(client_id, offset)
+        if suspect is not None:
+            self._replication.on_suspect(self._partition, suspect, f"client {client_id!r}")
 
     def look_for_laggards(self) -> None:
         """Asks for an ISR without followers that have not kept up; one outside it that kept up until now is no longer waited for."""

@@ -117,6 +117,11 @@ class Partition:
         """Up to here everything is committed, as far as this replica knows."""
         return self.committed.offset
 
+    @property
+    def lag(self) -> int:
+        """How many offsets this follower lacks of what its leader last said was committed; 0 for a leader."""
+        return max(0, self.followed.leader_committed - self.log.log_end_offset) if self.followed is not None else 0
+
     def count_replicated(self, size_bytes: int) -> None:
         """Counts what was fetched from the leader, and is in the log."""
         self.unread.grew(self.log.log_end_offset, size_bytes)

@@ -2,8 +2,8 @@
 
 A leader sends records without reading them, so only its readers see that they are damaged: a follower does not take them, a consumer stays
 where it is. A follower asks at once, so a few times are enough. A consumer is known by its client id, since one that ends with an error
-and is started again comes on another connection; consumers of one id may ask for the same at the same time, so theirs must be some time
-apart, too, and one suspicion is enough for a while.
+and is started again comes on another connection: to the same offset, or to an earlier one, from which it gets as far as before. Consumers
+of one id may ask for the same at the same time, so theirs must be some time apart, too, and one suspicion is enough for a while.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Final
 from ottla.ports import Clock
 
 SUSPECT_COUNT: Final = 5
+RETURN_COUNT: Final = 3
+"""So often a consumer has gone back from the same offset to earlier ones when it is suspicious."""
 SUSPECT_MS: Final = 2_000
-"""From a consumer's second question for the same until it may be suspicious."""
+"""From a consumer's second question for the same, or its first return from there, until it may be suspicious."""
 PAUSE_MS: Final = 600_000
 """From one suspicion of consumers to the next: each has a segment read."""
 READERS_MAX: Final = 64
@@ -23,12 +25,20 @@ CLIENT_ID_LENGTH_MAX: Final = 64
 
 
 class _Sent:
-    __slots__ = ("count", "offset", "since_ms")
+    __slots__ = ("count", "left_at", "left_count", "left_since_ms", "offset", "since_ms")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.count = 1
         self.since_ms = 0  # when it was asked for a second time
+        self.left_at = -1  # from where the reader has gone back the last time, how often in a row, and when for the first time
+        self.left_count = self.left_since_ms = 0
+
+    def leave(self, now_ms: int) -> None:
+        """Notes that the reader goes back from where it is."""
+        if self.offset != self.left_at:
+            self.left_at, self.left_count, self.left_since_ms = self.offset, 0, now_ms
+        self.left_count += 1
 
 
 class Resent:
@@ -45,14 +55,26 @@ class Resent:
         """True when the follower was sent the same for the ``SUSPECT_COUNT``th time in a row."""
         return self._count(node, offset) == SUSPECT_COUNT
 
-    def to_consumer(self, client_id: str, offset: int) -> bool:
-        """True when consumers of the id were sent the same as often in a row, not at one time, and others were not suspicious just now."""
+    def to_consumer(self, client_id: str, offset: int) -> int | None:
+        """Returns the offset that consumers of the id do not get past, if others were not suspicious just now; else None.
+
+        They were sent the same as often in a row, or went back from there to earlier ones, and not all at one time.
+        """
         if len(client_id) > CLIENT_ID_LENGTH_MAX:
             client_id = client_id[:CLIENT_ID_LENGTH_MAX]
-        if self._count(client_id, offset) < SUSPECT_COUNT:
-            return False
+        sent = self._sent.get(client_id)
+        if sent is not None and offset < sent.offset:
+            sent.leave(self._clock.monotonic_ms())
+            if sent.left_count >= RETURN_COUNT and self._is_long_enough(sent.left_since_ms):
+                return sent.left_at
+        if self._count(client_id, offset) >= SUSPECT_COUNT and self._is_long_enough(self._sent[client_id].since_ms):
+            return offset
+        return None
+
+    def _is_long_enough(self, since_ms: int) -> bool:
+        """True when that is ``SUSPECT_MS`` ago, and no suspicion was near; the next one has to wait then."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms < max(self._sent[client_id].since_ms + SUSPECT_MS, self._pause_ends_ms):
+        if now_ms < max(since_ms + SUSPECT_MS, self._pause_ends_ms):
             return False
         self._pause_ends_ms = now_ms + PAUSE_MS
         return True

@@ -19,6 +19,7 @@ from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.departures import Departures, moved_away
 from ottla.broker.replicas.found_replicas import FoundReplicas
+from ottla.broker.replicas.missing_replicas import MissingReplica, MissingReplicas
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.placement import Placement
 from ottla.broker.replicas.replication import Replication
@@ -68,6 +69,7 @@ class PartitionStore(Part):
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
         self._offsets = Checkpoints(world, shared.damage)
+        self._missing = MissingReplicas(node_id, directories, self._offsets)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
@@ -125,9 +127,8 @@ class PartitionStore(Part):
     async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
         """Gives open partitions the roles of the newer image. This comes first: opening others may take long."""
         for topic, numbers in changes:
-            partitions = self.by_name.get(topic.name, {})
             for index in numbers:
-                partition = partitions.get(index)
+                partition = self.find(topic.name, index)
                 if partition is not None and partition.topic_id == topic.topic_id:
                     partition.take_role(topic.partitions[index])
                     self.role_changes += 1
@@ -158,6 +159,7 @@ class PartitionStore(Part):
         """Renames directories that no topic of the image claimed; they are kept."""
         await self._found.set_aside_unclaimed()
         self._must_be_found = False
+        self._missing.end()
         await self.remove_departed()
 
     async def remove_departed(self) -> None:
@@ -168,10 +170,6 @@ class PartitionStore(Part):
     def find(self, topic: str, index: int) -> Partition | None:
         """Returns the partition, if it is open here."""
         return self.by_name.get(topic, {}).get(index)
-
-    def offline_replicas(self, topic: str, index: int) -> list[int]:
-        """Returns this broker, where its replica could not be opened or has failed since."""
-        return [self._node_id] if self.is_offline(topic, index) else []
 
     def is_offline(self, topic: str, index: int) -> bool:
         """True when this broker's replica could not be opened or has failed since."""
@@ -297,6 +295,8 @@ class PartitionStore(Part):
             try:
                 if self._world.disk.open_files_left() <= 0:
                     raise OSError(errno.EMFILE, "too many open files (ulimit -n)")
+                if key not in self._found and not self.unopened.retried(key):
+                    self._missing.check(key, topic.partitions[index])
                 directory = await self._directory_for(key, uuid_text(topic.topic_id), is_durable=is_durable)
                 return await self._open(image, topic, key, directory, is_durable=is_durable)
             except OSError as error:
@@ -307,11 +307,12 @@ class PartitionStore(Part):
             except (DecodeError, StorageError) as error:
                 reason = error.message
                 may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
+                directory = error.directory if isinstance(error, MissingReplica) else directory
                 if directory is not None:
                     self._damaged.note(key, directory)
         if key in self._found:
             self._found.keep(key)
-        self.unopened.add(key, directory, may_pass=may_pass)
+        self.unopened.add(key, directory, reason, may_pass=may_pass)
         log.error("partition_offline", partition=str(key), directory=directory and directory.path, reason=reason)
         return None
 
@@ -387,7 +388,7 @@ class PartitionStore(Part):
     def _keep_damaged(self, partition: Partition, directory: LogDirectory) -> None:
         """Keeps the damaged replica: until it is out of the way nothing is put in its place."""
         self._damaged.note(partition.key, directory)
-        self.unopened.add(partition.key, directory, may_pass=False)
+        self.unopened.add(partition.key, directory, partition.log.health.reason, may_pass=False)
 
     def _open_again(self, partition: Partition, directory: LogDirectory) -> None:
         self._offsets.keep(partition.key, directory, partition.log)

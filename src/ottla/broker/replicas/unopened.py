@@ -19,14 +19,16 @@ class Unopened:
     def __init__(self, on_offline: Callable[[], None]) -> None:
         self._on_offline = on_offline
         self.offline: dict[TopicPartition, LogDirectory | None] = {}
+        self.reasons: dict[TopicPartition, str] = {}  # why each that is offline could not be opened, for people
         self._to_retry: set[TopicPartition] = set()  # of those offline, the ones for which there was no room
         self._retried: dict[TopicPartition, LogDirectory] = {}  # that are about to be opened again
         self._retried_topics: set[str] = set()
         self._interrupted: list[Partition] = []
         self._were_open: set[TopicPartition] = set()  # since the start: how that one found their logs says nothing of them now
 
-    def add(self, key: TopicPartition, directory: LogDirectory | None, *, may_pass: bool) -> None:
+    def add(self, key: TopicPartition, directory: LogDirectory | None, reason: str, *, may_pass: bool) -> None:
         self.offline[key] = directory
+        self.reasons[key] = reason
         if may_pass:
             self._to_retry.add(key)
         self._on_offline()
@@ -86,6 +88,7 @@ class Unopened:
         return self._retried.get(key)
 
     def opened(self, key: TopicPartition) -> None:
+        self.reasons.pop(key, None)
         self._retried.pop(key, None)
         self._were_open.discard(key)
 
@@ -102,6 +105,7 @@ class Unopened:
 
     def forget(self, key: TopicPartition) -> LogDirectory | None:
         """Forgets the replica, which is no longer this broker's; returns where a replica of it remains."""
+        self.reasons.pop(key, None)
         self._to_retry.discard(key)
         self._were_open.discard(key)
         offline, retried = self.offline.pop(key, None), self._retried.pop(key, None)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 DOWN = "down"
+SERVES = "serves"
 QUORUM = "quorum"
 
 
@@ -128,9 +129,8 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         except OttlaError as error:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
-            alive = {node_id: f"{brokers[node_id].host}:{brokers[node_id].port}" for node_id in brokers.keys() - described.fenced}
             if not may_not_look(error):  # no controller is active to fence brokers that have ended
-                states |= dict.fromkeys(refusing(alive), DOWN)
+                states |= dict.fromkeys(refusing(_addresses_of(described)), DOWN)
             known = [
                 (node_id, f"{node.host}:{node.port}", node.rack, states[node_id], UNKNOWN, None, None)
                 for node_id, node in sorted(brokers.items())
@@ -155,13 +155,41 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
     return SeenCluster(described.cluster_id, quorum.leader_id, rows)
 
 
+def states_of(admin: Admin, described: ClusterDescription) -> tuple[dict[int, str], str | None]:
+    """Returns the brokers that do not serve, ``fenced`` or ``down``; and why that is not all that may be wrong: no controller is active."""
+    states = dict.fromkeys(described.fenced, "fenced")
+    problem: str | None
+    try:
+        admin.describe_quorum()
+        return states, None
+    except OttlaError as error:
+        if may_not_look(error):
+            return states, None
+        if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
+            problem = _problem_of_zookeeper(described.controller_id if described.controller_id >= 0 else None)
+            if problem is None:
+                return states, None
+        else:
+            problem = _problem(error)
+    states |= dict.fromkeys(refusing(_addresses_of(described)), DOWN)
+    return states, f"STATE is as brokers last knew it, but for {DOWN}: {problem}; `ottla cluster health` says what to start"
+
+
+def _addresses_of(described: ClusterDescription) -> dict[int, str]:
+    """Returns the addresses of the brokers that are not fenced."""
+    return {node.node_id: f"{node.host}:{node.port}" for node in described.nodes if node.node_id not in described.fenced}
+
+
 def _ended(admin: Admin, quorum: QuorumDescription, alive: Collection[int], fenced: Collection[int]) -> list[int]:
     """Returns the controllers of their own whose processes have ended: the active one takes them for followers for seconds."""
-    found = [voter.node_id for voter in quorum.voters if voter.node_id not in alive and not is_silent(quorum, voter, fenced)]
-    if not set(found) - {quorum.leader_id}:
+    found = {voter.node_id: is_silent(quorum, voter, fenced) for voter in quorum.voters if voter.node_id not in alive}
+    if not found.keys() - {quorum.leader_id}:
         return []
     addresses = configured_voters(admin, sorted(alive))
-    return ended_voters(admin, quorum.leader_id, {node_id: addresses[node_id] for node_id in found if node_id in addresses})
+    silent, following = (
+        {node_id: addresses[node_id] for node_id, so in found.items() if so is is_so and node_id in addresses} for is_so in (True, False)
+    )
+    return [*refusing(silent), *ended_voters(admin, quorum.leader_id, following)]
 
 
 def _problem_of_zookeeper(active: int | None) -> str | None:

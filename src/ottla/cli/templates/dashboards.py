@@ -33,6 +33,7 @@ def broker_dashboard() -> dict[str, Any]:
             Panel("Offline partitions", "none", {"": "sum(kafka_controller_kafkacontroller_offlinepartitionscount)"}, "stat"),
             Panel("Offline log directories", "none", {"": "sum(kafka_log_logmanager_offlinelogdirectorycount)"}, "stat"),
             Panel("Partitions", "none", {"{{instance}}": f"{server}partitioncount"}, "stat"),
+            Panel("Greatest replica lag", "none", {"{{instance}}": "kafka_server_replicafetchermanager_maxlag"}, "stat"),
         ],
         "Traffic": [
             Panel("Bytes in", "Bps", {"{{topic}}": f'sum by (topic) (rate({topics}bytesin_total{{topic!=""}}[1m]))'}),

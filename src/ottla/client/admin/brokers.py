@@ -140,9 +140,18 @@ class BrokerAdmin(AdminBase):
         response = await self._ask_within(None, request, UpdateFeaturesResponse, timeout_ms)
         raise_for(response.error_code, response.error_message)
 
-    async def describe_producers(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
-        """Returns the producers that each partition's leader remembers."""
-        leaders, orphans = await self._by_leader(partitions_of(partitions))
+    async def describe_producers(
+        self, partitions: Iterable[PartitionLike], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
+        """Returns the producers that each partition's leader remembers, or the replica of that broker.
+
+        KAFKA_STORAGE_ERROR for one that the broker cannot open says why, to users who may describe the cluster.
+        """
+        if broker_id is None:
+            leaders, orphans = await self._by_leader(partitions_of(partitions))
+        else:
+            await self._cluster.refresh()
+            leaders, orphans = {broker_id: partitions_of(partitions)}, []
         results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
         for leader, led in leaders.items():
             request = producers.DescribeProducersRequest([producers.TopicRequest(*item) for item in by_topic(led).items()])

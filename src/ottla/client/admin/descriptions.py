@@ -11,7 +11,10 @@ from ottla.types import NamedInt, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class DirectoryReplica:
-    """A replica in a log directory. A future one is on its way there, and ``offset_lag`` is what it still lacks."""
+    """A replica in a log directory. A future one is on its way there, and ``offset_lag`` is what it still lacks of the present one.
+
+    A follower lacks so much of what its leader has committed; of a Kafka broker that is always 0.
+    """
 
     partition: TopicPartition
     """The partition."""
@@ -23,7 +26,7 @@ class DirectoryReplica:
     """Whether ``alter_replica_log_dirs`` is moving the partition there; it takes the other replica's place when it has all records."""
 
 
-FULL_BELOW_BYTES: Final = 4 << 20
+ALMOST_FULL_BELOW_BYTES: Final = 4 << 20
 """Twice the reserve of a log directory: with less, a broker does not write again to one that was full (``storage/directory/room.py``)."""
 
 
@@ -44,8 +47,13 @@ class LogDir:
 
     @property
     def is_full(self) -> bool:
-        """Whether an ottla broker, which keeps some room back, takes no records there."""
-        return self.error is None and 0 <= self.usable_bytes < FULL_BELOW_BYTES
+        """Whether the broker takes no records there: an ottla broker, which keeps some room back, says that none is usable then."""
+        return self.error is None and self.usable_bytes == 0
+
+    @property
+    def is_almost_full(self) -> bool:
+        """Whether so little room is left that an ottla broker which found none would take no records there yet."""
+        return self.error is None and 0 < self.usable_bytes < ALMOST_FULL_BELOW_BYTES
 
 
 @dataclass(frozen=True, slots=True)

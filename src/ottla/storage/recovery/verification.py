@@ -19,6 +19,7 @@ from ottla.records.epochs import CHECKPOINT_NAME, EpochCache
 from ottla.storage.directory.checkpoint import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, from_text
 from ottla.storage.directory.directory import CLEAN_SHUTDOWN_NAME, META_NAME, DirectoryIdentity
 from ottla.storage.producers import SNAPSHOT_SUFFIX, ProducerStates
+from ottla.storage.recovery.damage import DAMAGED_SUFFIX
 from ottla.storage.recovery.scrubbing import Scrubbed, ScrubRequest, scrub
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_stem, offsets_of
 from ottla.storage.segment.offset_index import OffsetIndex
@@ -109,9 +110,9 @@ class _Verifier:
         for file_name in await self._disk.list_dir(directory):
             if _LEFTOVER.fullmatch(file_name):
                 self.note(f"{name}/{file_name}", "left by an interrupted operation; the next start completes or removes it")
-        bases = await offsets_of(self._disk, directory, LOG_SUFFIX)
+        bases, marked = [await offsets_of(self._disk, directory, suffix) for suffix in (LOG_SUFFIX, DAMAGED_SUFFIX)]
         for base, following in pairwise([*bases, -1]):
-            await self._check_segment(name, base, following)
+            await self._check_segment(name, base, following, is_marked=base in marked)
         await self._check_epochs(name)
         for offset in await offsets_of(self._disk, directory, SNAPSHOT_SUFFIX):
             path = f"{name}/{file_stem(offset)}{SNAPSHOT_SUFFIX}"
@@ -120,7 +121,7 @@ class _Verifier:
             except DecodeError as error:
                 self.note(path, f"{error.message}; it will be rebuilt from the log")
 
-    async def _check_segment(self, name: str, base: int, following: int) -> None:
+    async def _check_segment(self, name: str, base: int, following: int, *, is_marked: bool) -> None:
         path = f"{name}/{file_stem(base)}{LOG_SUFFIX}"
         file = await self._disk.open(f"{self._directory}/{path}")
         end_offset = -1 if name in self._compacted else following
@@ -129,7 +130,10 @@ class _Verifier:
         self.result.batch_count += found.batch_count
         self.result.size_bytes += file.size
         if found.damage is not None:
-            if not self._was_clean and (following < 0 or following > self._recovery_points.get(name, 0)):
+            if is_marked:
+                left = "a broker has found that, and leaves the partition offline at its next start"
+                self._damage(path, f"after {found.whole_bytes} intact bytes: {found.damage}; {left}")
+            elif not self._was_clean and (following < 0 or following > self._recovery_points.get(name, 0)):
                 cut_bytes = file.size - found.whole_bytes
                 text = f"torn after {found.whole_bytes} bytes; the next start cuts off the {cut_bytes} after them: {found.damage}"
                 self.note(path, text, cut_bytes=cut_bytes)

@@ -15,6 +15,10 @@ def election(voters: Voters, node_id: int, last_leader: int = NO_LEADER) -> str:
 
     ``last_leader`` was known once: where a majority answers and only its address does not, the address is what is wrong.
     """
+    for leader, followers in voters.followers_of_others().items():
+        they = f"{', '.join(map(str, followers))} follow{'s' * (len(followers) == 1)} it"
+        fault = f"controller.quorum.voters of this node lacks {leader}: write the list of the other nodes in this node's file"
+        return f"controller {leader} to be among its voters: {they}, and {fault}"
     said = {voter: "answers" if voter == node_id else voters.said(voter) for voter in voters.addresses}
     if said.get(last_leader, "answers") not in ("", "answers") and sum(text == "answers" for text in said.values()) > len(said) // 2:
         there = f"{_text(voters.addresses[last_leader])} {said[last_leader]}"
