@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Final, is_typeddict
 
 import msgspec
-from page_parts import alias, attributes_of, block, code, declaration, doc, members, page, returned, table, vars_of
+from page_parts import alias, attributes_of, block, code, declaration, doc, is_context, members, page, returned, table, vars_of
 
-from ottla import aio, pytest_plugin, testing
+from ottla import aio, pytest_plugin, sync, testing
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.options import AdminOptions, AdminSettings, ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.settings import INT_MAX, values_of
 from ottla.errors import ErrorCode
 from ottla.testing import Fault, Faults, History, ProcessNodes, SecureBroker, Served, ThreadNodes
 from ottla.types import Secret
@@ -38,6 +39,28 @@ SECTIONS: Final = {
     "Enums": "Choices. They are printed by their names.",
     "Data classes": "What methods take and return. A field without a default must be given.",
 }
+LEAD: Final = """\
+There are two modules with the same names. `ottla.sync` is for programs without an event loop, and for threads; its calls return when they
+are done. `ottla.aio` is for asyncio: most of its calls are awaited. A declaration below is that of `ottla.sync`, and the line after it is
+the call in either module. Where the result differs, the declaration has both.
+
+- Clients: [Producer](#producer), [Consumer](#consumer), [Admin](#admin).
+- Their settings: [of all clients](#settings-of-all-clients), [of producers](#settings-of-producers),
+  [of consumers](#settings-of-consumers), [of administration](#settings-of-administration).
+- What methods raise: [errors](#errors). What they take and return: [types](#types), [enums](#enums) and [data classes](#data-classes).
+
+Times are milliseconds wherever a name ends with `_ms`, sizes are bytes, and an offset that ends something is that after the last record.
+[The client](../client.md) shows the use of all this, and [error codes](errors.md) has what each code means."""
+OF_SETTINGS: Final = f"""\
+Settings are keyword arguments where a client is made, by Kafka's names with underscores. `values` has the bounds and the unit; a number
+without an upper bound goes to {INT_MAX}. Numbers and truth values may be texts, as files have them: `linger_ms="5"`. What is out of
+bounds, or unknown, raises a KafkaError INVALID_CONFIG that names the setting.
+
+"""
+HOW_MADE: Final = """\
+The same in `ottla.sync` and `ottla.aio`; that of `ottla.aio` is made within a coroutine. `bootstrap_servers` has one broker or some, as
+`host:port` with commas between them or as a list; the port is 9092 where it is left out. No broker is asked yet."""
+IN_BYTES: Final = {"batch_size", "max_request_size", "buffer_memory", "fetch_min_bytes", "fetch_max_bytes", "max_partition_fetch_bytes"}
 MEANINGS: Final = dict(line.split("\t") for line in (Path(__file__).parent / "client_settings.tsv").read_text().splitlines())
 """Setting to what it does."""
 
@@ -50,37 +73,91 @@ def settings_of(kind: type, options: Any) -> Iterator[list[str]]:
             assert isinstance(found.default_factory, type), "settings in groups"
             yield from settings_of(found.default_factory, options)
         else:
-            yield [code(found.name), code(accepted.get(found.name, found.type)), code(found.default), MEANINGS[found.name]]
+            unit = unit_of(found.name)
+            default = code(repr(found.default) if isinstance(found.default, str) else found.default) + (unit and f" {unit}")
+            yield [
+                code(found.name),
+                code(accepted.get(found.name, found.type)),
+                default,
+                allowed(values_of(kind, found.name), unit),
+                MEANINGS[found.name],
+            ]
+
+
+def unit_of(setting: str) -> str:
+    return "ms" if setting.endswith("_ms") else "bytes" if setting in IN_BYTES else ""
+
+
+def allowed(values: tuple[object, ...], unit: str) -> str:
+    """Returns the values that a setting may have, with their unit; empty where any of its type may be given."""
+    match values:
+        case ():
+            return ""
+        case (bool(), bool()):
+            return "`True`, `False`"
+        case (int() as low, int() as high):
+            return " ".join(filter(None, ("from", str(low), "" if high == INT_MAX else f"to {high}", unit)))
+    return ", ".join(code(each) for each in values)
 
 
 def library_page() -> str:
-    lead = (
-        "`ottla.aio` is for asyncio, and `ottla.sync` has the same names for threads: what is awaited here returns there,\n"
-        "`async for` and `async with` are `for` and `with`, and an `asyncio.Future` is a `concurrent.futures.Future`. Either has all\n"
-        "names of this page. Settings are arguments of the classes, by Kafka's names with underscores. [The client](../client.md)\n"
-        "shows their use."
-    )
-    parts = [page("The client library", lead)]
+    parts = [page("The client library", LEAD)]
+    head, said = ["setting", "type", "default", "values", "meaning"], OF_SETTINGS
     for who, (kind, options) in SETTINGS.items():
-        parts.append(f"## Settings of {who}\n\n{table(['setting', 'type', 'default', 'meaning'], settings_of(kind, options))}")
+        parts.append(f"## Settings of {who}\n\n{said}{table(head, settings_of(kind, options))}")
+        said = ""
     for name, who in CLIENTS.items():
-        parts += client(name, getattr(aio, name), who)
+        parts += client(name, getattr(aio, name), getattr(sync, name), who)
     for title, what in SECTIONS.items():
         parts.append(f"## {title}\n\n{what}\n")
         parts += [entry(name) for name in aio.__all__ if name not in CLIENTS and section_of(name) == title]
     return "\n".join(parts)
 
 
-def client(name: str, kind: type, who: str) -> Iterator[str]:
-    yield f"## {name}\n\n{doc(kind)}\n"
+def client(name: str, kind: type, blocking: type, who: str) -> Iterator[str]:
+    """Yields the entries of a client: ``kind`` is that of ``ottla.aio``, and ``blocking`` that of ``ottla.sync``."""
+    listed = ", ".join(f"[{each}](#{name}{each})".replace(f"#{name}", f"#{name.lower()}") for each in sorted(vars_of(kind)))
+    yield f"## {name}\n\n{doc(kind)}\n\nMethods and properties: {listed}.\n"
     made = f'{name}(bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings)'
-    text = f"{block(made)}\nIts settings are those [of all clients](#settings-of-all-clients) and [of {who}](#settings-of-{who}).\n"
+    of = f"Its settings are those [of all clients](#settings-of-all-clients) and [of {who}](#settings-of-{who})."
+    text = f"{block(made)}\n{HOW_MADE} {of}\n"
     yield f"### {name}: how it is made\n\n{text}"
-    closing = doc(vars_of(kind)["close"])
-    yield f"### {name}: async with\n\n{block(f'async with {name}(...) as {name.lower()}:')}\nCloses at the end of the block. {closing}\n"
+    each = name.lower()
+    opened = f"with {name}(...) as {each}:  # ottla.sync\nasync with {name}(...) as {each}:  # ottla.aio"
+    yield f"### {name}: with and async with\n\n{block(opened)}\nCloses at the end of the block, as [{name}.close](#{each}close) does.\n"
     if hasattr(kind, "__aiter__"):
-        yield f"### {name}: async for\n\n{block('async for record in consumer:')}\n{doc(kind.__aiter__)}\n"
-    yield from map(with_links, members(kind))
+        loops = block(f"for record in {each}:  # ottla.sync\nasync for record in {each}:  # ottla.aio")
+        yield f"### {name}: for and async for\n\n{loops}\n{doc(kind.__aiter__)}\n"
+    for method, found in sorted(vars_of(kind).items()):
+        yield with_links(f"### {name}.{method}\n\n{member(name, method, found, inspect.getattr_static(blocking, method))}")
+
+
+def member(name: str, method: str, found: object, blocking: object) -> str:
+    """Returns the entry of a method or property, of both modules."""
+    if isinstance(found, property):
+        return f"{block(f'{method}: {returned(found)}')}\n{doc(found)}\n"
+    assert inspect.isfunction(found)
+    assert inspect.isfunction(blocking)
+    of_sync, of_aio = (re.sub(r"(?<![.\w])Future\[", "concurrent.futures.Future[", declaration(method, each)) for each in (blocking, found))
+    arguments, _, result = of_aio.rpartition(" -> ")
+    assert of_sync.startswith(arguments), f"{name}.{method} takes the same in both modules"
+    declared = of_sync if of_sync == of_aio else f"{of_sync}  # ottla.aio: {result}"
+    paragraphs = [text for text in doc(blocking).split("\n\n") if text not in doc(found).split("\n\n")]
+    beside = "".join(f"\n\nIn `ottla.sync`: {text}" for text in paragraphs)
+    return f"{block(declared)}\n{call(name.lower(), method, found)}\n\n{doc(found)}{beside}\n"
+
+
+def call(of: str, method: str, found: Any) -> str:
+    """Returns how the method is called in either module."""
+    arguments = "..." if len(inspect.signature(found).parameters) > 1 else ""
+    called = f"{of}.{method}({arguments})"
+    if "Future[" in str(inspect.signature(found).return_annotation) and "list" not in str(inspect.signature(found).return_annotation):
+        return f"Sync: `future = {called}`, then `future.result()`; asyncio: `future = await {called}`, then `await future`."
+    if is_context(found):
+        return f"Sync: `with {called}:`, asyncio: `async with {called}:`."
+    if not inspect.iscoroutinefunction(found):
+        return f"Sync and asyncio: `{called}`, without `await`."
+    return f"Sync: `{called}`, asyncio: `await {called}`."
 
 
 def with_links(text: str) -> str:
@@ -134,8 +211,6 @@ def choices(kind: type[enum.Enum]) -> str:
     if kind is ErrorCode:
         return "All of them are on the page of [error codes](errors.md).\n"
     said = attributes_of(kind)
-    if not any(each.doc for each in said.values()):
-        return f"Members: {', '.join(code(one.name) for one in kind)}.\n"
     return table(["member", "meaning"], ([code(one.name), said[one.name].doc] for one in kind))
 
 
@@ -148,9 +223,7 @@ def fields(kind: type) -> str:
         for name, default in defaults_of(kind).items()
     ]
     rows += [[code(name), code(returned(found)), "", doc(found)] for name, found in vars(kind).items() if isinstance(found, property)]
-    is_told = any(row[3] for row in rows)
-    head = ["field", "type", "default", *(["meaning"] if is_told else [])]
-    return table(head, (row if is_told else row[:3] for row in rows)) if rows else ""
+    return table(["field", "type", "default", "meaning"], rows) if rows else ""
 
 
 def defaults_of(kind: Any) -> Mapping[str, str]:

@@ -217,16 +217,22 @@ def metrics_page() -> str:
 def errors_page() -> str:
     lead = (
         "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one.\n"
-        "`why` has messages that nodes of ottla answer with, at most four of a code; `…` is what differs from case to case.\n"
-        "`what to do` is what the commands add, or what an application does. A code without either\n"
-        "comes from the state of the cluster alone, from clients, or from other brokers."
+        "`messages` has those of ottla's nodes, at most four of a code; `…` is what differs from case to case. The message of an\n"
+        "error, which follows its code, says more than this table."
     )
-    why = causes()
+    messages = causes()
     rows = (
-        [str(found.value), code(found.name), "yes" if found in RETRIABLE else "", "; ".join(why.get(found.name, [])), what_to_do(found)]
+        [
+            str(found.value),
+            code(found.name),
+            "yes" if found in RETRIABLE else "",
+            meanings()[found.name][0],
+            what_to_do(found),
+            "; ".join(messages.get(found.name, [])),
+        ]
         for found in sorted(ErrorCode)
     )
-    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable", "why", "what to do"], rows)])
+    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable", "why", "what to do", "messages"], rows)])
 
 
 ANSWERING: Final = ("broker", "controller", "groups", "transactions", "security", "storage", "quotas.py", "config", "types.py")
@@ -261,15 +267,16 @@ def message_of(node: ast.expr) -> str:
 
 
 def what_to_do(error: ErrorCode) -> str:
-    return way_out(KafkaError(error, "")).removeprefix("; ") or for_applications().get(error.name, "")
+    return way_out(KafkaError(error, "")).removeprefix("; ") or meanings()[error.name][1]
 
 
 @functools.cache
-def for_applications() -> dict[str, str]:
-    """Returns what an application does, by the code's name."""
+def meanings() -> dict[str, tuple[str, str]]:
+    """Returns what each code means, and what an application does where commands have nothing to add, by its name."""
     lines = (Path(__file__).parent / "error_codes.tsv").read_text(encoding="utf-8").splitlines()
-    found = dict(line.split("\t") for line in lines if not line.startswith("#"))
-    assert found.keys() <= ErrorCode.__members__.keys(), "each is a code"
+    cells = (line.split("\t") for line in lines if not line.startswith("#"))
+    found = {name: (meaning, "".join(rest)) for name, meaning, *rest in cells}
+    assert found.keys() == ErrorCode.__members__.keys(), "each is a code, and each code is there"
     return found
 
 

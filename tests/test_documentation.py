@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib.util
 import re
 import runpy
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 from tests.test_repository import tracked_files
 
@@ -38,7 +40,8 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 OF_PYTHON = {
-    "AbstractAsyncContextManager", "Any", "AsyncIterator", "Callable", "False", "Iterable", "Literal", "Mapping", "None", "Self",
+    "AbstractAsyncContextManager", "AbstractContextManager", "Any", "AsyncIterator", "Callable", "False", "Iterable", "Literal",
+    "Mapping", "None", "Self",
     "Sequence", "True",
 }  # fmt: skip
 
@@ -78,13 +81,73 @@ def test_every_name_of_the_client_has_an_entry_that_says_something() -> None:
     assert not re.search(r"^\w+\(\w+: '", text, re.MULTILINE), "the repr that a dataclass has for a docstring"
 
 
-@pytest.mark.parametrize("kind", [aio.ProducerMetrics, aio.ConsumerMetrics])
-def test_the_reference_says_what_each_figure_of_a_client_counts(kind: type[aio.ProducerMetrics] | type[aio.ConsumerMetrics]) -> None:
-    found = re.search(rf"^### {kind.__name__}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def library_entry(heading: str) -> str:
+    """The text of one entry."""
+    found = re.search(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert found is not None
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", found[1], re.MULTILINE))
-    assert rows.keys() == {field.name for field in dataclasses.fields(kind)}
-    assert not [name for name, meaning in rows.items() if not meaning.endswith(".")]
+    return found[1]
+
+
+def rows_of(entry: str) -> dict[str, list[str]]:
+    """The other cells of each row, by the name in its first one."""
+    cells = [re.split(r"(?<!\\\\) \| ", line.strip("| ").replace("| |", "|  |")) for line in entry.splitlines() if line.startswith("| `")]
+    return {name.strip("`"): others for name, *others in cells}
+
+
+def described() -> list[str]:
+    """The data classes and enums whose fields and members have rows."""
+    kinds = {name: getattr(aio, name) for name in aio.__all__ if isinstance(getattr(aio, name), type)}
+    with_fields = {name for name, kind in kinds.items() if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")}
+    structs = {name for name, kind in kinds.items() if issubclass(kind, msgspec.Struct)}
+    enums = {name for name, kind in kinds.items() if issubclass(kind, enum.Enum)} - {"ErrorCode"}
+    return sorted(with_fields | structs | enums)
+
+
+@pytest.mark.parametrize("name", described())
+def test_the_reference_says_what_each_field_and_member_means(name: str) -> None:
+    kind = getattr(aio, name)
+    named = [*kind.__members__] if issubclass(kind, enum.Enum) else list(kind.__annotations__)
+    rows = rows_of(library_entry(name))
+    assert set(named) <= rows.keys()
+    assert not [each for each, (*_, meaning) in rows.items() if not re.search(r"[.:]$", meaning)]
+
+
+def test_the_list_of_data_classes_has_records_results_and_groups() -> None:
+    wanted = {"ConsumerRecord", "RecordMetadata", "OffsetAndMetadata", "FoundOffset", "GroupDescription", "TopicPartition", "Operation"}
+    assert wanted <= set(described())
+
+
+@pytest.mark.parametrize("of", ["all clients", "producers", "consumers", "administration"])
+def test_the_reference_has_the_bounds_and_units_of_each_number_among_the_settings(of: str) -> None:
+    rows = rows_of(library_entry(f"Settings of {of}"))
+    numbers = {name: cells for name, cells in rows.items() if cells[0] == "`int`"}
+    assert numbers
+    for name, (_, default, values, _) in numbers.items():
+        unit = " ms" if name.endswith("_ms") else "" if name == "max_poll_records" else " bytes"
+        assert re.fullmatch(rf"`\d+`{unit}", default), name
+        assert re.fullmatch(rf"from \d+( to \d+)?{unit}", values), name
+
+
+def test_the_reference_has_the_bounds_that_the_settings_have() -> None:
+    assert rows_of(library_entry("Settings of consumers"))["max_poll_records"][2] == "from 1"
+    assert rows_of(library_entry("Settings of producers"))["metadata_max_idle_ms"][2] == "from 5000 ms"
+    assert rows_of(library_entry("Settings of producers"))["buffer_memory"][2] == f"from 0 to {2**63 - 1} bytes"
+    assert "`zstd`" in rows_of(library_entry("Settings of producers"))["compression_type"][2]
+
+
+@pytest.mark.parametrize(
+    ("heading", "calls"),
+    [
+        ("Producer.flush", "Sync: `producer.flush()`, asyncio: `await producer.flush()`."),
+        ("Consumer.seek", "Sync and asyncio: `consumer.seek(...)`, without `await`."),
+        ("Producer.send", "Sync: `future = producer.send(...)`, then `future.result()`; asyncio: `future = await producer.send(...)`"),
+        ("Producer.send", ") -> concurrent.futures.Future[RecordMetadata]  # ottla.aio: asyncio.Future[RecordMetadata]"),
+        ("Producer.transaction", "Sync: `with producer.transaction():`, asyncio: `async with producer.transaction():`."),
+        ("Consumer: for and async for", "for record in consumer:  # ottla.sync\nasync for record in consumer:  # ottla.aio"),
+    ],
+)
+def test_the_reference_shows_how_a_method_is_called_in_either_module(heading: str, calls: str) -> None:
+    assert calls in library_entry(heading)
 
 
 def test_the_reference_says_what_a_process_a_value_and_a_transaction_of_a_history_are() -> None:
@@ -114,16 +177,27 @@ def test_each_method_and_property_of_the_reference_is_declared_with_its_types(pa
     assert not undeclared
 
 
+OUT_OF_REACH = {"NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "default_api_timeout_ms"}
+"""What a call says of that where no broker answers, and when."""
 RAISED = {
     "assign": {"INVALID_REQUEST"},
     "beginning_offsets": {"offsets_for_times"},
-    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"},
-    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT"},
+    "close": {"request_timeout_ms"},
+    "commit": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", *OUT_OF_REACH},
+    "committed": {"INVALID_GROUP_ID", "UNSTABLE_OFFSET_COMMIT", *OUT_OF_REACH},
     "end_offsets": {"offsets_for_times"},
     "group_metadata": {"INVALID_GROUP_ID", "ILLEGAL_GENERATION"},
-    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"},
+    "offsets_for_times": {"UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "timeout_ms", *OUT_OF_REACH},
+    "partitions_for": {"UNKNOWN_TOPIC_OR_PARTITION", *OUT_OF_REACH},
     "pause": {"UNKNOWN_TOPIC_OR_PARTITION"},
-    "poll": {"INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "FENCED_INSTANCE_ID", "OFFSET_OUT_OF_RANGE", "DeserializationError"},
+    "poll": {
+        "on_connectivity",
+        "INVALID_REQUEST",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "FENCED_INSTANCE_ID",
+        "OFFSET_OUT_OF_RANGE",
+        "DeserializationError",
+    },
     "position": {"UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT", "default_api_timeout_ms"},
     "resume": {"UNKNOWN_TOPIC_OR_PARTITION"},
     "seek": {"UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"},
@@ -131,15 +205,50 @@ RAISED = {
     "seek_to_end": {"UNKNOWN_TOPIC_OR_PARTITION"},
     "store_offsets": {"INVALID_REQUEST", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_GROUP_ID"},
     "subscribe": {"INVALID_REQUEST", "INVALID_GROUP_ID"},
+    "unsubscribe": {"request_timeout_ms"},
 }
 """What a caller of the consumer must know of each method."""
 
 
 @pytest.mark.parametrize("name", RAISED)
 def test_the_reference_says_what_each_method_of_the_consumer_raises(name: str) -> None:
-    found = re.search(rf"^### Consumer\.{name}\n(.*?)(?=^##)", LIBRARY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", found[1])}
+    entry = library_entry(f"Consumer.{name}")
+    assert not {word for word in RAISED[name] if not re.search(rf"\b{word}\b", entry)}
+
+
+def error_rows() -> list[list[str]]:
+    """The cells of each row of the page of error codes."""
+    lines = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8").splitlines()
+    return [line.strip("| ").replace("|  |", "| - |").split(" | ") for line in lines if re.match(r"\| -?\d", line)]
+
+
+def test_the_reference_says_what_each_error_code_means_and_what_to_do() -> None:
+    rows = error_rows()
+    assert {row[1].strip("`") for row in rows} == set(aio.ErrorCode.__members__)
+    assert not [row[1] for row in rows if row[1] != "`NONE`" and (len(row) < 5 or "-" in (row[3], row[4]))]
+
+
+def test_the_commands_that_the_error_codes_name_exist() -> None:
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^## (.*)$", (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {match[1] for match in re.finditer(r"`(ottla(?: [a-z-]+)+)", text)}
+    assert len(named) > 10
+    assert named <= known
+
+
+TROUBLES = [
+    "FENCED_INSTANCE_ID",
+    "ILLEGAL_GENERATION",
+    "INVALID_RECORD",
+    "another poll of this consumer is in progress",
+    "made on another event loop",
+]
+
+
+@pytest.mark.parametrize("message", TROUBLES)
+def test_troubleshooting_has_what_applications_meet(message: str) -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| [^|]*{message}[^|]*\| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
 
 
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Generic, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Unpack, overload
 
 from ottla.client import admin, consumer, producer
 from ottla.client.accumulator import RecordMetadata
@@ -83,6 +83,7 @@ from ottla.client.on_delivery import OnDelivery
 from ottla.client.options import AdminOptions, AdminSettings, ClusterOptions, ClusterSettings, ConsumerOptions, ProducerOptions
 from ottla.client.other_keywords import with_hints
 from ottla.client.other_methods import with_method_hints
+from ottla.client.other_names import hint_fields, hint_import
 from ottla.client.outgoing import HeadersLike, Serializer
 from ottla.client.partitioner import Partitioner
 from ottla.client.positions import ByPartition, PartitionLike
@@ -199,6 +200,15 @@ __all__ = [
     "UserChange",
 ]
 
+hint_fields(
+    ClusterDescription, ConsumerRecord, FoundOffset, KafkaError, NewTopic, Node, OffsetAndMetadata, RecordMetadata, TopicPartition
+)  # fmt: skip
+if not TYPE_CHECKING:  # which would take any name then
+
+    def __getattr__(name: str) -> NoReturn:
+        hint_import(__name__, __all__, name)
+
+
 ITERATION_POLL_MS = 1000
 CLOSE = "make it with `async with`, or call `await client.close()`"
 
@@ -305,6 +315,8 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
+        While brokers do not answer it raises nothing: it returns an empty list after ``timeout_ms``, and the next poll goes on trying;
+        ``on_connectivity`` is called when no broker can be reached.
         """
         return await super().poll(timeout_ms, max_records=max_records)
 

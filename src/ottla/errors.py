@@ -207,11 +207,17 @@ class UndeliveredRecord(NamedTuple):
     """A record that a producer was given and could not deliver, with its bytes. ``partition`` is -1 where none was chosen yet."""
 
     topic: str
+    """The topic that it was for."""
     partition: int
+    """The partition that was given or chosen; -1 where none was chosen yet."""
     key: bytes | None
+    """The key's bytes, after ``key_serializer``; None without a key."""
     value: bytes | None
+    """The value's bytes, after ``value_serializer``; None without a value."""
     headers: tuple[tuple[str, bytes | None], ...]
+    """Pairs of a name and bytes or None, in their order."""
     timestamp_ms: int
+    """Milliseconds since 1970: what ``send`` was given, or when it was called."""
 
 
 class KafkaError(OttlaError):

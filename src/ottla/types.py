@@ -9,7 +9,7 @@ import base64
 import hmac
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Never
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """A record's headers: names, which may come more than once, and values, in their order."""
@@ -39,7 +39,15 @@ class TopicPartition:
     """One partition of one topic."""
 
     topic: str
+    """The topic's name."""
     partition: int
+    """The number of the partition, from 0."""
+
+    def __init__(self, topic: str, partition: int, *positional: Never) -> None:
+        if positional:
+            raise TypeError('a TopicPartition has a topic and a number; an offset is given in a dict: {TopicPartition("orders", 0): 5}')
+        object.__setattr__(self, "topic", topic)
+        object.__setattr__(self, "partition", partition)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

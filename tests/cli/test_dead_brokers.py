@@ -105,6 +105,7 @@ def test_groups_of_the_coordinators_that_answer_are_shown(nodes: ThreadNodes, si
     assert [(row["partition"], row["committed"], row["end_offset"]) for row in group["offsets"]] == [(0, 1, 1), (1, 1, None), (2, 1, 1)]
 
 
+@pytest.mark.slow  # each command waits for another leader
 def test_records_of_the_leaders_that_answer_are_read(silent: str) -> None:
     for options in (("--exit",), ("-o", "0:1"), ("-o", "-1", "-n", "2")):
         done = ottla(silent, "consume", "t", *options)

@@ -36,6 +36,8 @@ def said(*arguments: str) -> str:
         (("broker", "decommission"), "No such command 'decommission'; `ottla broker drain ID --replicas`, then a stop and `ottla broker"),
         (("broker", "remove"), "; `ottla broker drain ID --replicas`, then a stop and `ottla broker unregister ID` does it"),
         (("group", "reset-offsets"), "; `ottla group seek` does it"),
+        (("group", "describe", "--group", "g"), "No such option '--group'; the group is an argument: `ottla group describe GROUP`"),
+        (("group", "list", "--state", "Empty"), "No such option '--state'; each row has the state: `ottla group list --json`"),
         (("certs", "make"), "No such command 'make'; the commands are authority, issue"),
         (
             ("produce", "orders", "hello"),
@@ -100,3 +102,20 @@ def test_a_property_of_the_client_is_before_the_default_of_an_option_and_after_t
         assert run(broker.bootstrap, "produce", "t", "-X", "acks=1", "--acks", "all", stdin=b"v").exit_code == 0
         assert run(broker.bootstrap, "produce", "t", "-X", "acks=1", stdin=b"w").exit_code == 0
         assert "nosuch" in run(broker.bootstrap, "produce", "t", "-X", "compression.type=nosuch", stdin=b"w").output
+
+
+def test_lines_of_json_that_are_stored_as_they_are_are_warned_of(tmp_path: Path) -> None:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        line = b'{"key":"a","value":"b"}\n'
+        done = run(broker.bootstrap, "produce", "t", "--format", "json", stdin=line * 2)
+        assert done.exit_code == 0
+        assert done.stderr.count("each line is stored as a value, as it is; -f json reads key, value and headers") == 1
+        for arguments, given in ((("-f", "json", "--format", "json"), line), (("--format", "json"), b'{"id": 1}\n'), ((), line)):
+            assert "as it is" not in run(broker.bootstrap, "produce", "t", *arguments, stdin=given).stderr
+
+
+def test_an_empty_value_of_a_topics_key_names_the_option_that_removes_it(tmp_path: Path) -> None:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        assert run(broker.bootstrap, "topic", "create", "t").exit_code == 0
+        refused = run(broker.bootstrap, "topic", "alter", "t", "-c", "retention.ms=")
+        assert "`-d retention.ms` removes the topic's own value" in str(refused.exception)

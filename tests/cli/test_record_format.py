@@ -71,6 +71,11 @@ def test_an_unknown_directive_is_refused(layout: str) -> None:
         RecordFormat(layout)
 
 
+def test_headers_without_a_format_are_refused_with_an_example() -> None:
+    with pytest.raises(KafkaError, match=r"%h takes a format of each header in braces: '%h\{%k=%v \}'"):
+        RecordFormat("%v %h\\n")
+
+
 def test_json_shows_bytes_that_are_not_text_as_base64() -> None:
     item = msgspec.json.decode(RecordFormat("json").render(ConsumerRecord("t", 0, 1, 2, 0, None, b"\xff", (("h", b"a"),), 0), Marks()))
     assert item == {

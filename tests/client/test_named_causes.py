@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.client.simulated import consumer_of, create, with_broker
+from tests.client.simulated import consumer_of, create, take, with_broker
 from tests.client.test_poll_interval import INTERVAL_MS, PROTOCOLS, SETTINGS
 
 from ottla import sync
@@ -86,6 +87,43 @@ def test_a_member_that_left_because_it_was_not_polled_says_so(protocol: str, cap
         await consumer.close()
 
     with_broker(body)
+
+
+def test_a_member_whose_instance_id_was_taken_names_it_and_the_way_out() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        first, second = (consumer_of(broker.client(name), group_id="g", group_instance_id="worker-1") for name in "ab")
+        for consumer in (first, second):
+            consumer.subscribe(["t"])
+        while not first.assignment():
+            await first.poll(100)
+        while not second.assignment():
+            await second.poll(100)
+        text = "another process has joined with group_instance_id='worker-1'; this one cannot while that runs: end one of the two"
+        with pytest.raises(KafkaError, match=f"joining group 'g': {text}") as caught:
+            await take(first, 1)  # of a topic without records: it polls until that raises
+        assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
+        with pytest.raises(KafkaError, match=text) as refused:
+            await first.commit({("t", 0): 1})
+        assert "poll to rejoin" not in str(refused.value)
+        await first.close()
+        await second.close()
+
+    with_broker(body)
+
+
+def test_the_warning_of_a_topic_that_is_waited_for_has_the_tenths_of_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(broker: SimBroker) -> None:
+        producer = Producer(broker.client("p"), ProducerSettings(max_block_ms=3_000))
+        with pytest.raises(KafkaError):
+            await producer.send("nope", b"x")
+        await producer.close()
+
+    with_broker(body, auto_create_topics_enable="false")
+    [line] = [text for text in caplog.messages if "does not exist" in text]
+    found = re.search(r"for another (\d\.\d) s$", line)
+    assert found is not None
+    assert 0.5 < float(found[1]) < 2
 
 
 def test_a_callback_that_raises_is_a_line_of_the_clients_logger(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:

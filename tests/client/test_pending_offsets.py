@@ -87,7 +87,7 @@ def test_a_poll_returns_in_its_time_though_the_transaction_is_open() -> None:
     with_broker(body)
 
 
-def test_reading_committed_offsets_waits_for_a_pending_one_until_the_request_timeout() -> None:
+def test_reading_committed_offsets_waits_for_a_pending_one_until_the_limit_of_the_call() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         await commit(broker, {KEY: 3})

@@ -122,12 +122,6 @@ def test_many_at_once_keep_their_futures_and_their_order(broker: BrokerThread, t
         check(broker, topic, list(zip(values, futures, strict=True)))
 
 
-def test_what_precedes_a_record_that_cannot_be_sent_is_sent(broker: BrokerThread, topic: str) -> None:
-    with Producer(broker.bootstrap) as producer, pytest.raises(TypeError, match="set value_serializer"):
-        producer.send_many([(topic, b"1"), (topic, b"2"), (topic, 3)])
-    assert set(stored(broker, topic, 2).values()) == {b"1", b"2"}
-
-
 def test_threads_that_send_at_once_lose_nothing(broker: BrokerThread, topic: str) -> None:
     with Producer(broker.bootstrap) as producer:
         producer.partitions_for(topic)

@@ -85,15 +85,17 @@ def test_a_poll_that_looks_for_its_start_ends_with_its_consumer_and_begins_no_se
     with_broker(body)
 
 
-def test_an_assigned_consumer_waits_for_a_broker_that_cannot_be_reached_yet() -> None:
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_an_assigned_consumer_waits_for_a_broker_that_cannot_be_reached_yet(group_id: str | None) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         await fill(broker, 1)
         network = broker._simulation.fabric
         network.refuse("c", "broker")
-        consumer = consumer_of(broker.client("c"))
+        consumer = consumer_of(broker.client("c"), group_id=group_id)
         consumer.assign([KEY])
-        assert await consumer.poll(1000) == []
+        for _ in range(100):  # longer than a request may take
+            assert await consumer.poll(1000) == []
         network.refuse("c", "broker", refuses=False)
         assert [record.offset for record in await take(consumer, 1)] == [0]
         await consumer.close()

@@ -57,7 +57,7 @@ def test_a_dropped_client_warns_with_the_line_that_made_it(
     loop.run_until_complete(make())
     loop.close()  # not by asyncio.run, which would cancel the tasks that are left
     gc.collect()
-    text = f"unclosed ottla.aio.{kind.__name__}: make it with `async with`, or call `await client.close()`"
+    text = f"unclosed ottla.aio.{kind.__name__}, made at {__file__}:{made[0]}: make it with `async with`, or call `await client.close()`"
     assert of_clients(seen) == [(text, __file__, made[0])]
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
@@ -70,7 +70,7 @@ def test_a_dropped_client_for_threads_warns_once_with_the_line_that_made_it(kind
     del client
     thread.stop()
     gc.collect()
-    text = f"unclosed ottla.sync.{kind.__name__}: make it with `with`, or call `client.close()`"
+    text = f"unclosed ottla.sync.{kind.__name__}, made at {__file__}:{made}: make it with `with`, or call `client.close()`"
     assert of_clients(seen) == [(text, __file__, made)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from ottla.aio import KafkaError
 from ottla.errors import ErrorCode
 from ottla.sync import Admin, Consumer, Producer, TopicPartition
-from ottla.testing import ThreadNodes, broker, thread_cluster
+from ottla.testing import BrokerKeyError, ThreadNodes, broker, cluster, secure_broker, thread_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* happened 0 times, so the test has shown nothing")
 
@@ -211,3 +211,40 @@ def test_a_fault_that_does_not_happen_is_warned_of_at_the_line_that_asked_for_it
     [at] = warned
     assert at.filename == __file__
     assert linecache.getline(at.filename, at.lineno).strip() == 'fault = served.faults.lost("EndTxn")'
+
+
+def test_a_fault_that_was_withdrawn_does_not_happen_to_a_request_that_waits(served: ThreadNodes, topic: str) -> None:
+    with (
+        Consumer(served.bootstrap, fetch_max_wait_ms=10_000, auto_offset_reset="earliest") as consumer,
+        Producer(served.bootstrap) as producer,
+    ):
+        consumer.assign([(topic, 0)])
+        fault = served.faults.late("Fetch", ms=20_000)
+        consumer.poll(500)
+        assert served.faults.seen[1, "ottla"], "a Fetch waits at the broker"
+        fault.withdraw()
+        producer.send_and_wait(topic, b"x")
+        assert [record.value for record in consumer.poll(8_000)] == [b"x"]
+    assert fault.happened == 0
+
+
+@pytest.mark.parametrize(("given", "hint"), [({"count": 3}, "times"), ({"node": 1}, "node_id"), ({"client": "c"}, "client_id")])
+def test_a_fault_that_is_given_another_name_says_what_to_write(served: ThreadNodes, given: dict[str, Any], hint: str) -> None:
+    with pytest.raises(TypeError, match=rf"lost\(\) has no argument '{next(iter(given))}': write {hint}$"):
+        served.faults.lost("Produce", **given)
+
+
+@pytest.mark.parametrize("name", ["nodes", "brokers", "num_nodes"])
+def test_a_number_of_nodes_among_the_keys_says_where_it_is_given(name: str) -> None:
+    keys: dict[str, Any] = {name: 3}
+    with pytest.raises(BrokerKeyError, match=r"the number of nodes is an argument of clusters: thread_cluster\(3\)"):
+        cluster(**keys).__enter__()
+    with pytest.raises(BrokerKeyError, match=r"broker\(\) has one"):
+        broker(count=3).__enter__()
+
+
+def test_a_broker_that_is_given_a_number_names_the_clusters() -> None:
+    with pytest.raises(TypeError, match=r"write thread_cluster\(3\) or cluster\(3\)"):
+        broker(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write secure_cluster\(3\)"):
+        secure_broker(3)  # type: ignore[arg-type]

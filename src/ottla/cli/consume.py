@@ -18,7 +18,7 @@ from ottla.cli.named_topics import among_shown, check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
 from ottla.cli.stall import Stall
-from ottla.cli.unanswered import Unanswered, by_leader, leaderless
+from ottla.cli.unanswered import LOOK_UP_MS, Unanswered, by_leader, leaderless
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -194,7 +194,7 @@ def _where_a_member_waits(consumer: Reader, group_id: str, read_committed: bool)
     try:
         mine = sorted(consumer.assignment())
         positions = {partition: consumer.position(partition) for partition in mine}
-        first, last = consumer.beginning_offsets(mine), consumer.end_offsets(mine)
+        first, last = consumer.beginning_offsets(mine, timeout_ms=0), consumer.end_offsets(mine, timeout_ms=0)
         return where_it_waits(positions, first, last, group_id, read_committed=read_committed)
     except KafkaError:
         return None
@@ -302,7 +302,7 @@ def _seek(
     first, last = dict[TopicPartition, int](), dict[TopicPartition, int]()
     for leader, keys in by_leader(wanted).items():
         with unanswered.of(leader, f"the records of {len(keys)} partition{'s'[: len(keys) != 1]} that it leads"):
-            found = consumer.beginning_offsets(keys), consumer.end_offsets(keys)
+            found = [ask(keys, timeout_ms=0 if is_read_later else LOOK_UP_MS) for ask in (consumer.beginning_offsets, consumer.end_offsets)]
             first |= found[0]
             last |= found[1]
     later = [key for key in wanted if key not in first] if is_read_later else []
@@ -343,7 +343,7 @@ def _resolve(consumer: Reader, place: OffsetPoint, first: Offsets, last: Offsets
         return {partition: offset + place.value for partition, offset in first.items()}
     if place.base is Base.END:
         return {partition: offset - place.value if place.value > 0 else offset + place.value for partition, offset in last.items()}
-    found = consumer.offsets_for_times(dict.fromkeys(first, place.value))
+    found = consumer.offsets_for_times(dict.fromkeys(first, place.value), timeout_ms=LOOK_UP_MS)
     return {partition: last[partition] if offset < 0 else offset for partition, (offset, _, _) in found.items()}
 
 

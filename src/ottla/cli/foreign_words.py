@@ -61,6 +61,12 @@ OF_ONE_COMMAND: Final[Mapping[tuple[str, str], str]] = {
     ("consume", "--json"): "-f json prints each record as a line of JSON",
     ("consume", "-c"): "-n COUNT ends after so many records",
     ("dev", "-c"): "-X KEY=VALUE sets a key of the broker",
+    **{
+        (f"group {command}", option): f"the group is an argument: `ottla group {command} GROUP`"
+        for command in ("describe", "seek", "delete", "export", "import", "delete-offsets")
+        for option in ("--group", "-g")
+    },
+    ("group list", "--state"): "each row has the state: `ottla group list --json` is for programs that choose",
     ("produce", "--file"): "records are read from standard input: `ottla produce TOPIC < FILE`",
     ("topic alter", "--set"): "-c KEY=VALUE sets a configuration",
     ("topic alter", "--add-config"): "-c KEY=VALUE sets a configuration",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -105,6 +106,8 @@ def produce(
     try:
         with stopped_by_sigterm(), said_warnings(), said_stall(stall, tally.progress), Producer(bootstrap, **settings) as producer:
             for record in _read(parser.parse(sys.stdin.buffer), tally):
+                if not tally.sent and output == "json" and layout == "%v\\n":
+                    _warn_of_json(record.value)
                 record_key = record.key if record.key is not None else fixed_key
                 tally.sent += 1
                 producer.send(
@@ -203,6 +206,12 @@ def _read(records: Iterator[ParsedRecord], tally: Tally) -> Iterator[ParsedRecor
         yield from records
     except KafkaError as error:
         tally.unread = error
+
+
+def _warn_of_json(value: bytes | None) -> None:
+    """Warns where the input looks like records of ``-f json``: the option that was given is the form of the report."""
+    if value is not None and re.match(rb'\s*\{.*"(key|value)"\s*:', value):
+        complain("warning: each line is stored as a value, as it is; -f json reads key, value and headers; --format is of the report")
 
 
 def _header(text: str) -> tuple[str, bytes]:

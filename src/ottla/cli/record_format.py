@@ -197,6 +197,8 @@ def _piece(name: str, modifier: str) -> Piece:
         time = _time_modifier(modifier)
         return lambda record, _: time(record.timestamp_ms)
     if name == "h":
+        if not modifier:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "record format: %h takes a format of each header in braces: '%h{%k=%v }'")
         inner = RecordFormat(modifier)
         return lambda record, marks: b"".join(inner.render(_header(record, key, value), marks) for key, value in record.headers)
     raise _bad(f"%{name}")

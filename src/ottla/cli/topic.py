@@ -156,7 +156,13 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run
     changes = once(asked)
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
-    change_values(bootstrap, Topic(name), changes, dry_run=dry_run, output=output, command="topic alter")
+    try:
+        change_values(bootstrap, Topic(name), changes, dry_run=dry_run, output=output, command="topic alter")
+    except KafkaError as error:
+        empty = next((key for key, value in asked if value == ""), None)
+        if error.code != ErrorCode.INVALID_CONFIG or empty is None:
+            raise
+        raise KafkaError(error.code, f"{error.message}; `-d {empty}` removes the topic's own value") from error
 
 
 @topic.command("add-partitions")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SILENT: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE})
 NAMES_MAX: Final = 5
+LOOK_UP_MS: Final = 5_000
+"""A consumer's look-up of offsets goes on for so long: another leader may be elected meanwhile, and a user waits for other records."""
 T = TypeVar("T")
 Leaders = Mapping[TopicPartition, "PartitionMetadata"]
 

@@ -36,9 +36,13 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
     """The place where a record landed. ``offset`` is -1 with acks=0; ``timestamp_ms`` is the broker's when it stamps records."""
 
     topic: str
+    """The topic that it was sent to."""
     partition: int
+    """The number of the partition that was given or chosen."""
     offset: int
+    """The record's place in the partition; -1 with ``acks=0``, where no broker answers."""
     timestamp_ms: int
+    """Milliseconds since 1970: the record's own time, or that of the broker where the topic has message.timestamp.type=LogAppendTime."""
 
 
 class Acknowledgement(Pending, Protocol):

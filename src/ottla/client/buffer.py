@@ -32,14 +32,23 @@ class ConsumerRecord(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False)
     """
 
     topic: str
+    """The topic that it was read from."""
     partition: int
+    """The number of the partition in the topic, from 0."""
     offset: int
+    """The record's place in the partition. Offsets grow, and may have gaps: of transactions' ends, and of compaction."""
     timestamp_ms: int
+    """Milliseconds since 1970 (UTC), as ``timestamp_type`` says; -1 where the producer set none."""
     timestamp_type: int
+    """0 (CreateTime): the producer set the time. 1 (LogAppendTime): the broker did, when it stored the record."""
     key: K_co
+    """What ``key_deserializer`` returned; without one the key's bytes, or None where the record has no key."""
     value: V_co
+    """What ``value_deserializer`` returned; without one the value's bytes, or None: in a compacted topic that deletes the key."""
     headers: Headers
+    """Pairs of a name and bytes or None, in the producer's order; ``()`` if none. ``dict(record.headers)`` has the last of each name."""
     leader_epoch: int
+    """The epoch of the partition's leader when the record was stored; a commit stores it with the offset. -1 where it is unknown."""
 
 
 AnyRecord = ConsumerRecord[Any, Any]

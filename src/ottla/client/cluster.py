@@ -355,7 +355,8 @@ class Cluster:
         delay_ms = self.backoff.delay_ms(attempt, self.world)
         if self.world.clock.monotonic_ms() + delay_ms >= deadline_ms:
             raise problem
-        await asyncio.sleep(delay_ms / 1000)
+        with waiting_for(f"another try, after {problem}"):
+            await asyncio.sleep(delay_ms / 1000)
 
     def leader(self, partition: TopicPartition) -> int | None:
         """Returns the leader by the last metadata; None when it is not known."""
@@ -391,9 +392,7 @@ class Cluster:
 
 def _topic(answer: MetadataResponseTopic) -> tuple[str | None, TopicMetadata, int]:
     partitions = {
-        partition.partition_index: PartitionMetadata(
-            partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.isr_nodes
-        )
-        for partition in answer.partitions
+        found.partition_index: PartitionMetadata(found.leader_id, found.leader_epoch, found.replica_nodes, found.isr_nodes)
+        for found in answer.partitions
     }
     return answer.name, TopicMetadata(answer.name or "", answer.topic_id, answer.is_internal, partitions), answer.error_code

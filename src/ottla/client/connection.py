@@ -33,7 +33,7 @@ RESPONSE_BYTES_MAX: Final = 2**31 - 1
 SOFTWARE_NAME: Final = "ottla"
 EXPIRED: Final = "certificate has expired"
 """As OpenSSL says it."""
-_PLAIN: Final = "; a listener that speaks plain text ends it so (security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT' is for such)"
+_PLAIN: Final = "; a listener that speaks plain text ends it so (security.protocol=PLAINTEXT or SASL_PLAINTEXT is for such)"
 _HTTP: Final = b"HTTP/"
 _ANSWERS_IN_HTTP: Final = (
     "answers in HTTP: it has pages, as ottla.admin.listener does, and is no listener of brokers (these are in listeners of the node's file)"
@@ -235,7 +235,7 @@ class ClientConnection:
         """Does nothing, since nothing waits for it: the callers bound what may be in flight."""
 
     def on_close(self, error: Exception | None) -> None:
-        when = "" if self._was_answered else " before its first answer, as a listener does that wants TLS or a user (security_protocol)"
+        when = "" if self._was_answered else " before its first answer, as a listener does that wants TLS or a user (security.protocol)"
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or f'closed by the broker{when}'}"))
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ Source: KIP-62 (poll interval), KIP-345 (static members), KIP-429 (cooperative r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from ottla.client.absent_topics import AbsentTopics
@@ -23,16 +23,16 @@ from ottla.client.fetcher import Fetcher
 from ottla.client.group_membership import GroupMembership
 from ottla.client.group_metadata import GroupMetadata
 from ottla.client.handout import Handout
+from ottla.client.look_ups import LookUps, is_absence
 from ottla.client.membership import Membership
 from ottla.client.membership_settings import CONSUMER
 from ottla.client.meters import ConsumerMetrics
-from ottla.client.offset_lookup import FoundOffset, offsets_for_times
-from ottla.client.positions import ByPartition, PartitionLike, PartitionPosition, Positions, keyed, partition_of, partitions_of
+from ottla.client.positions import PartitionLike, PartitionPosition, Positions, partition_of, partitions_of
 from ottla.client.rebalance_listener import Rebalanced, RebalanceListener
 from ottla.client.rebalances import Rebalances
 from ottla.client.starting_points import StartingPoints
 from ottla.client.subscription import Subscription, SubscriptionPattern
-from ottla.client.wrong_calls import check_milliseconds, check_offset, check_records_max, check_times
+from ottla.client.wrong_calls import check_milliseconds, check_offset, check_records_max
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -40,7 +40,7 @@ LEAVE_MS_MIN: Final = 1000
 """For so long the answer to a leave is waited for, also after a commit that took all the time that a close has."""
 
 
-class Consumer:
+class Consumer(LookUps):
     """A consumer, made on a running loop. It owns the cluster: ``close`` closes its connections."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
@@ -105,7 +105,11 @@ class Consumer:
         self._rebalances.listener = listener
 
     async def unsubscribe(self) -> None:
-        """Leaves the group and reads nothing more. A coordinator that does not answer is waited for until request.timeout.ms has passed."""
+        """Leaves the group and reads nothing more.
+
+        A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing: the others get the
+        partitions when ``session_timeout_ms`` has passed.
+        """
         self._give_back()
         rebalances = self._rebalances
         if rebalances is not None and self._subscription is not None:
@@ -261,8 +265,9 @@ class Consumer:
     async def position(self, partition: PartitionLike, *, timeout_ms: int | None = None) -> int:
         """Returns the offset of the next record; asks brokers where it is not known yet, and waits for them.
 
-        REQUEST_TIMED_OUT after ``timeout_ms``, with None after ``default_api_timeout_ms``. UNKNOWN_TOPIC_OR_PARTITION for a partition that
-        is not assigned. OFFSET_OUT_OF_RANGE without a commit where ``auto_offset_reset`` is none.
+        REQUEST_TIMED_OUT after ``timeout_ms``, with None after ``default_api_timeout_ms``, whatever is in the way.
+        UNKNOWN_TOPIC_OR_PARTITION for a partition that is not assigned. OFFSET_OUT_OF_RANGE without a commit where ``auto_offset_reset`` is
+        none.
         """
         partition = partition_of(partition)
         unread = self._handout.first_unread().get(partition)
@@ -295,31 +300,12 @@ class Consumer:
         """Returns the partitions that are paused."""
         return [partition for partition in self._positions if self._positions.of(partition).is_paused]
 
-    async def offsets_for_times(self, times: ByPartition[int]) -> dict[TopicPartition, FoundOffset]:
-        """Returns the first record not older than each time, in milliseconds since 1970; its offset is -1 when there is none.
-
-        UNKNOWN_TOPIC_OR_PARTITION for one that does not exist, LEADER_NOT_AVAILABLE for one without a leader.
-        """
-        level = self._settings.fetch.isolation_level_number
-        wanted = keyed(times)
-        check_times(wanted)
-        return await offsets_for_times(self._cluster, wanted, isolation_level=level)
-
-    async def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """Returns the offset of each partition's first record. Raises what ``offsets_for_times`` raises."""
-        found = await offsets_for_times(self._cluster, dict.fromkeys(partitions_of(partitions), EARLIEST_TIMESTAMP))
-        return {partition: at.offset for partition, at in found.items()}
-
-    async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
-        """Returns the offset after each partition's last record; with read_committed, after the last one that such a consumer may read.
-
-        Raises what ``offsets_for_times`` raises.
-        """
-        found = await self.offsets_for_times(dict.fromkeys(partitions_of(partitions), LATEST_TIMESTAMP))
-        return {partition: at.offset for partition, at in found.items()}
-
     async def partitions_for(self, topic: str) -> list[int]:
-        """Returns the partition numbers. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic in default.api.timeout.ms."""
+        """Returns the partition numbers. Waits for a topic that does not exist yet, and for brokers that do not answer.
+
+        After ``default_api_timeout_ms`` UNKNOWN_TOPIC_OR_PARTITION where there is no such topic; NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
+        REQUEST_TIMED_OUT without an answer.
+        """
         return await self._absent.partitions_for(topic, ms=self._settings.default_api_timeout_ms, setting="default_api_timeout_ms")
 
     def metrics(self) -> ConsumerMetrics:
@@ -336,9 +322,12 @@ class Consumer:
 
         INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when this consumer subscribes and is no member at present;
         REBALANCE_IN_PROGRESS and others of the coordinator where it refuses: then the partitions' next owner reads again.
+        Sent again while no coordinator answers, for ``default_api_timeout_ms``; after that NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
+        COORDINATOR_NOT_AVAILABLE says what is in the way, and REQUEST_TIMED_OUT what it waited for: the offsets may be stored or not.
         """
         self._group()
-        await self._commits.commit(offsets, is_subscribed=self._subscription is not None)
+        is_subscribed = self._subscription is not None
+        await self._until_answered("commit", lambda _: self._commits.commit(offsets, is_subscribed=is_subscribed), is_absence)
 
     def store_offsets(self, offsets: Committable) -> None:
         """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false.
@@ -351,16 +340,22 @@ class Consumer:
     async def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Returns the committed offsets, leaving out partitions without a commit. Waits for open transactions that have commits of them.
 
-        INVALID_GROUP_ID without a ``group_id``; UNSTABLE_OFFSET_COMMIT when one is open for longer than ``request_timeout_ms``.
+        INVALID_GROUP_ID without a ``group_id``. Goes on for ``default_api_timeout_ms``; after that UNSTABLE_OFFSET_COMMIT where one is
+        still open, or NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE or REQUEST_TIMED_OUT without an answer.
         """
         coordinator, membership = self._group()
-        found = await coordinator.committed(partitions_of(partitions), membership.look_up)
+        wanted = partitions_of(partitions)
+
+        def ask(left_ms: int) -> Awaitable[dict[TopicPartition, tuple[int, int]]]:
+            return coordinator.committed(wanted, membership.look_up, limit_ms=left_ms)
+
+        found = await self._until_answered("committed", ask, is_absence)
         return {partition: offset for partition, (offset, _) in found.items()}
 
     async def close(self) -> None:
         """Commits when that is automatic, leaves the group and closes connections. A second call does nothing.
 
-        A coordinator that does not answer is waited for until request.timeout.ms has passed.
+        A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing.
         """
         if self._fetcher.is_ended:
             return

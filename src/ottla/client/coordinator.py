@@ -124,12 +124,14 @@ class GroupCoordinator(Coordinator):
                     text = not_committed(answer.name, result.partition_index, self._group_id, result.error_code)
                     raise KafkaError(result.error_code, text)
 
-    async def committed(self, partitions: list[TopicPartition], look_up: LookUp | None = None) -> dict[TopicPartition, tuple[int, int]]:
+    async def committed(
+        self, partitions: list[TopicPartition], look_up: LookUp | None = None, *, limit_ms: int | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and leader epoch of each committed partition, once the transactions that have commits of them have ended.
 
-        UNSTABLE_OFFSET_COMMIT when one is open for longer than a request may take. ``look_up`` is how they are looked up.
+        UNSTABLE_OFFSET_COMMIT when one is open for longer than ``limit_ms``, or the time of a request. ``look_up`` is how they are found.
         """
-        deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + (self._cluster.request_timeout_ms if limit_ms is None else limit_ms)
         attempt = 0
         while True:
             found, pending = await (look_up or self.look_up)(partitions)

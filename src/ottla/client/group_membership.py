@@ -26,7 +26,7 @@ from ottla.client.consumer_protocol import (
     encode_subscription,
 )
 from ottla.client.coordinator import Found, GroupCoordinator
-from ottla.client.group_metadata import GroupMetadata, Place, no_member, out_for_silence
+from ottla.client.group_metadata import GroupMetadata, Place, no_member, out_for_another, out_for_silence
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
@@ -125,6 +125,8 @@ class GroupMembership:
             self.needs_rejoin = True
         elif code in _START_OVER or code == ErrorCode.FENCED_INSTANCE_ID:  # fenced, by its own id: the next join raises that
             self._start_over(keep_id=code != ErrorCode.UNKNOWN_MEMBER_ID)
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                self.why_out = out_for_another(self._settings.group_instance_id)
         self._coordinator.on_error(code)
 
     def _start_over(self, *, keep_id: bool) -> None:
@@ -177,6 +179,8 @@ class GroupMembership:
         if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             own = ",".join(self._settings.partition_assignment_strategy)
             return f": its members have no assignor in common with partition.assignment.strategy={own}; `ottla group describe` shows theirs"
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            return f": {out_for_another(self._settings.group_instance_id)}"
         if code != ErrorCode.INVALID_SESSION_TIMEOUT:
             return ""
         keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"

@@ -27,19 +27,22 @@ class FoundOffset(NamedTuple):
     """A record that was found by its time: its offset, -1 where there is none, its own time, and its leader epoch."""
 
     offset: int
+    """The offset of the first record that is not older than the time asked for; -1 where there is none."""
     timestamp_ms: int
+    """Milliseconds since 1970: that record's time; -1 where there is none, or where the start or the end was asked for."""
     leader_epoch: int
+    """The epoch of the leader that stored the record; -1 where it is unknown."""
 
 
 async def offsets_for_times(
-    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0
+    cluster: Cluster, times: dict[TopicPartition, int], *, isolation_level: int = 0, limit_ms: int = LEADER_CHANGE_MS_MAX
 ) -> dict[TopicPartition, FoundOffset]:
     """Returns the first record not older than each time.
 
     -1 and -2 stand for the end and the start. KafkaError when a partition cannot be asked; a leader that does not know yet that it leads
-    is asked again.
+    is asked again until ``limit_ms`` have passed.
     """
-    deadline_ms = cluster.world.clock.monotonic_ms() + LEADER_CHANGE_MS_MAX
+    deadline_ms = cluster.world.clock.monotonic_ms() + limit_ms
     found: Found = {}
     attempt = 0
     while True:

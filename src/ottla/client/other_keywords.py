@@ -51,6 +51,7 @@ OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "replica_assignments": "write assignments",
         "replicas_assignments": "write assignments",
     },
+    "OffsetAndMetadata": {"leader_epoch": "commit(record) keeps it; an offset of your own has none"},
     "Producer.send": _SEND
     | {"callback": "write on_delivery: it is called with (metadata, None) or (None, error)", "on_ack": "write on_delivery"},
     "Producer.send_and_wait": _SEND | dict.fromkeys(("callback", "on_delivery"), "only send takes on_delivery: this returns, or raises"),
@@ -109,6 +110,7 @@ OTHER_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
 
 _ONE_LIST: Final = 'give one list of partitions: {}([("orders", 0), ("orders", 1)])'
 OTHER_POSITIONS: Final[Mapping[str, str]] = {
+    "OffsetAndMetadata": "it has an offset and a text: OffsetAndMetadata(offset, text)",
     "Producer.flush": _FLUSH,
     "Producer.close": _FLUSH,
     "Producer.send_many": "write topic and value together: send_many([(topic, value), (topic, value, key)])",
@@ -161,7 +163,7 @@ def _hinting(call: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     def refused(error: TypeError, given: tuple[Any, ...], named: Mapping[str, Any]) -> TypeError:
         if len(given) > len(by_position) and call in OTHER_POSITIONS:
-            return TypeError(f"{call.partition('.')[2]}() takes no such argument by position: {OTHER_POSITIONS[call]}")
+            return TypeError(f"{call.partition('.')[2] or call}() takes no such argument by position: {OTHER_POSITIONS[call]}")
         return _with_hint(error, call, named, method)
 
     @functools.wraps(method)

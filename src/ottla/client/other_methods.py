@@ -35,6 +35,7 @@ OTHER_METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "poll_timeout": _CALLBACKS,
         "purge": "each record fails by itself after delivery_timeout_ms; abort_transaction() drops those of a transaction",
         "list_topics": _TOPICS,
+        "partitions_for_topic": "write partitions_for(topic)",
         "start": _NO_START,
         "stop": _STOP,
         "bootstrap_connected": _REACHED,
@@ -125,17 +126,17 @@ def with_method_hints(kind: C) -> C:
     """Returns the class; an AttributeError for another client's method has a hint."""
     for name, hint in OTHER_METHODS[kind.__name__].items():
         if not hasattr(kind, name):
-            setattr(kind, name, _Missing(name, hint))
+            setattr(kind, name, Missing(name, hint))
     if hasattr(kind, "__aenter__"):
-        setattr(kind, "__enter__", _Missing("__enter__", _ASYNC_WITH))  # noqa: B010 - as below
+        setattr(kind, "__enter__", Missing("__enter__", _ASYNC_WITH))  # noqa: B010 - as below
     if hasattr(kind, "__aiter__"):
         setattr(kind, "__iter__", _refuse_iteration)  # noqa: B010 - as below; Python hides what a descriptor raises here
-    setattr(kind, "__dir__", _dir)  # noqa: B010 - as above: a type checker sees the class as it is
+    setattr(kind, "__dir__", dir_without_missing)  # noqa: B010 - as above: a type checker sees the class as it is
     return kind
 
 
-class _Missing:
-    """The place of a method that is not there: to ask for it raises, so that ``hasattr`` is False."""
+class Missing:
+    """The place of a method or field that is not there: to ask for it raises, so that ``hasattr`` is False."""
 
     def __init__(self, name: str, hint: str) -> None:
         self._name = name
@@ -149,6 +150,6 @@ def _refuse_iteration(self: object) -> NoReturn:
     raise TypeError(f"{type(self).__name__!r} object is not iterable: write `async for`, or use ottla.sync")
 
 
-def _dir(self: object) -> list[str]:
+def dir_without_missing(self: object) -> list[str]:
     """Returns the object's names without those that are not there."""
-    return [name for name in object.__dir__(self) if not isinstance(inspect.getattr_static(self, name, None), _Missing)]
+    return [name for name in object.__dir__(self) if not isinstance(inspect.getattr_static(self, name, None), Missing)]

@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from functools import partial
-from typing import Any, Never, Self
+from itertools import islice
+from typing import Any, Final, Never, Self
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.accumulator import Acknowledgement, PartitionQueue, RecordMetadata, row_bytes_max
@@ -34,10 +35,13 @@ from ottla.client.transaction_errors import ProducerFencedError, TransactionFata
 from ottla.client.transaction_states import Call, State
 from ottla.client.transactions import Transactions
 from ottla.client.usable import closed, refuse_call
-from ottla.client.wrong_calls import cells_of
+from ottla.client.wrong_calls import cells_of, note_sent
 from ottla.errors import ErrorCode, KafkaError, UndeliveredRecord
 from ottla.records.compression import CODEC_NAMES
 from ottla.types import TopicPartition
+
+PART_COUNT: Final = 2_000
+"""So many rows of ``send_many`` are checked before the first of them is sent, where not all are there from the start."""
 
 
 class Producer:
@@ -126,8 +130,28 @@ class Producer:
         return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
-        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
-        return [await self.send(topic, value, key=key) for topic, value, key in map(cells_of, records)]
+        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order.
+
+        The rows of a list or tuple are all checked and serialized before the first is sent: TypeError, MESSAGE_TOO_LARGE, or what a
+        serializer raises, says that none was. Of another iterable this is so for 2,000 rows at a time. Where a topic does not exist, or
+        the buffer stays full for ``max_block_ms``, and after the first 2,000 rows of an iterable, a note of the error
+        (``error.__notes__``) says how many rows were sent, the first ones; ``flush`` raises for those that are not delivered.
+        """
+        futures: list[asyncio.Future[RecordMetadata]] = []
+        remaining = iter(records)
+        part_count = len(records) if isinstance(records, list | tuple) else PART_COUNT
+        try:
+            while rows := list(islice(remaining, part_count)):
+                for record in [self._prepare(topic, value, key, None, (), None) for topic, value, key in map(cells_of, rows)]:
+                    if not self._is_admitted(record.topic, None):
+                        await self._admit(record.topic, None)
+                    future = SentRecord(loop=self._loop)
+                    self._add(record, future)
+                    futures.append(future)
+        except Exception as error:
+            note_sent(error, len(futures))
+            raise
+        return futures
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms.
@@ -142,7 +166,7 @@ class Producer:
         return sender.meters.reading(used_bytes=sender.memory.used_bytes, limit_bytes=self._settings.buffer_memory)
 
     async def flush(self) -> None:
-        """Waits until every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed, which takes ``delivery_timeout_ms`` at most.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -150,7 +174,10 @@ class Producer:
         self._raise_unseen()
 
     async def close(self) -> None:
-        """Flushes, aborts an open transaction and closes all connections. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing.
+
+        Where brokers do not answer it takes until ``delivery_timeout_ms`` of each record has passed; DeliveryError as of ``flush``.
+        """
         if self._is_closed:
             return
         self._is_closed = True

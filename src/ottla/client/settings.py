@@ -22,6 +22,7 @@ INT_MAX: Final = 2**31 - 1
 BROKERS: Final = "bootstrap_servers"
 """An argument of every client, and no setting of a kind."""
 _CHECK: Final = "check"
+_VALUES: Final = "values"
 _BOOLEANS: Final = {"true": True, "false": False}
 Check = Callable[[str, Any], Any]
 
@@ -40,7 +41,7 @@ def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
             raise _invalid(name, value, f"it must be from {low} to {high}")
         return number
 
-    return _field(default, check)
+    return _field(default, check, values=(low, high))
 
 
 def boolean(default: bool) -> Any:
@@ -52,7 +53,7 @@ def boolean(default: bool) -> Any:
             raise _invalid(name, value, "expected true or false")
         return found
 
-    return _field(default, check)
+    return _field(default, check, values=(True, False))
 
 
 def choice(default: str, known: Iterable[str]) -> Any:
@@ -65,7 +66,7 @@ def choice(default: str, known: Iterable[str]) -> Any:
             raise _invalid(name, value, f"it must be one of {', '.join(words)}" + _hint(str(value), words))
         return text
 
-    return _field(default, check)
+    return _field(default, check, values=words)
 
 
 def choices(default: Sequence[str], known: Iterable[str]) -> Any:
@@ -81,7 +82,7 @@ def choices(default: Sequence[str], known: Iterable[str]) -> Any:
             )
         return items
 
-    return _field(tuple(default), check)
+    return _field(tuple(default), check, values=words)
 
 
 def text(default: str | None) -> Any:
@@ -187,13 +188,20 @@ def checks_of(kind: type[Settings]) -> dict[str, Check]:
     return {field.name: field.metadata[_CHECK] for field in fields if _CHECK in field.metadata}
 
 
+def values_of(kind: type[Settings], name: str) -> tuple[object, ...]:
+    """Returns what the setting may be: the lowest and the highest number, or the words; empty where any text or function may be given."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # as above
+    found: tuple[object, ...] = next(field for field in fields if field.name == name).metadata[_VALUES]
+    return found
+
+
 def key_of(name: str) -> str:
     """Returns Kafka's name of the setting."""
     return name.replace("_", ".")
 
 
-def _field(default: object, check: Check) -> Any:
-    return dataclasses.field(default=default, metadata={_CHECK: check})
+def _field(default: object, check: Check, *, values: Sequence[object] = ()) -> Any:
+    return dataclasses.field(default=default, metadata={_CHECK: check, _VALUES: tuple(values)})
 
 
 def _invalid(name: str, value: object, way_out: str) -> KafkaError:

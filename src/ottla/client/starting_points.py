@@ -6,6 +6,7 @@ A partition whose offsets are part of an open transaction has no position until 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from ottla.client.background import background, end
 from ottla.client.cluster import Cluster
@@ -14,6 +15,9 @@ from ottla.client.fetcher import RESET_TIMESTAMPS
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
+
+_OUT_OF_REACH: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.BROKER_NOT_AVAILABLE})
+"""What is searched again after: a poll waits for brokers, as it does for records, and the client says by itself that it reaches none."""
 
 
 class StartingPoints:
@@ -44,7 +48,9 @@ class StartingPoints:
                 self._search = None
             if search.cancelled():  # the consumer was closed meanwhile
                 return
-            search.result()
+            error = search.exception()
+            if error is not None and not (isinstance(error, KafkaError) and error.code in _OUT_OF_REACH):
+                raise error
 
     async def close(self) -> None:
         """Ends a search that is under way."""

@@ -27,6 +27,7 @@ class SubscriptionPattern:
     """A regular expression that the brokers match with the whole names of topics, by RE2 (KIP-848): for group_protocol="consumer"."""
 
     pattern: str
+    """The expression, in the syntax of RE2; brokers refuse another one with INVALID_REGULAR_EXPRESSION."""
 
 
 class Subscription:

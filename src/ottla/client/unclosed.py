@@ -19,9 +19,10 @@ class Unclosed:
     """Held by a client alone: it is dropped with the client, and warns unless the client's cluster is closed by then."""
 
     def __init__(self, name: str, close: str, cluster: Cluster) -> None:
-        self._text = f"unclosed {name}: {close}"
         self._cluster = cluster
         self._place = called_from()
+        place = "" if self._place == UNKNOWN else f", made at {self._place[0]}:{self._place[1]}"
+        self._text = f"unclosed {name}{place}: {close}"  # where the warning is an error, its own place is not shown
         self._is_due = True
 
     def replace(self, name: str, close: str) -> Unclosed:

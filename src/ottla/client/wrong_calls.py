@@ -60,6 +60,12 @@ def cells_of(row: object) -> tuple[Any, Any, Any]:
     return topic, value, rest[0] if rest else None
 
 
+def note_sent(error: Exception, count: int) -> None:
+    """Notes on the error of ``send_many`` how many rows were sent before, if any."""
+    if count:
+        error.add_note(f"send_many has sent {count} row{'s'[: count != 1]} before this one")
+
+
 def mapped(given: Mapping[K, T], call: str, example: str) -> Mapping[K, T]:
     """Returns what was given. TypeError where it is no dict, with an example of one."""
     if not isinstance(given, Mapping):

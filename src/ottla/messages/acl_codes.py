@@ -12,21 +12,37 @@ class Operation(NamedInt):
     """Kafka's AclOperation. UNKNOWN and ANY are of filters alone; ALL is every operation of the resource's type."""
 
     UNKNOWN = 0
+    """One that this client does not know."""
     ANY = 1
+    """In a filter: every operation."""
     ALL = 2
+    """Every operation that the type of resource has."""
     READ = 3
+    """To fetch records of a topic; to join a group, and to commit in it."""
     WRITE = 4
+    """To produce to a topic; to use a transactional id."""
     CREATE = 5
+    """To create topics: of this name, or with CLUSTER any."""
     DELETE = 6
+    """To delete a topic, its records, or a group."""
     ALTER = 7
+    """To add partitions to a topic, or to change ACLs and users (CLUSTER)."""
     DESCRIBE = 8
+    """To see that it is there, its partitions, offsets and members; every other operation on it includes this one."""
     CLUSTER_ACTION = 9
+    """What brokers ask each other."""
     DESCRIBE_CONFIGS = 10
+    """To see its configuration."""
     ALTER_CONFIGS = 11
+    """To change its configuration."""
     IDEMPOTENT_WRITE = 12
+    """To produce with idempotence; WRITE on a topic is enough."""
     CREATE_TOKENS = 13
+    """To make tokens for a user."""
     DESCRIBE_TOKENS = 14
+    """To see a user's tokens."""
     TWO_PHASE_COMMIT = 15
+    """To keep a transaction open without a time limit."""
 
 
 class ResourceType(NamedInt):

@@ -18,6 +18,8 @@ callbacks of a producer's records and ``on_connectivity`` run in the client's ow
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from ottla.aio import (
     Acl,
     AclFilter,
@@ -106,6 +108,7 @@ from ottla.aio import (
     UpgradeType,
     UserChange,
 )
+from ottla.client.other_names import hint_import
 from ottla.sync.admin import Admin
 from ottla.sync.consumer import Consumer
 from ottla.sync.producer import Producer
@@ -201,3 +204,8 @@ __all__ = [
     "UpgradeType",
     "UserChange",
 ]
+
+if not TYPE_CHECKING:  # which would take any name then
+
+    def __getattr__(name: str) -> NoReturn:
+        hint_import(__name__, __all__, name)

@@ -66,7 +66,12 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         super().__init__(lambda: aio.Consumer(bootstrap_servers, **settings))
 
     def close(self) -> None:
-        """Closes as the asynchronous ``close``; a call of another thread that waits raises ClientClosedError. A second one does nothing."""
+        """Commits when that is automatic, leaves the group and closes connections. A second call does nothing.
+
+        A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing.
+
+        A call of another thread that waits, as a ``poll``, raises ClientClosedError.
+        """
         if self._is_closed or self._thread.is_of_parent:
             super().close()
             return
@@ -103,6 +108,8 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
+        While brokers do not answer it raises nothing: it returns an empty list after ``timeout_ms``, and the next poll goes on trying;
+        ``on_connectivity`` is called when no broker can be reached.
 
         When the caller is interrupted, what had come by then comes with the next poll.
         """

@@ -235,7 +235,10 @@ class Blocking(Generic[Inner]):
         return self._thread.run(coroutine)
 
     def close(self) -> None:
-        """Closes as the asynchronous ``close``; a second call does nothing, and nor does one in a process that was forked."""
+        """Closes the connections. A second call does nothing.
+
+        In a process that was forked it does nothing, either.
+        """
         if self._is_closed or self._thread.is_of_parent:
             return
         self._is_closed = True

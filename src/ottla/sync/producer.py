@@ -27,7 +27,8 @@ from ottla.client.options import ProducerOptions
 from ottla.client.other_keywords import refuse_send, with_hints
 from ottla.client.other_methods import with_method_hints
 from ottla.client.outgoing import HeadersLike, Outgoing
-from ottla.client.wrong_calls import cells_of, with_brokers_first
+from ottla.client.producer import PART_COUNT
+from ottla.client.wrong_calls import cells_of, note_sent, with_brokers_first
 from ottla.errors import ErrorCode, UndeliveredRecord
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
@@ -37,7 +38,6 @@ _new_future = object.__new__  # without the call of an __init__ that does nothin
 WAITING_BYTES_MAX: Final = 1 << 20
 WAITING_OVERHEAD_BYTES: Final = 100
 """The memory of a waiting record beside its content."""
-CHUNK_COUNT: Final = 2_000
 
 
 @with_method_hints
@@ -71,11 +71,12 @@ class Producer(Blocking[aio.Producer]):
         on_delivery: OnDelivery | None = None,
         **others: Never,
     ) -> Future[RecordMetadata]:
-        """Sends a record; the future returns where it landed, or raises why it did not.
+        """Buffers the record. The future returns the offset and timestamp under which it was stored, or raises the reason why it was not.
 
-        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` a dict, or pairs where a name comes more than
-        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. TypeError at once for what cannot
-        be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that is not there.
+        ``key`` and ``value`` are bytes or None, or what the serializers take; ``headers`` is a dict, or pairs where a name occurs more than
+        once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. Raises TypeError at once for what
+        cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
+        exist.
         """
         if positional or others:
             refuse_send(positional, others)
@@ -102,20 +103,29 @@ class Producer(Blocking[aio.Producer]):
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Returns where the record landed, once it is acknowledged; KafkaError when it was not. Arguments as of ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
         self._thread.check()
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[Future[RecordMetadata]]:
-        """Sends each record, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order."""
-        remaining = iter(records)  # it may run the caller's own code, which does not belong on the loop
+        """Sends each of the records, (topic, value) or (topic, value, key), as ``send`` does; returns their futures in the same order.
+
+        The rows of a list or tuple are all checked and serialized before the first is sent: TypeError, MESSAGE_TOO_LARGE, or what a
+        serializer raises, says that none was. Of another iterable this is so for 2,000 rows at a time. Where a topic does not exist, or
+        the buffer stays full for ``max_block_ms``, and after the first 2,000 rows of an iterable, a note of the error
+        (``error.__notes__``) says how many rows were sent, the first ones; ``flush`` raises for those that are not delivered.
+        """
         futures: list[Future[RecordMetadata]] = []
-        while some := list(islice(remaining, CHUNK_COUNT)):
-            self._run(self._add_all(some, futures))
+        try:
+            for rows in (records,) if isinstance(records, list | tuple) else _parts(records):  # which may run the caller's code
+                self._run(self._add_all(rows, futures))
+        except Exception as error:
+            note_sent(error, len(futures))
+            raise
         return futures
 
     def flush(self) -> None:
-        """Waits until every record sent before the call is acknowledged or has failed.
+        """Waits until every record sent before the call is acknowledged or has failed, which takes ``delivery_timeout_ms`` at most.
 
         DeliveryError when some were not delivered and no caller has looked at their futures' exceptions.
         """
@@ -127,7 +137,7 @@ class Producer(Blocking[aio.Producer]):
         self._run(flush())
 
     def commit_transaction(self) -> None:
-        """Commits every record that was sent in the transaction; ProducerFencedError when another producer took over.
+        """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
         did not answer within max.block.ms: then call it again.
@@ -135,14 +145,15 @@ class Producer(Blocking[aio.Producer]):
         self._run(self._after_moved(self._inner.commit_transaction))
 
     def abort_transaction(self) -> None:
-        """Aborts the transaction; records that were not stored yet never are, and their futures raise."""
+        """Aborts: no record of the transaction becomes visible. Those not stored yet never will be, and their futures raise."""
         self._run(self._after_moved(self._inner.abort_transaction))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Runs a transaction: committed at the end of the block, aborted when the block raises or the commit cannot be made.
+        """Opens a transaction that is committed at the end of the block, and aborted when the block raises or the commit fails.
 
-        What the block raises is raised on. After CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
+        Raises what the block raised, or ProducerFencedError where that was a KafkaError and the producer is fenced. After
+        CommitOutcomeUnknownError call ``commit_transaction`` until it answers.
         """
         self.begin_transaction()
         try:
@@ -159,7 +170,10 @@ class Producer(Blocking[aio.Producer]):
     send_offsets_to_transaction = blocking(aio.Producer.send_offsets_to_transaction)
 
     def close(self) -> None:
-        """Flushes, aborts an open transaction, and ends the loop. A second call does nothing."""
+        """Flushes, aborts an open transaction and closes all connections. A second call does nothing.
+
+        Where brokers do not answer it takes until ``delivery_timeout_ms`` of each record has passed; DeliveryError as of ``flush``.
+        """
         if not self._is_closed and not self._thread.is_of_parent:
             self._run(self._moved())
         super().close()
@@ -212,20 +226,33 @@ class Producer(Blocking[aio.Producer]):
 
     # On the loop
 
-    async def _add_all(self, records: list[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
+    async def _add_all(self, rows: Sequence[tuple[Any, ...]], futures: list[Future[RecordMetadata]]) -> None:
+        """Checks all rows, then moves them to their batches; ``futures`` gets the futures of what was moved."""
+        prepare = self._inner._prepare
+        records: list[Outgoing] = []
+        for start in range(0, len(rows), PART_COUNT):
+            for row in rows[start : start + PART_COUNT]:
+                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
+                records.append(prepare(topic, value, key, None, (), None))
+            await asyncio.sleep(0)  # the loop has other work, too
         await self._moved()
-        inner = self._inner
+        for start in range(0, len(records), PART_COUNT):
+            await self._add_part(records[start : start + PART_COUNT], futures)
+            await asyncio.sleep(0)
+
+    async def _add_part(self, records: list[Outgoing], futures: list[Future[RecordMetadata]]) -> None:
+        inner, kind, row_bytes_max = self._inner, self._sent_record, self._row_bytes_max
         run: Run | None = None
         try:
-            for row in records:
-                topic, value, key = (*row, None) if type(row) is tuple and len(row) == 2 else cells_of(row)
-                record = inner._prepare(topic, value, key, None, (), None)
-                future = self._sent_record()
-                if record.key is None and record.value is not None and record.size_bytes <= self._row_bytes_max:
+            for record in records:
+                future = _new_future(kind)
+                topic, size = record.topic, record.size_bytes
+                if record.key is None and record.value is not None and size <= row_bytes_max:
                     if run is None or run.topic != topic or run.timestamp_ms != record.timestamp_ms:
                         await self._add_rest(run)
                         run = Run(topic, record.timestamp_ms, 0)
-                    run.size_bytes_max = max(run.size_bytes_max, record.size_bytes)
+                    if size > run.size_bytes_max:
+                        run.size_bytes_max = size
                     run.append(record.value, future)
                 else:
                     await self._add_rest(run)
@@ -233,8 +260,11 @@ class Producer(Blocking[aio.Producer]):
                         await inner._admit(topic, None)
                     inner._add(record, future)
                 futures.append(future)
-        finally:
             await self._add_rest(run)
+        except BaseException:
+            if run is not None and run.futures:
+                del futures[-len(run.futures) :]
+            raise
 
     async def _add_rest(self, run: Run | None) -> None:
         """Moves all records of the run to their batches."""
@@ -350,6 +380,13 @@ class Producer(Blocking[aio.Producer]):
             self._refuse_those_beside(first, error, count - 1)
         self._is_held_up = None
         self._move()
+
+
+def _parts(records: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yields the rows of what is read once, so many at a time."""
+    remaining = iter(records)
+    while some := list(islice(remaining, PART_COUNT)):
+        yield some
 
 
 def _waiting_bytes(values: list[bytes]) -> int:

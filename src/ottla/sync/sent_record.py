@@ -8,10 +8,10 @@ is there before they look whether a thread waits, and a thread that waits says s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
-from typing import Any
+from typing import Any, Never
 
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.other_methods import OTHER_METHODS_OF_FUTURES
@@ -71,15 +71,19 @@ class SentRecord(Future[RecordMetadata]):
         """Returns False: a record that was sent cannot be taken back."""
         return False
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
+    def result(self, timeout: float | None = None, **others: Never) -> RecordMetadata:
         """Returns where the record landed; raises why it did not."""
+        if others:
+            raise _seconds("result", others)
         error = self.exception(timeout)
         if error is not None:
             raise error
         return super().result()
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: float | None = None, **others: Never) -> BaseException | None:
         """Returns why the record did not land; None when it did."""
+        if others:
+            raise _seconds("exception", others)
         if self._state is PENDING:
             self._check()
         error = super().exception(timeout)
@@ -94,6 +98,10 @@ class SentRecord(Future[RecordMetadata]):
     @staticmethod
     def _check() -> None:
         """Raises where the caller would wait for ever. Each client has a class of its own with its check: no record has to carry it."""
+
+
+def _seconds(method: str, others: Mapping[str, object]) -> TypeError:
+    return TypeError(f"{method}() has no argument {next(iter(others))!r}: write {method}(timeout), in seconds, as of every future")
 
 
 def of_client(check: Callable[[], None]) -> type[SentRecord]:

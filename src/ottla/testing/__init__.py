@@ -16,6 +16,8 @@ pytest finds the same as fixtures (``ottla.pytest_plugin``). Keyword arguments a
 
 from __future__ import annotations
 
+from typing import Never
+
 from ottla.testing.faults import Fault, Faults
 from ottla.testing.history import History
 from ottla.testing.layout import BrokerKeyError, properties_from
@@ -43,13 +45,17 @@ __all__ = [
 ]
 
 
-def broker(**properties: object) -> ThreadNodes:
+def broker(*positional: Never, **properties: object) -> ThreadNodes:
     """Returns a single broker, in a thread of this process, for the block of a ``with``."""
+    if positional:
+        raise TypeError("broker() is one node, and takes broker keys as keywords: write thread_cluster(3) or cluster(3) for several")
     return ThreadNodes(1, properties_from(properties))
 
 
-def secure_broker(**properties: object) -> SecureBroker:
+def secure_broker(*positional: Never, **properties: object) -> SecureBroker:
     """Returns a single broker with SASL_SSL, SCRAM and an authorizer, for the block of a ``with``; it makes its certificate itself."""
+    if positional:
+        raise TypeError("secure_broker() is one node, and takes broker keys as keywords: write secure_cluster(3) for several")
     return SecureBroker(properties_from(properties))
 
 

@@ -152,6 +152,8 @@ class _Link(PassingConnection):
             return
         exchange.answer = answer
         fault = exchange.fault
+        if fault is not None and fault.is_withdrawn and not exchange.has_happened:
+            fault = exchange.fault = None
         if fault is not None and fault.kind is Kind.ERROR and not _put_code(exchange, fault):
             self._owner.faults.release(fault)  # the answer has no place for it: the next one may
             fault = exchange.fault = None

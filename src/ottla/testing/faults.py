@@ -14,18 +14,21 @@ the block. Nodes do not disturb each other: only clients meet faults.
 from __future__ import annotations
 
 import difflib
+import functools
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from ottla.client.unclosed import called_from
 from ottla.errors import ErrorCode
 from ottla.messages.registry import API_BY_NAME
 
+P = ParamSpec("P")
+T = TypeVar("T")
 WAIT_SECONDS_MAX: Final = 30.0
 
 
@@ -63,6 +66,7 @@ class Fault:
         self.code = code
         self.happened: int = 0
         """How often it has happened."""
+        self.is_withdrawn = False  # from then on it happens to no request, not even to one that claimed it
         self._claimed = 0  # requests that it happens to, those included to which it has yet to happen
         self._times = times
         self._client_id = client_id
@@ -96,7 +100,7 @@ class Fault:
         return f"clients have sent since it was asked for: {sent}"
 
     def withdraw(self) -> None:
-        """Withdraws the fault."""
+        """Withdraws the fault: it happens to no answer from now on, also of a request that was sent before."""
         self._owner.remove(self)
 
     def warn_if_idle(self) -> None:
@@ -123,6 +127,29 @@ class Fault:
         return f"{self.kind.value} {name}{client}{node} happened"
 
 
+_OTHER_KEYWORDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("count", "n", "number", "how_often"), "times"),
+    **dict.fromkeys(("delay", "delay_ms", "seconds", "timeout_ms"), "ms, in milliseconds; late has it"),
+    **dict.fromkeys(("client", "client_name"), "client_id"),
+    **dict.fromkeys(("node", "broker", "broker_id"), "node_id"),
+    **dict.fromkeys(("request", "api_key", "name"), "api"),
+    "error_code": "code",
+}
+"""What is meant by the keyword arguments that no fault takes."""
+
+
+def _with_hints(method: Callable[P, T]) -> Callable[P, T]:
+    """Returns the method; a TypeError for another name of one of its arguments says what to write."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() & _OTHER_KEYWORDS.keys():
+            raise TypeError(f"{method.__name__}() has no argument {name!r}: write {_OTHER_KEYWORDS[name]}")
+        return method(*args, **kwargs)
+
+    return call
+
+
 class Faults:
     """The faults of one test's nodes: ``ottla_broker.faults.lost("Produce")``. All end with the test.
 
@@ -144,22 +171,27 @@ class Faults:
             kinds = ", ".join(kind.value for kind in Kind)
             raise AttributeError(f"there is no fault {name!r}; there are {kinds}, and late(api, ms=) is a slow broker", name=name)
 
+    @_with_hints
     def lost(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Breaks the connection in place of an answer; the request is carried out."""
         return self._add(Fault(self, Kind.LOST, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
+    @_with_hints
     def late(self, api: str, ms: float, *, times: int | None = None, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Delays the answer; answers after it on the same connection wait for it. Applies to all requests, unless ``times`` says."""
         return self._add(Fault(self, Kind.LATE, _api_key(api), times=times, client_id=client_id, node_id=node_id, delay_ms=ms))
 
+    @_with_hints
     def doubled(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Sends the answer twice."""
         return self._add(Fault(self, Kind.DOUBLED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
+    @_with_hints
     def repeated(self, api: str, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None) -> Fault:
         """Carries the request out twice, and answers it once: as when a client repeats it after a lost answer."""
         return self._add(Fault(self, Kind.REPEATED, _api_key(api), times=times, client_id=client_id, node_id=node_id))
 
+    @_with_hints
     def error(
         self, api: str, code: str | ErrorCode, *, times: int | None = 1, client_id: str | None = None, node_id: int | None = None
     ) -> Fault:
@@ -173,11 +205,14 @@ class Faults:
         """Withdraws all faults, and returns them."""
         with self.changed:
             waiting, self._waiting = self._waiting, []
+            for fault in waiting:
+                fault.is_withdrawn = True
         return waiting
 
     def remove(self, fault: Fault) -> None:
         """Withdraws the fault."""
         with self.changed:
+            fault.is_withdrawn = True
             if fault in self._waiting:
                 self._waiting.remove(fault)
 

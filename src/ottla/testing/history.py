@@ -187,7 +187,7 @@ def _read(bootstrap: str, partitions: Sequence[TopicPartition], settings: Cluste
     deadline = time.monotonic() + READ_SECONDS_MAX
     with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed", **settings) as consumer:
         consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
+        ends = consumer.end_offsets(partitions, timeout_ms=int(READ_SECONDS_MAX * 1000))
         while any(consumer.position(partition) < end for partition, end in ends.items()):
             for record in consumer.poll(100):
                 yield Seen(record.topic, record.partition, record.offset, record_text(record.key, record.value))

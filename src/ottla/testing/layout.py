@@ -23,6 +23,8 @@ VOTERS_MAX: Final = 3
 OWN_KEYS: Final = frozenset(
     {"node.id", "listeners", "log.dirs", "process.roles", "controller.quorum.voters", "controller.listener.names", "zookeeper.connect"}
 )
+_COUNTS: Final = frozenset({"count", "nodes", "node.count", "num.nodes", "brokers", "broker.count", "num.brokers", "size", "n"})
+"""Names for the number of nodes, as keywords that are taken for broker keys."""
 PROFILE: Final = {
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
@@ -56,6 +58,9 @@ class Layout:
             raise BrokerKeyError(f"{key} differs from node to node and is set by ottla.testing; leave it out")
         for key in properties:
             if find_broker_key(key) is None:
+                if key in _COUNTS:
+                    text = "the number of nodes is an argument of clusters: thread_cluster(3) or cluster(3); broker() has one"
+                    raise BrokerKeyError(f"{key} is not a broker key; {text}")
                 near = nearest(key, BROKER_KEYS)
                 hint = f"did you mean {near}, as a keyword {near.replace('.', '_')}?" if near else "`ottla config keys` lists the keys"
                 raise BrokerKeyError(f"{key} is not a broker key; {hint}")

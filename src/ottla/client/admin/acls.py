@@ -19,12 +19,19 @@ class Acl:
     """A permission, or a denial, for a principal on the resources that a pattern covers, from a host: an address, or ``*``."""
 
     resource_type: ResourceType
+    """The type of the resources."""
     resource_name: str
+    """Their name, or its first letters, as ``pattern_type`` says; ``*`` as a literal name is every name."""
     principal: str
+    """Whom it concerns, as ``User:alice``; ``User:*`` is every user."""
     operation: Operation
+    """What it allows or denies."""
     permission: Permission = Permission.ALLOW
+    """Whether it allows or denies; a denial outweighs every other ACL."""
     host: str = WILDCARD
+    """The address that the user comes from; ``*`` is every address."""
     pattern_type: PatternType = PatternType.LITERAL
+    """LITERAL for the name itself, PREFIXED for every name that starts with it."""
 
     def __post_init__(self) -> None:
         """Raises TypeError for a word in the place of an enum's member, which no request can hold."""
@@ -40,12 +47,19 @@ class AclFilter:
     """A choice of ACLs; what is left out fits all. With ``PatternType.MATCH`` the name is a resource's, and all that cover it fit."""
 
     resource_type: ResourceType = ResourceType.ANY
+    """The type of the resources; ANY for all."""
     resource_name: str | None = None
+    """The name in the ACL, or with MATCH that of a resource; None for all."""
     principal: str | None = None
+    """As ``User:alice``; None for all."""
     operation: Operation = Operation.ANY
+    """The operation; ANY for all."""
     permission: Permission = Permission.ANY
+    """ALLOW or DENY; ANY for both."""
     host: str | None = None
+    """The host in the ACL; None for all."""
     pattern_type: PatternType = PatternType.ANY
+    """LITERAL, PREFIXED, MATCH (all that cover the resource of this name), or ANY."""
 
 
 class AclAdmin(AdminBase):

@@ -32,7 +32,9 @@ class ClusterDescription:
     """The cluster's id, its controller and its brokers."""
 
     cluster_id: str
+    """The cluster's id, 22 characters."""
     controller_id: int
+    """The id of a broker that takes requests for the controller; -1 where none is known."""
     nodes: list[Node]
     """The brokers that serve; with ``include_fenced``, all that are registered."""
     fenced: frozenset[int] = frozenset()
@@ -46,9 +48,13 @@ class Feature:
     """A feature of the cluster (KIP-584); its level is 0 where it is not in use."""
 
     name: str
+    """Its name, as ``metadata.version``."""
     level: int
+    """The level in force; 0 where it is not in use."""
     level_min: int
+    """The lowest level that the broker which answers has."""
     level_max: int
+    """The highest level that it has."""
 
 
 class BrokerAdmin(AdminBase):

@@ -55,8 +55,11 @@ class CommittedOffset:
     """A commit of a group: the offset to be read next, the leader epoch of the record before it (-1: unknown), and a text."""
 
     offset: int
+    """The offset that is to be read next."""
     leader_epoch: int
+    """The leader epoch of the record before it; -1 where it is unknown."""
     metadata: str
+    """The text that was committed with it (``OffsetAndMetadata``); empty without one."""
 
 
 class GroupAdmin(AdminBase):

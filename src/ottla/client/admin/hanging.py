@@ -47,14 +47,21 @@ class HangingTransaction:
     """A transaction of a partition that no coordinator has open: readers of committed records wait at its start."""
 
     partition: TopicPartition
+    """The partition where it is open."""
     producer_id: int
+    """The producer that wrote it."""
     producer_epoch: int
+    """The epoch that it wrote with."""
     coordinator_epoch: int
+    """The epoch of the coordinator that wrote the producer's last marker there; -1 without one."""
     start_offset: int
+    """The offset of its first record: readers of committed records wait there."""
     last_timestamp_ms: int
+    """The time of its last record, in milliseconds since 1970."""
     transactional_id: str | None = None
     """None where no coordinator knows the producer."""
     outcome: Outcome = Outcome.UNKNOWN
+    """What the coordinator had decided, and ``end_hanging_transaction`` writes."""
     ended_epoch: int = -1
     """The coordinator's epoch after the end; that of the data at levels 0 and 1, one more at level 2."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Never
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_configs import DescribeConfigsResourceResult
@@ -21,12 +22,17 @@ class ConfigResource:
 
     __slots__ = ()
 
+    def __init__(self, *given: Never, **named: Never) -> None:
+        """Refuses the call: what is given by kind and name in other clients has a class of its own here."""
+        raise TypeError('a ConfigResource is one of its kinds: write Topic("orders"), Broker(1), BrokerLoggers(1), Group("g")')
+
 
 @dataclass(frozen=True, slots=True)
 class Topic(ConfigResource):
     """A topic, as a thing with a configuration."""
 
     name: str
+    """The topic's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Broker(ConfigResource):
     """A broker, as a thing with a configuration; without an id, what all brokers have that set none of their own."""
 
     node_id: int | None = None
+    """The broker's id; None for all brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class BrokerLoggers(ConfigResource):
     """The levels of one broker's loggers, by their names."""
 
     node_id: int
+    """The broker's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class Group(ConfigResource):
     """A group, as a thing with a configuration."""
 
     group_id: str
+    """The group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +64,22 @@ class ClientMetrics(ConfigResource):
     """A subscription to the metrics of clients."""
 
     name: str
+    """The subscription's name."""
 
 
 class ConfigKind(Enum):
     """The kinds of resources that have a configuration."""
 
     TOPIC = 2
+    """A ``Topic``."""
     BROKER = 4
+    """A ``Broker``."""
     BROKER_LOGGERS = 8
+    """A ``BrokerLoggers``."""
     CLIENT_METRICS = 16
+    """A ``ClientMetrics``."""
     GROUP = 32
+    """A ``Group``."""
 
 
 class ConfigSource(NamedInt):
@@ -94,15 +109,25 @@ class ConfigType(NamedInt):
     """The type of a value, in Kafka's words. One that this client does not know is UNKNOWN."""
 
     UNKNOWN = 0
+    """A type that this client does not know."""
     BOOLEAN = 1
+    """``true`` or ``false``."""
     STRING = 2
+    """A text."""
     INT = 3
+    """A whole number of 32 bits."""
     SHORT = 4
+    """A whole number of 16 bits."""
     LONG = 5
+    """A whole number of 64 bits."""
     DOUBLE = 6
+    """A number with a fraction."""
     LIST = 7
+    """Items with commas between them; ``Append`` and ``Subtract`` change it."""
     CLASS = 8
+    """The name of a class of Java."""
     PASSWORD = 9
+    """A secret, which brokers do not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +135,11 @@ class ConfigSynonym:
     """A value that is, or would be, in force under another key or from another source."""
 
     name: str
+    """The key, as ``log.retention.ms`` for ``retention.ms`` of a topic."""
     value: str | None
+    """Its value; None for a secret and where there is none."""
     source: ConfigSource
+    """Where that was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +147,21 @@ class ConfigEntry:
     """A key and the value in force, which is None for a secret and where there is none. The first of ``synonyms`` is the one in force."""
 
     name: str
+    """The key."""
     value: str | None
+    """The value in force, as text; None for a secret and where there is none."""
     source: ConfigSource
+    """Where that was set."""
     type: ConfigType
+    """The type of the values."""
     is_read_only: bool
+    """Whether it can only be set in a file, before the start."""
     is_sensitive: bool
+    """Whether it is a secret, which brokers do not return."""
     synonyms: tuple[ConfigSynonym, ...]
+    """All that is set for it, what is in force first."""
     documentation: str | None
+    """What the key means, in the broker's words; None where the broker does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +169,7 @@ class Append:
     """A change of a list, for ``alter_configs``: it has the item from now on."""
 
     item: str
+    """One item, without commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +177,7 @@ class Subtract:
     """A change of a list, for ``alter_configs``: it does not have the item from now on."""
 
     item: str
+    """One item, without commas."""
 
 
 ConfigValue = str | int | float | bool

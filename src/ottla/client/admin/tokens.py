@@ -27,13 +27,21 @@ class DelegationToken:
     """Principals as ``User:alice``, times in milliseconds since 1970. In SCRAM ``token_id`` is the client's name, ``hmac`` its password."""
 
     token_id: str
+    """Its name, which a client gives as ``sasl_plain_username``."""
     hmac: Secret
+    """Its password, which a client gives as ``sasl_plain_password``."""
     owner: str
+    """Whom its bearer acts as, as ``User:alice``."""
     requester: str
+    """Who asked for it."""
     renewers: tuple[str, ...]
+    """Who may renew it beside its owner."""
     issued_ms: int
+    """When it was made, in milliseconds since 1970."""
     expires_ms: int
+    """When it ends unless it is renewed, in milliseconds since 1970."""
     max_ms: int
+    """When it ends in any case, in milliseconds since 1970."""
 
 
 class TokenAdmin(AdminBase):

@@ -46,8 +46,11 @@ class NewTopic:
     """A topic to create. -1 means the broker's default."""
 
     name: str
+    """1 to 249 of the characters ``a-z A-Z 0-9 . _ -``."""
     partition_count: int = -1
+    """How many partitions it has, 1 or more; -1 for the brokers' ``num.partitions``."""
     replication_factor: int = -1
+    """How many brokers have each partition, 1 or more; -1 for the brokers' ``default.replication.factor``."""
     configs: Mapping[str, ConfigValue] | None = None
     """The topic's own values, by key."""
     assignments: Mapping[int, Sequence[int]] | None = None

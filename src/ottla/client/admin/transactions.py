@@ -35,9 +35,13 @@ class ListedTransaction:
     """A transactional id, the producer that has it, and the broker that coordinates it. ``state`` is Kafka's word, such as Ongoing."""
 
     transactional_id: str
+    """The name that the producer was given."""
     producer_id: int
+    """The id that the coordinator gave it."""
     state: str
+    """Kafka's word: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
     coordinator_id: int
+    """The broker that coordinates it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,17 @@ class TransactionDescription:
     """A transactional id, as its coordinator knows it. ``state`` is Kafka's word, such as Ongoing."""
 
     transactional_id: str
+    """The name that the producer was given."""
     coordinator_id: int
+    """The broker that coordinates it."""
     state: str
+    """Kafka's word, as in a ``ListedTransaction``."""
     producer_id: int
+    """The id that the coordinator gave the producer."""
     producer_epoch: int
+    """The producer's epoch: earlier ones are fenced."""
     timeout_ms: int
+    """After so many milliseconds the coordinator aborts a transaction that is open."""
     started_ms: int
     """Milliseconds since 1970; -1 while no transaction is open."""
     partitions: frozenset[TopicPartition]
@@ -61,7 +71,9 @@ class FencedProducer:
     """The id and epoch that the transactional id has now; producers of earlier epochs are fenced."""
 
     producer_id: int
+    """The id that the transactional id has now."""
     producer_epoch: int
+    """Its epoch: producers of earlier ones are fenced."""
 
 
 class TransactionAdmin(AdminBase):

@@ -35,9 +35,13 @@ class UserChange:
     """
 
     user: str
+    """The user's name, as in ``User:alice``, without ``User:``."""
     mechanism: str
+    """SCRAM-SHA-256 or SCRAM-SHA-512."""
     password: str | Secret | None = None
+    """The new password; None deletes the credential."""
     iterations: int = DEFAULT_ITERATIONS
+    """How often the password is hashed: 4,096 to 16,384."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.password, str | Secret | None):
