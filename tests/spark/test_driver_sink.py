@@ -242,7 +242,7 @@ def test_a_record_that_the_broker_refuses_aborts_its_batch(topics: Topics):
     with pytest.raises(KafkaError) as refused:
         query.run(0, 2, [b"small", bytes(5_000)], begin=0)
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
-    assert f"MESSAGE_TOO_LARGE: {target}-0: the batch has 5" in str(refused.value), "a batch may go to many topics"
+    assert f"MESSAGE_TOO_LARGE: {target}-0" in str(refused.value), "a batch may go to many topics"
     assert "ottla config set max.message.bytes=BYTES --topic TOPIC" in str(refused.value)
     assert query.run(0, 2, [b"small", b"smaller"], begin=0) == 2
     assert values_of(topics, target) == [b"small", b"smaller"]
