@@ -58,6 +58,24 @@ def broker_dashboard() -> dict[str, Any]:
             ),
             Panel("Connections", "none", {"{{instance}} {{listener}}": "kafka_server_socket_server_metrics_connection_count"}),
         ],
+        "Replication and disks": [
+            Panel("Replica lag", "none", {"{{instance}}": "kafka_server_replicafetchermanager_maxlag"}),
+            Panel(
+                "Changes of replicas in sync",
+                "cps",
+                {f"{change} {{{{instance}}}}": f"rate({server}isr{change}_total[5m])" for change in ("shrinks", "expands")},
+            ),
+            Panel("Usable bytes", "bytes", {"{{instance}} {{directory}}": "ottla_log_dir_usable_bytes"}),
+            Panel(
+                "Damage since the start",
+                "none",
+                {
+                    "damaged segments {{instance}}": "ottla_damaged_segments_total",
+                    "missing replicas {{instance}}": "ottla_missing_replicas_total",
+                    "cut files {{instance}}": "ottla_log_cuts_total",
+                },
+            ),
+        ],
         "Process": [
             Panel("Event loop idle", "percentunit", {"{{instance}}": "kafka_network_socketserver_networkprocessoravgidle_percent"}),
             Panel("Event loop delay", "s", {"{{instance}}": "ottla_event_loop_delay_seconds"}),
