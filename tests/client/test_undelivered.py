@@ -65,8 +65,8 @@ def test_what_found_no_room_has_its_record() -> None:
             headers = [("h", b"1")] if number % 2 else []
             try:
                 futures.append(producer.send("t", b"%d" % number + bytes(1000), key=key, headers=headers, partition=0 if key else None))
-            except KafkaError as error:  # the buffer has been full for long enough
-                refused.append(error)
+            except KafkaError as full:  # the buffer has been full for long enough
+                refused.append(full)
                 break
         failed = {number: future.exception(60) for number, future in enumerate(futures)}
     assert any("remained full" in error.message for error in [*failed.values(), *refused])
