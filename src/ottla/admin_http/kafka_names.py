@@ -13,7 +13,7 @@ from typing import Final
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
 from ottla.broker.requests.candidate import Tally
 from ottla.broker.status import Status
-from ottla.errors import ErrorCode
+from ottla.errors import error_of
 from ottla.metrics import TopicMeters
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
@@ -135,14 +135,15 @@ def _requests(status: Status) -> Iterator[Family]:
     for name, meters in status.request_meters:
         request = ("request", name)
         counts += [Sample(count, (request, ("version", str(version)))) for version, count in enumerate(meters.requests) if count]
-        errors += [Sample(count, (request, ("error", ErrorCode(code).name))) for code, count in sorted(meters.errors.items())]
+        errors += [Sample(count, (request, ("error", error_of(code).name))) for code, count in sorted(meters.errors.items())]
         if meters.timer.count:
             totals.append(Sample(meters.timer.count, (request,)))
             found = meters.timer.quantiles(_SHARES)
             quantiles += [Sample(us / 1000, (request, ("quantile", text))) for text, us in zip(QUANTILES, found, strict=True)]
     prefix = "kafka_network_requestmetrics_"
     yield Family(prefix + "requests_total", "counter", "Requests, by API and version.", counts)
-    yield Family(prefix + "errors_total", "counter", "Requests answered with a top-level error.", errors)
+    text = "Errors that requests were answered with: those of a whole request, and of each partition, topic and the like in it."
+    yield Family(prefix + "errors_total", "counter", text, errors)
     yield Family(prefix + "totaltimems", "gauge", "Milliseconds from receiving a request to sending its answer.", quantiles)
     yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals)
 
