@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from ottla.loggers import get_logger
 log = get_logger(__name__)
 
 HEAD_BYTES_MAX: Final = 16 * 1024
+METRICS_PAGES: Final = ("/metrics", "/metrics/partitions", "/metrics/lag")
 REQUEST_SECONDS_MAX: Final = 5.0
 CONNECTIONS_MAX: Final = 64
 
@@ -50,11 +52,7 @@ class AdminPages:
         self._node = node
         self._idle = IdleMeter()
         self._started_at = time.time()
-        self._of_parts: Final[dict[str, Callable[[], Awaitable[Answer]]]] = {
-            "/metrics": self._metrics,
-            "/metrics/partitions": self._partitions,
-            "/metrics/lag": self._lag,
-        }
+        self._of_parts: Final[dict[str, Callable[[], Awaitable[Answer]]]] = {path: partial(self._metrics, path) for path in METRICS_PAGES}
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = self._of_parts | {
             "/healthz": self._live,
             "/livez": self._live,
@@ -74,27 +72,23 @@ class AdminPages:
     def _status(self) -> Status:
         return self._node.status
 
-    async def _metrics(self) -> Answer:
-        slices = self._slices()
+    async def families(self, path: str, slices: Slices) -> Sequence[Family]:
+        """Returns the families of a page of metrics, also those that have no samples yet."""
+        if path == "/metrics/partitions":
+            return await partition_families(self._status, slices)
+        if path == "/metrics/lag":
+            return await lag_families(self._status, slices)
         replicas = await replica_families(self._status, slices, now_ms=self._status.parts.world.clock.now_ms())
-        families = [
+        return [
             *replicas,
             *broker_families(self._status, idle_share=self._idle.read()),
             *transaction_families(self._status),
             *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
         ]
-        return await _as_metrics(families, slices)
 
-    async def _partitions(self) -> Answer:
-        slices = self._slices()
-        return await _as_metrics(await partition_families(self._status, slices), slices)
-
-    async def _lag(self) -> Answer:
-        slices = self._slices()
-        return await _as_metrics(await lag_families(self._status, slices), slices)
-
-    def _slices(self) -> Slices:
-        return Slices(self._status.parts.world.clock)
+    async def _metrics(self, path: str) -> Answer:
+        slices = Slices(self._status.parts.world.clock)
+        return await _as_metrics(await self.families(path, slices), slices)
 
     async def _live(self) -> Answer:
         return as_json({"status": "alive"})  # the loop answers
