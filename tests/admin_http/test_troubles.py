@@ -76,9 +76,10 @@ def test_a_broker_is_ready_while_one_of_its_log_directories_is_offline_and_says_
         sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
         assert await attempt(sim, bad[0]) == ErrorCode.KAFKA_STORAGE_ERROR
         failed = f"2 partitions have failed: t-{bad[0]}, t-{bad[1]}"
-        assert await readiness(broker) == (HTTPStatus.OK, [failed])
+        directory = "log directory /spare has failed: see log_dir_failed in the log"
+        assert await readiness(broker) == (HTTPStatus.OK, [failed, directory])
         await asyncio.sleep(10)  # the controller has it
-        assert await readiness(broker) == (HTTPStatus.OK, [failed, "2 partitions of the cluster have no leader"])
+        assert await readiness(broker) == (HTTPStatus.OK, [failed, directory, "2 partitions of the cluster have no leader"])
         await assert_pages_are_there(broker)
         for name, number in (
             ("kafka_server_replicamanager_offlinereplicacount", 2),
@@ -117,7 +118,8 @@ def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again
         in_directory = {directory_of(sim, "t", index): index for index in range(4)}
         reason = "every log directory is full, and nothing is written: /data, /spare; lower retention.ms, delete topics, or add room"
         for directory in ("data", "spare"):
-            assert await readiness(broker) == (HTTPStatus.OK, []), "one of them has room"
+            full = [] if directory == "data" else ["log directory /data is full, and nothing is written there"]
+            assert await readiness(broker) == (HTTPStatus.OK, full), "one of them has room"
             for operation in ("append", "reserve"):
                 sim.machine.disk.faults.append(Fault(operation, "", errno.ENOSPC, lasts=True, within=f"/{directory}"))
             assert await attempt(sim, in_directory[directory]) == ErrorCode.KAFKA_STORAGE_ERROR

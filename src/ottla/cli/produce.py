@@ -162,7 +162,8 @@ class Tally:
         count = self._refused.setdefault(reason, [0, number])
         count[0] += 1
         if count[0] == 1:
-            complain(f"record {number} was refused: {reason}")
+            is_open = error is not None and error.code == ErrorCode.REQUEST_TIMED_OUT  # it may be stored all the same
+            complain(f"record {number} was {'not acknowledged' if is_open else 'refused'}: {reason}")
 
     def progress(self) -> tuple[int, int] | None:
         """Returns how many records were sent, and are done; None where none is on its way, as while input is waited for."""
