@@ -11,7 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -249,3 +249,27 @@ def test_a_page_of_very_many_partitions_pauses_and_is_of_the_moment_in_which_it_
             assert [len(family.samples) for family in shown] == [count], page
 
     play(act)
+
+
+def test_notes_name_more_partitions_than_they_list_and_a_controller_that_is_missing() -> None:
+    """Ten of 48 were listed without a word, and with two of three controllers gone there was no note."""
+
+    async def act(sim: SimBroker) -> None:
+        broker = sim.broker
+        assert broker is not None
+        await create(sim, "t", 24)
+        bad = next(index for index in range(24) if directory_of(sim, "t", index) == "spare")
+        sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
+        await attempt(sim, bad)
+        _, [failed, *_] = await readiness(broker)
+        assert failed.startswith("12 partitions have failed: t-")
+        assert failed.endswith(", ...")
+        seen = SimpleNamespace(
+            partitions=SimpleNamespace(all=list, directories=[]),
+            image=SimpleNamespace(index=SimpleNamespace(leaderless={})),
+            quorum=SimpleNamespace(leader_id=-1),
+        )
+        [note] = pages._notes(cast(Any, seen))
+        assert note.startswith("no controller is active, as far as this node knows")
+
+    play(act, log_dirs="/data,/spare")
