@@ -1,4 +1,4 @@
-"""The errors in a response: the one at its top, and those of its topics, partitions, groups and whatever else it answers for.
+"""The errors in a response: the one at its top, and the errors of its topics, partitions, groups and the like.
 
 Kafka counts each of them (its ErrorsPerSec). Where a declaration has error codes is found once for each API, when its first answer
 leaves. Elements that are encoded already (topics of Metadata) are passed over. Produce and Fetch are not looked through for that: their
@@ -33,7 +33,7 @@ class ErrorOf(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a declaration has error codes: at its own level, and in the structs of these fields."""
+    """The places of error codes in a declaration: at its own level, and in the structs of these fields."""
 
     has_code: bool
     below: tuple[tuple[str, bool, _Place], ...]  # the field, whether it is an array, and what its structs have
@@ -53,7 +53,7 @@ def errors_in(response: Response) -> Iterator[ErrorOf]:
 
 
 def told_errors(response: Response, topic_names: Mapping[bytes, str]) -> dict[str, object]:
-    """Returns what a log line says of them: the first, and how many more there are."""
+    """Returns what a log line says of them: the first, and the number of others."""
     found = errors_in(response)
     first = next(found, None)
     if first is None:
