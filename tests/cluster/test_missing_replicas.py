@@ -68,11 +68,18 @@ def test_what_others_in_sync_have_is_not_cut_off_for_one_that_is_gone(lost: int)
     play(body)
 
 
-def test_the_only_replica_starts_from_nothing_and_that_is_counted() -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_only_replica_starts_from_nothing_and_that_is_counted(is_killed: bool) -> None:
+    """After a kill the checkpoints said nothing of records that were not synced yet."""
+
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [2])
         await nodes.send("t", *RECORDS)
-        await nodes.nodes[2].stop()  # in order, since only records that were synced are known of
+        if is_killed:
+            await asyncio.sleep(KEPT_SECONDS)
+            nodes.nodes[2].kill(power_cut=False)
+        else:
+            await nodes.nodes[2].stop()
         remove(nodes, 2, "t")
         nodes.nodes[2].begin()
         await started([nodes.nodes[2]])
