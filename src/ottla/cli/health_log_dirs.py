@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
+
+from ottla.cli.output import print_rows
 
 if TYPE_CHECKING:
     from ottla.client.admin import LogDir
@@ -23,19 +25,42 @@ def without_room(log_dirs: Iterable[tuple[int, LogDir]]) -> dict[TopicPartition,
     return found
 
 
-def lag_of(log_dirs: Collection[LogDir]) -> int:
-    """Returns how many records the replicas there lack of what their leaders have committed; not those that move there."""
-    return sum(replica.offset_lag for log_dir in log_dirs for replica in log_dir.replicas if not replica.is_future)
+def lag_of(log_dirs: Iterable[LogDir]) -> int | None:
+    """Returns how many records the replicas there lack of what their leaders have committed; not those that move there.
+
+    None where the broker does not know it of each.
+    """
+    lags = [replica.offset_lag for log_dir in log_dirs for replica in log_dir.replicas if not replica.is_future]
+    return None if any(lag < 0 for lag in lags) else sum(lags)
 
 
 def lags_of(log_dirs: Iterable[tuple[int, LogDir]]) -> dict[int, int]:
-    """Returns the lag of each broker."""
-    lags: dict[int, int] = {}
-    for broker, log_dir in log_dirs:
-        lags[broker] = lags.get(broker, 0) + lag_of([log_dir])
-    return lags
+    """Returns the lag of each broker that knows it."""
+    found = list(log_dirs)
+    lags = {broker: lag_of(log_dir for owner, log_dir in found if owner == broker) for broker, _ in found}
+    return {broker: lag for broker, lag in lags.items() if lag is not None}
 
 
 def room_notes(log_dirs: Iterable[tuple[int, LogDir]]) -> list[str]:
     """Returns which directories are almost full."""
     return [_ALMOST_FULL.format(found.path, broker, found.usable_bytes) for broker, found in log_dirs if found.is_almost_full]
+
+
+def print_replicas(output: str, found: Mapping[int, Iterable[LogDir]]) -> None:
+    """Prints a row for each replica of these brokers, the largest first."""
+    rows = [
+        (
+            broker,
+            replica.partition.topic,
+            replica.partition.partition,
+            replica.size_bytes,
+            None if replica.offset_lag < 0 else replica.offset_lag,
+            "moves there" if replica.is_future else "",
+            log_dir.path,
+        )
+        for broker, log_dirs in found.items()
+        for log_dir in log_dirs
+        for replica in log_dir.replicas
+    ]
+    rows.sort(key=lambda row: (-row[3], row[:3]))
+    print_rows(output, "broker logdirs", ("broker", "topic", "partition", "bytes", "lag", "state", "directory"), rows)
