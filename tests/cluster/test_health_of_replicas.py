@@ -15,8 +15,8 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.upkeep.scrubber import Scrubber
-from ottla.cli.health_log_dirs import lags_of, room_notes, without_room
 from ottla.cli.health_partitions import PartitionStates
+from ottla.cli.log_dirs import lags_of, room_notes, without_room
 from ottla.client.admin import DirectoryReplica, LogDir
 from ottla.errors import ErrorCode, KafkaError
 from ottla.storage.directory.room import Room

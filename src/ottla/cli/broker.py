@@ -161,7 +161,7 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bo
 
     LAG is how many records the replicas in it lack of what their leaders have committed, and - where a broker does not know it.
     """
-    from ottla.cli.health_log_dirs import lag_of, print_replicas
+    from ottla.cli.log_dirs import lag_of, print_replicas
     from ottla.sync import Admin
 
     unanswered = Unanswered()

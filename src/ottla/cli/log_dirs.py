@@ -1,4 +1,4 @@
-"""What the log directories of a cluster's brokers say about room and about replicas that lag."""
+"""Log directories as commands show them: room, what fills them, and replicas that lag."""
 
 from __future__ import annotations
 
