@@ -204,7 +204,7 @@ ALERTS: Final = (
         "10m",
         "warning",
         "{{ $labels.directory }} of {{ $labels.instance }} is almost full, or will be in two days: lower retention, or add room",
-        "`ottla broker logdirs --replicas` lists what is where, the largest first; `ottla topic alter NAME -c retention.ms=MS` deletes older",
+        "`ottla broker logdirs --replicas` lists what is where; `ottla topic alter NAME -c retention.ms=MS` deletes older records",
     ),
     Alert(
         "BrokerDown",
