@@ -69,7 +69,7 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
         ("log_cuts", "Files of logs that a recovery has cut, since the start.", damage.cuts),
         ("log_cut_bytes", "Bytes that recoveries have cut off from logs, since the start.", damage.cut_bytes),
         ("damaged_segments", "Segments that were found damaged, since the start.", damage.damaged_segments),
-        ("missing_replicas", "Replicas with records whose directories the start did not find.", damage.missing_replicas),
+        ("missing_replicas", "Replicas whose directories the start did not find, or were removed since.", damage.missing_replicas),
     ):
         families.append(counter(f"ottla_{name}_total", text, value))
     meters = status.partitions.replication.isr_meters
