@@ -115,7 +115,7 @@ ALERTS: Final = (
         " or increase(ottla_missing_replicas_total[1h]) > 0",
         "0s",
         "critical",
-        "the directories of {{ $value }} replicas of {{ $labels.instance }} that had records are gone",
+        "{{ $labels.instance }} misses the directories of {{ $value }} replicas that had records",
         "see replica_missing and replica_removed in its log: those of topics with one replica are lost, others are fetched again",
     ),
     Alert(
