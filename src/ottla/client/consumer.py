@@ -84,7 +84,7 @@ class Consumer(LookUps):
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found. The brokers
-        match a ``SubscriptionPattern``.
+        match a ``SubscriptionPattern``. A second call replaces the topics and the callbacks of the first.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
 
@@ -126,8 +126,9 @@ class Consumer(LookUps):
         self._is_assigned = False
 
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
-        """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions.
+        """Reads exactly these partitions, and joins no group. Partitions that were assigned before keep their positions.
 
+        The others start at what is committed by ``group_id``, where it is set and has a commit, else as ``auto_offset_reset`` says.
         INVALID_REQUEST while the consumer subscribes.
         """
         if self._subscription is not None:
