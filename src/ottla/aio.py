@@ -268,7 +268,7 @@ class Producer(Face, producer.Producer):
 class Consumer(Face, consumer.Consumer, Generic[K, V]):
     """A consumer; ``ConsumerOptions`` are its settings, and the two deserializers.
 
-    That of ``ottla.sync`` is used by one thread, and another one may call ``close``; that of ``ottla.aio`` on the loop on which it was made.
+    That of ``ottla.sync`` is used by one thread, and another may call ``close``; that of ``ottla.aio`` on the loop on which it was made.
 
     ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
     """
@@ -317,7 +317,7 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        The records of a partition come in the order of their offsets; those of different partitions in any order.
+        The records of a partition come in the order of their offsets, the partitions in any order.
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.

@@ -318,10 +318,11 @@ class Consumer(LookUps):
     async def commit(self, offsets: Committable | None = None) -> None:
         """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
-        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
+        With ``enable_auto_offset_store=False`` the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
         whose text ``Admin.committed_offsets`` returns.
 
         INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when this consumer subscribes and is no member at present;
+        UNKNOWN_MEMBER_ID when it is assigned by hand, and the group has members;
         REBALANCE_IN_PROGRESS and others of the coordinator where it refuses: then the partitions' next owner reads again.
         Sent again while no coordinator answers, for ``default_api_timeout_ms``; after that NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
         COORDINATOR_NOT_AVAILABLE says what is in the way, and REQUEST_TIMED_OUT what it waited for: the offsets may be stored or not.

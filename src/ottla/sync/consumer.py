@@ -105,7 +105,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
-        The records of a partition come in the order of their offsets; those of different partitions in any order.
+        The records of a partition come in the order of their offsets, the partitions in any order.
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.

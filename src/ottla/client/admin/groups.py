@@ -191,9 +191,10 @@ class GroupAdmin(AdminBase):
     async def set_offsets(
         self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata | CommittedOffset], *, metadata: str = ""
     ) -> None:
-        """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known.
+        """Sets the empty group's offsets, each with this text. UNKNOWN_MEMBER_ID when it has members.
 
-        An offset may be an ``OffsetAndMetadata``, or what ``committed_offsets`` returns: it has a text of its own.
+        An offset may be an ``OffsetAndMetadata``, or what ``committed_offsets`` returns: it has a text of its own. UNKNOWN_TOPIC_OR_PARTITION
+        where a partition does not exist.
         """
         topics: dict[str, OffsetCommitRequestTopic] = {}
         wanted = keyed(offsets)
