@@ -98,6 +98,18 @@ def test_a_transactional_id_is_refused_by_produce_which_writes_no_transactions()
     assert "produce writes no transactions: leave transactional.id out" in text
 
 
+@pytest.mark.parametrize(("layout", "given"), [("%k:%v\\n", "-k"), ("%%%k{hex}:%v\\n", "-k"), ("%p %v\\n", "-p")])
+def test_what_each_record_has_is_not_given_for_all(layout: str, given: str) -> None:
+    """The key of the option was dropped without a word."""
+    text = said("produce", "t", "-f", layout, given, "1")
+    assert f"{given} is for every record, and %{given[1]} of the format has each record's own: leave one of them out" in text
+
+
+def test_a_range_of_times_with_a_second_at_says_how_it_is_written() -> None:
+    with pytest.raises(KafkaError, match="a range is @T1:T2, with one @"):
+        parse_offsets("@2020-01-01:@now", now_ms=0)
+
+
 def test_internal_topics_are_listed_after_those_of_users() -> None:
     topics = [TopicPartition(name, 0) for name in ("__consumer_offsets", "a", "b", "__transaction_state")]
     assert [key.topic for key in sorted(topics, key=users_first)] == ["a", "b", "__consumer_offsets", "__transaction_state"]

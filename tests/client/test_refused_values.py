@@ -10,9 +10,12 @@ import pytest
 from tests.client.simulated import KEY, consumer_of, create, with_broker
 
 from ottla.client.admin import Acl, AclFilter, Admin, Broker, NewTopic, Topic
+from ottla.client.failures import DeliveryError
+from ottla.client.outgoing import prepare
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.sim.cluster import SimBroker
+from ottla.types import TopicPartition
 
 ACL = Acl(ResourceType.TOPIC, "t", "User:a", Operation.READ)
 ALICE = (("user", "alice"),)
@@ -107,3 +110,19 @@ def test_a_consumer_refuses_a_partition_that_cannot_be_where_it_is_assigned() ->
 def test_a_word_in_the_place_of_a_member_has_the_member_that_is_meant(given: Any, meant: str) -> None:
     with pytest.raises(TypeError, match=f"give a member of ResourceType, such as ResourceType.{meant}"):
         Acl(given, "x", "User:a", Operation.READ)
+
+
+@pytest.mark.parametrize("what", ["key", "value"])
+def test_what_a_serializer_raises_has_a_note_with_the_setting(what: str) -> None:
+    """``key_serializer=str.encode`` and a record without a key was a TypeError of a descriptor."""
+    given: dict[str, Any] = {"key_serializer": None, "value_serializer": None} | {f"{what}_serializer": str.encode}
+    for content, note in ((None, f"; a record without a {what} gives it None"), (b"hush", "")):
+        with pytest.raises(TypeError, match="encode") as raised:
+            prepare("t", content, key=content, partition=None, headers=(), timestamp_ms=0, size_bytes_max=1000, **given)
+        assert raised.value.__notes__ == [f"{what}_serializer raised this for a {what} of type {type(content).__name__}{note}"]
+
+
+def test_a_record_without_a_partition_is_not_said_to_have_one() -> None:
+    problem = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "why")
+    assert DeliveryError([(TopicPartition("new-4", -1), problem)], 1).message == "a record for topic 'new-4' was not delivered: why"
+    assert DeliveryError([(TopicPartition("new-4", 1), problem)], 1).message == "a record for new-4-1 was not delivered: why"

@@ -48,9 +48,9 @@ def prepare(
     if type(topic) is not str or not topic:
         raise TypeError("the topic is '': its name must not be empty" if topic == "" else f"the topic is {topic!r}: give its name as a str")
     if key_serializer is not None:
-        key = _serialized("key", key_serializer(key))
+        key = _serialized("key", key_serializer, key)
     if value_serializer is not None:
-        value = _serialized("value", value_serializer(value))
+        value = _serialized("value", value_serializer, value)
     if key is not None and type(key) is not bytes:
         key = _as_bytes("key", key)
     if value is not None and type(value) is not bytes:
@@ -70,7 +70,14 @@ def prepare(
     return Outgoing(topic, partition, key, value, pairs, timestamp_ms, size)
 
 
-def _serialized(what: str, content: object) -> object:
+def _serialized(what: str, serializer: Serializer, given: object) -> object:
+    """Returns what the serializer makes of the key or the value. A note of what it raises names the setting, and not the content."""
+    try:
+        content: object = serializer(given)
+    except Exception as error:
+        why = f"; a record without a {what} gives it None" if given is None else ""
+        error.add_note(f"{what}_serializer raised this for a {what} of type {type(given).__name__}{why}")
+        raise
     if content is None or isinstance(content, bytes | bytearray | memoryview):
         return content
     kind = type(content).__name__
