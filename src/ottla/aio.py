@@ -90,7 +90,7 @@ from ottla.client.positions import ByPartition, PartitionLike
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.rebalance_listener import Rebalanced
 from ottla.client.security import ClientSecurity, security_of
-from ottla.client.settings import divided
+from ottla.client.settings import by_arguments, divided
 from ottla.client.subscription import SubscriptionPattern
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -234,12 +234,13 @@ def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) 
 
 
 def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
-    security = security_of(settings, lambda path: Path(path).read_bytes(), world)
-    if security.tls is not None:
-        try:
-            world.network.check_tls(security.tls)
-        except ValueError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the ssl settings of a client: {error}") from None
+    with by_arguments():
+        security = security_of(settings, lambda path: Path(path).read_bytes(), world)
+        if security.tls is not None:
+            try:
+                world.network.check_tls(security.tls)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the ssl settings of a client: {error}") from None
     return security
 
 

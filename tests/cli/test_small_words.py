@@ -17,7 +17,7 @@ from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
 from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import print_rows
+from ottla.cli.output import print_rows, with_way_out
 from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
@@ -142,3 +142,14 @@ def test_a_warning_of_a_client_is_a_line_of_its_command() -> None:
 
 def test_the_help_of_formats_is_found_in_the_plural() -> None:
     assert CliRunner().invoke(cli, ["help", "formats"]).output == CliRunner().invoke(cli, ["help", "format"]).output
+
+
+def test_a_command_names_settings_as_its_options_are_written() -> None:
+    """The library says linger_ms and acks=1, as its arguments are: one text of both is looked for in neither program."""
+    for given, text in (
+        (("acks=1", "enable.idempotence=true"), "enable.idempotence=true needs acks=all"),
+        (("security.protocol=sasl_plaintext",), "sasl.mechanism is not set"),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            cli.main(["produce", "t", *(word for each in given for word in ("-X", each))], standalone_mode=False)
+        assert text in with_way_out(refused.value)

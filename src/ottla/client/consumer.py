@@ -332,7 +332,7 @@ class Consumer(LookUps):
         await self._until_answered("commit", lambda _: self._commits.commit(offsets, is_subscribed=is_subscribed), is_absence)
 
     def store_offsets(self, offsets: Committable) -> None:
-        """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false.
+        """Keeps these offsets for the next commit that names none, automatic or not. Needs ``enable_auto_offset_store=False``.
 
         INVALID_REQUEST without it, UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned, INVALID_GROUP_ID without a ``group_id``.
         """

@@ -65,7 +65,7 @@ def prepare(
         pairs = _as_pairs(headers)
         size += sum(len(name) + len(content or b"") for name, content in pairs)
     if size > size_bytes_max:
-        text = f"a record of {size} bytes is larger than max.request.size={size_bytes_max} of the producer"
+        text = f"a record of {size} bytes is larger than max_request_size={size_bytes_max} of the producer"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text}; where that is raised, max.message.bytes of topic {topic!r} limits it, too")
     return Outgoing(topic, partition, key, value, pairs, timestamp_ms, size)
 

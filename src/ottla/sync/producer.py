@@ -140,7 +140,7 @@ class Producer(Blocking[aio.Producer]):
         """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
-        did not answer within max.block.ms: then call it again.
+        did not answer within ``max_block_ms``: then call it again.
         """
         self._run(self._after_moved(self._inner.commit_transaction))
 
