@@ -345,7 +345,8 @@ class Admin(Face, admin.Admin):
 
     That of ``ottla.sync`` is used by one thread at a time; that of ``ottla.aio`` on the loop on which it was made.
 
-    Each call ends within ``default_api_timeout_ms``, with REQUEST_TIMED_OUT and what it waited for.
+    Each call ends within ``default_api_timeout_ms``, or within its own ``timeout_ms`` where one is given, with REQUEST_TIMED_OUT and what
+    it waited for.
     """
 
     @with_brokers_first

@@ -126,7 +126,10 @@ class Producer:
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``.
+
+        The record waits for others as any does, for ``linger_ms`` at most.
+        """
         return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
