@@ -335,7 +335,8 @@ class Producer:
             if partition is not None and partition not in found.partitions:
                 known = self._cluster.topics.get(topic)
                 if known is not None and partition not in known.partitions:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
+                    text = f"topic {topic!r} has no partition {partition}; it has {len(known.partitions)}"
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
             await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
     def _refuse(self, record: UndeliveredRecord, future: Acknowledgement, error: KafkaError) -> None:
