@@ -9,8 +9,9 @@ A poll waits for the automatic commit that it starts, but not past its own end: 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.background import background, end
 from ottla.client.buffer import ConsumerRecord
@@ -25,6 +26,8 @@ from ottla.client.wrong_calls import check_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import Clock
 from ottla.types import TopicPartition
+
+log: Final = logging.getLogger("ottla.client")  # as in watch.py
 
 Committable = ByPartition[int] | ByPartition[OffsetAndMetadata] | ByPartition[int | OffsetAndMetadata] | ConsumerRecord[Any, Any]
 """What a commit stores: by partition the offset that is to be read next, or a record, which means the offset after it."""
@@ -49,6 +52,9 @@ class Commits:
         self._coordinator = coordinator
         self._membership = membership
         self._stored: dict[TopicPartition, Place] = {}  # of assigned partitions
+        self._left: dict[TopicPartition, Place] = {}  # of those that were assigned by hand, and are no longer: not committed yet
+        self._is_by_hand = False  # partitions are assigned by hand
+        self._has_ended = True  # neither is the consumer subscribed, nor are partitions assigned
         self._committed_ms = clock.monotonic_ms()
         self._under_way: asyncio.Task[None] | None = None  # an automatic commit that a poll has started; one at a time
 
@@ -62,6 +68,8 @@ class Commits:
             if wanted:
                 await self._coordinator.commit(wanted)
                 self._meters.commits += 1
+            if offsets is None:
+                self._left = {}
         elif self._membership.generation_id < 0:
             # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
             raise no_member(self._membership.why_out)
@@ -81,6 +89,28 @@ class Commits:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not assigned to this consumer")
         self._stored |= wanted
 
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether they are in this consumer's own name, of partitions that were assigned by hand; else in that of a member."""
+        return self._is_by_hand and self._membership is not None
+
+    def on_assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commits in this consumer's own name from now on. What is due of other partitions than these is left to the next commit."""
+        if self.is_by_hand and self._settings.enable_auto_commit:
+            wanted = set(partitions)
+            self._left = {partition: place for partition, place in self._due().items() if partition not in wanted}
+        self._is_by_hand, self._has_ended = True, False
+
+    def on_subscribe(self) -> None:
+        """Commits in the name of a member from now on."""
+        self._is_by_hand, self._has_ended, self._left = False, False, {}
+
+    async def end(self, deadline_ms: int) -> None:
+        """Does the last automatic commit, until the deadline at most, and then none until there are partitions again."""
+        self._has_ended = True
+        await self.commit_by(deadline_ms)
+        await self.close()
+
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """Drops what was stored for partitions that are no longer assigned: it is another consumer's to process."""
         for partition in gone:
@@ -88,9 +118,10 @@ class Commits:
 
     @property
     def is_due(self) -> bool:
-        """Whether auto.commit.interval.ms has passed, where commits are automatic and none is under way."""
+        """Whether auto.commit.interval.ms has passed, or partitions were left, where commits are automatic and none is under way."""
         is_over = self._clock.monotonic_ms() - self._committed_ms >= self._settings.auto_commit_interval_ms
-        return self._settings.enable_auto_commit and is_over and self._under_way is None
+        is_automatic = self._settings.enable_auto_commit and self._membership is not None and not self._has_ended
+        return is_automatic and (is_over or bool(self._left)) and self._under_way is None
 
     async def commit_by(self, deadline_ms: int) -> None:
         """Does what ``commit_if_automatic`` does, and waits for it until the deadline at most; it then goes on by itself."""
@@ -100,7 +131,10 @@ class Commits:
         await asyncio.wait({task}, timeout=max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
 
     async def commit_if_automatic(self) -> None:
-        """Commits what is due, where that is automatic and this consumer is a member; a failure leaves it to the next owner."""
+        """Commits what is due, where that is automatic and this consumer is a member, or has partitions assigned by hand.
+
+        A failure leaves it to the next owner.
+        """
         await self.close()
         await self._commit_due()
 
@@ -114,24 +148,30 @@ class Commits:
             self._under_way = None
 
     async def _commit_due(self) -> None:
-        membership = self._membership
-        if membership is None or not self._settings.enable_auto_commit or membership.generation_id < 0:
+        membership, coordinator = self._membership, self._coordinator
+        if membership is None or coordinator is None or not self._settings.enable_auto_commit:
+            return
+        if not self.is_by_hand and membership.generation_id < 0:
             return
         self._committed_ms = self._clock.monotonic_ms()
         due = self._due()
+        self._left = {}
         try:
             if due:
-                await membership.commit(due)
+                await (coordinator.commit(due) if self.is_by_hand else membership.commit(due))
                 self._meters.commits += 1
-        except KafkaError:
-            return  # a rebalance or a fenced member; the next one to own the partitions reads again
+        except KafkaError as error:
+            # a rebalance or a fenced member: the next one to own the partitions reads again
+            if self.is_by_hand:
+                log.warning("an automatic commit of assigned partitions was refused, or not answered: %s", error)
 
     def _due(self) -> dict[TopicPartition, Place]:
         if not self._settings.enable_auto_offset_store:
-            return dict(self._stored)
+            return self._left | self._stored
         unread = self._handout.first_unread()
         consumed = self._positions.consumed()
-        return {partition: Place(unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
+        places = {partition: Place(unread.get(partition, offset), epoch) for partition, (offset, epoch) in consumed.items()}
+        return self._left | places
 
 
 def _wanted(offsets: Committable) -> dict[TopicPartition, Place]:

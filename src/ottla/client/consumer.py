@@ -101,11 +101,12 @@ class Consumer(LookUps):
         if self._subscription is not None:
             self._subscription.end()
         self._subscription, self._is_assigned = subscription, False
+        self._commits.on_subscribe()
         assert self._rebalances is not None, "it has a membership"
         self._rebalances.listener = listener
 
     async def unsubscribe(self) -> None:
-        """Leaves the group and reads nothing more.
+        """Leaves the group and reads nothing more. Commits before, where that is automatic.
 
         A coordinator that does not answer is waited for until ``request_timeout_ms`` has passed, and raises nothing: the others get the
         partitions when ``session_timeout_ms`` has passed.
@@ -116,11 +117,12 @@ class Consumer(LookUps):
             rebalances.abandon()
             self._subscription.end()
             deadline_ms = self._clock.monotonic_ms() + self._cluster.request_timeout_ms
-            await self._commits.commit_by(deadline_ms)
-            await self._commits.close()
+            await self._commits.end(deadline_ms)
             await rebalances.give_up(list(self._positions))
             left_ms = max(LEAVE_MS_MIN, deadline_ms - self._clock.monotonic_ms())
             await rebalances.membership.leave(left_ms)
+        elif self._commits.is_by_hand:
+            await self._commits.end(self._clock.monotonic_ms() + self._cluster.request_timeout_ms)
         self._subscription = None
         self._assign(())
         self._is_assigned = False
@@ -135,6 +137,7 @@ class Consumer(LookUps):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
         wanted = partitions_of(partitions)
         self._give_back()
+        self._commits.on_assign(wanted)
         self._assign(wanted)
         self._is_assigned = bool(wanted)
         self._cluster.retain({partition.topic for partition in self._positions})
@@ -193,8 +196,10 @@ class Consumer(LookUps):
         membership = self._membership
         if membership is not None and self._subscription is not None:
             membership.on_poll()
-            if membership.needs_rejoin or self._commits.is_due:
+            if membership.needs_rejoin:
                 return None
+        if self._commits.is_due:
+            return None
         return self._handout.next_record()
 
     def _rest(self) -> list[AnyRecord]:
@@ -227,8 +232,8 @@ class Consumer(LookUps):
             subscription.look()
             if not await rebalances.run(subscription, deadline_ms):
                 return
-            if self._commits.is_due:
-                await self._commits.commit_by(deadline_ms)
+        if self._commits.is_due:
+            await self._commits.commit_by(deadline_ms)
         await self._starting_points.find(deadline_ms)
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -363,7 +368,7 @@ class Consumer(LookUps):
             return
         self._fetcher.end()
         try:
-            if self._subscription is not None:
+            if self._subscription is not None or self._commits.is_by_hand:
                 await self.unsubscribe()
         finally:
             await self._commits.close()
