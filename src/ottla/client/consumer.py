@@ -130,8 +130,7 @@ class Consumer(LookUps):
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
         """Reads exactly these partitions, and joins no group. Partitions that were assigned before keep their positions.
 
-        The others start at what is committed by ``group_id``, where it is set and has a commit, else as ``auto_offset_reset`` says.
-        INVALID_REQUEST while the consumer subscribes.
+        The others start at the commit of ``group_id``, else as ``auto_offset_reset`` says. INVALID_REQUEST while the consumer subscribes.
         """
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
@@ -326,9 +325,8 @@ class Consumer(LookUps):
         With ``enable_auto_offset_store=False`` the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
         whose text ``Admin.committed_offsets`` returns.
 
-        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when this consumer subscribes and is no member at present;
-        UNKNOWN_MEMBER_ID when it is assigned by hand, and the group has members;
-        REBALANCE_IN_PROGRESS and others of the coordinator where it refuses: then the partitions' next owner reads again.
+        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when it subscribes and is no member at present, UNKNOWN_MEMBER_ID when it
+        is assigned and the group has members; REBALANCE_IN_PROGRESS and others where the coordinator refuses: the next owner reads again.
         Sent again while no coordinator answers, for ``default_api_timeout_ms``; after that NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
         COORDINATOR_NOT_AVAILABLE says what is in the way, and REQUEST_TIMED_OUT what it waited for: the offsets may be stored or not.
         """
