@@ -162,7 +162,7 @@ class GroupMember:
     """
 
     member_id: str
-    """The coordinator's name for the member."""
+    """The member's name in the group: the coordinator makes it, with ``group_protocol="consumer"`` the member."""
     group_instance_id: str | None
     """The name of a static member; None for others."""
     client_id: str
