@@ -90,7 +90,7 @@ from ottla.client.positions import ByPartition, PartitionLike
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.rebalance_listener import Rebalanced
 from ottla.client.security import ClientSecurity, security_of
-from ottla.client.settings import divided
+from ottla.client.settings import by_arguments, divided
 from ottla.client.subscription import SubscriptionPattern
 from ottla.client.transaction_errors import (
     CommitOutcomeUnknownError,
@@ -234,12 +234,13 @@ def _cluster(bootstrap_servers: str | Sequence[str], settings: ClusterSettings) 
 
 
 def _security(world: World, settings: ClusterSettings) -> ClientSecurity:
-    security = security_of(settings, lambda path: Path(path).read_bytes(), world)
-    if security.tls is not None:
-        try:
-            world.network.check_tls(security.tls)
-        except ValueError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the ssl settings of a client: {error}") from None
+    with by_arguments():
+        security = security_of(settings, lambda path: Path(path).read_bytes(), world)
+        if security.tls is not None:
+            try:
+                world.network.check_tls(security.tls)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the ssl settings of a client: {error}") from None
     return security
 
 
@@ -250,7 +251,10 @@ _OF_OTHERS: Final = {"producers": (ProducerSettings,), "consumers": (ConsumerSet
 @on_own_loop
 @with_hints
 class Producer(Face, producer.Producer):
-    """A producer; ``ProducerOptions`` are its settings. Made on a running loop."""
+    """A producer; ``ProducerOptions`` are its settings.
+
+    That of ``ottla.sync`` may be used by several threads at once; that of ``ottla.aio`` on the loop on which it was made.
+    """
 
     @with_brokers_first
     def __init__(self, bootstrap_servers: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerOptions]) -> None:
@@ -263,7 +267,9 @@ class Producer(Face, producer.Producer):
 @on_own_loop
 @with_hints
 class Consumer(Face, consumer.Consumer, Generic[K, V]):
-    """A consumer; ``ConsumerOptions`` are its settings, and the two deserializers. Made on a running loop.
+    """A consumer; ``ConsumerOptions`` are its settings, and the two deserializers.
+
+    That of ``ottla.sync`` is used by one thread, and another may call ``close``; that of ``ottla.aio`` on the loop on which it was made.
 
     ``K`` and ``V`` are what its deserializers return, and the types of its records' keys and values: bytes or None without them.
     """
@@ -312,6 +318,7 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
     async def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
+        The records of a partition come in the order of their offsets, the partitions in any order.
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
@@ -334,9 +341,12 @@ class Consumer(Face, consumer.Consumer, Generic[K, V]):
 @on_own_loop
 @with_hints
 class Admin(Face, admin.Admin):
-    """Administration; ``AdminOptions`` are its settings. Made on a running loop.
+    """Administration; ``AdminOptions`` are its settings.
 
-    Each call ends within ``default_api_timeout_ms``, with REQUEST_TIMED_OUT and what it waited for.
+    That of ``ottla.sync`` is used by one thread at a time; that of ``ottla.aio`` on the loop on which it was made.
+
+    Each call ends within ``default_api_timeout_ms``, or within its own ``timeout_ms`` where one is given, with REQUEST_TIMED_OUT and what
+    it waited for.
     """
 
     @with_brokers_first

@@ -55,6 +55,11 @@ def test_brokers_and_their_directories(bootstrap: str) -> None:
     [directory] = shown(bootstrap, "broker", "logdirs", "2")
     assert (directory["broker"], directory["replicas"], directory["error"]) == (2, 3, None)
     assert len(shown(bootstrap, "broker", "logdirs")) == 3
+    replicas = shown(bootstrap, "broker", "logdirs", "2", "--replicas")
+    assert len(replicas) == 3
+    assert sum(int(str(row["bytes"])) for row in replicas) == directory["bytes"]
+    assert [row["bytes"] for row in replicas] == sorted((row["bytes"] for row in replicas), key=lambda size: -int(str(size)))
+    assert {(row["broker"], row["directory"], row["state"], row["lag"]) for row in replicas} == {(2, directory["directory"], "", 0)}
     [described] = shown(bootstrap, "broker", "describe", "2")
     assert (described["id"], described["state"], described["replicas"], described["out_of_sync"]) == (2, "serves", 3, 0)
     assert described["configs"]["node.id"] == "2"  # type: ignore[index]

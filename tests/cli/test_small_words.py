@@ -17,7 +17,7 @@ from ottla.cli.cluster_health import users_first
 from ottla.cli.main import cli
 from ottla.cli.nodes.plan import LAST_PORT, PORT_MAX, choose_ports
 from ottla.cli.offsets import parse_offsets
-from ottla.cli.output import print_rows
+from ottla.cli.output import print_rows, with_way_out
 from ottla.client.transaction_errors import FENCED, ProducerFencedError, of_addition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
@@ -98,6 +98,18 @@ def test_a_transactional_id_is_refused_by_produce_which_writes_no_transactions()
     assert "produce writes no transactions: leave transactional.id out" in text
 
 
+@pytest.mark.parametrize(("layout", "given"), [("%k:%v\\n", "-k"), ("%%%k{hex}:%v\\n", "-k"), ("%p %v\\n", "-p")])
+def test_what_each_record_has_is_not_given_for_all(layout: str, given: str) -> None:
+    """The key of the option was dropped without a word."""
+    text = said("produce", "t", "-f", layout, given, "1")
+    assert f"{given} is for every record, and %{given[1]} of the format has each record's own: leave one of them out" in text
+
+
+def test_a_range_of_times_with_a_second_at_says_how_it_is_written() -> None:
+    with pytest.raises(KafkaError, match="a range is @T1:T2, with one @"):
+        parse_offsets("@2020-01-01:@now", now_ms=0)
+
+
 def test_internal_topics_are_listed_after_those_of_users() -> None:
     topics = [TopicPartition(name, 0) for name in ("__consumer_offsets", "a", "b", "__transaction_state")]
     assert [key.topic for key in sorted(topics, key=users_first)] == ["a", "b", "__consumer_offsets", "__transaction_state"]
@@ -130,3 +142,14 @@ def test_a_warning_of_a_client_is_a_line_of_its_command() -> None:
 
 def test_the_help_of_formats_is_found_in_the_plural() -> None:
     assert CliRunner().invoke(cli, ["help", "formats"]).output == CliRunner().invoke(cli, ["help", "format"]).output
+
+
+def test_a_command_names_settings_as_its_options_are_written() -> None:
+    """The library says linger_ms and acks=1, as its arguments are: one text of both is looked for in neither program."""
+    for given, text in (
+        (("acks=1", "enable.idempotence=true"), "enable.idempotence=true needs acks=all"),
+        (("security.protocol=sasl_plaintext",), "sasl.mechanism is not set"),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            cli.main(["produce", "t", *(word for each in given for word in ("-X", each))], standalone_mode=False)
+        assert text in with_way_out(refused.value)

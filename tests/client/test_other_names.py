@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ottla
 from ottla import aio, sync
 from ottla.client.other_names import OTHER_FIELDS, OTHER_NAMES
 from ottla.sync.sent_record import SentRecord
@@ -25,6 +26,19 @@ MADE: dict[str, Any] = {
     "ClusterDescription": aio.ClusterDescription("c", 1, []),
     "NewTopic": aio.NewTopic("t"),
 }
+
+
+@pytest.mark.parametrize("name", ottla._OF_CLIENTS)
+def test_an_import_from_the_package_says_which_module_has_the_name(name: str) -> None:
+    for module in (aio, sync):
+        assert hasattr(module, name)
+    text = f"write `from ottla.sync import {name}`, or with asyncio `from ottla.aio import {name}`"
+    with pytest.raises(ImportError, match=f"^cannot import name '{name}' from 'ottla': {text}$"):
+        exec(f"from ottla import {name}", {})  # as a program has it
+    with pytest.raises(AttributeError, match=text):
+        getattr(ottla, name)
+    assert not hasattr(ottla, name)
+    assert not hasattr(ottla, "nonsense")
 
 
 @pytest.mark.parametrize("module", [aio, sync])

@@ -127,7 +127,7 @@ def test_the_password_of_a_user_is_text_and_is_never_shown() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"security_protocol": "TLS"}, "security.protocol"),
+        ({"security_protocol": "TLS"}, "security_protocol"),
         ({"sasl_mechanism": "PLAIN"}, "sasl.mechanism has no effect"),
         ({"sasl_plain_password": "hush"}, "sasl.plain.password has no effect"),
         ({"sasl_jaas_config": "hush"}, "sasl.jaas.config has no effect"),

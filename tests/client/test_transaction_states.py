@@ -122,5 +122,5 @@ def test_each_judge_of_errors_turns_a_code_into_its_kind_of_error(
         found = getattr(transaction_errors, judge)(problem)
         text = f"text: {transaction_errors.FENCED}" if kind is transaction_errors.ProducerFencedError else "text"
         if code == ErrorCode.INVALID_PRODUCER_EPOCH and kind is TransactionAbortableError:
-            text = "text: call abort_transaction, which raises ProducerFencedError where another producer has taken this transactional.id"
+            text = f"text: {transaction_errors._PERHAPS_FENCED}"
         assert (judge, type(found), found.code, found.message) == (judge, kind, code, text)

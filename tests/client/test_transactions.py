@@ -378,6 +378,7 @@ def test_a_record_that_is_refused_after_its_send_returned_fails_the_transaction(
         refused = SentRecord(loop=asyncio.get_running_loop())
         record = UndeliveredRecord("t", 0, None, b"x", (), 1)
         producer._refuse(record, refused, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no room"))
+        assert isinstance(error_of(refused), TransactionAbortableError)
         with pytest.raises(TransactionAbortableError, match="no room"):
             await producer.commit_transaction()
         await producer.abort_transaction()
@@ -487,6 +488,42 @@ def test_a_block_that_takes_too_long_fences_its_producer_below_level_2(level: in
             async with producer.transaction():
                 await producer.send("t", b"next", partition=0)
             assert model.committed() == [b"next"]
+
+    with_model(level, body)
+
+
+@LEVELS
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_block_that_took_too_long_raises_one_class_however_the_record_was_sent(level: int, waits: bool) -> None:
+    """A program that reads its input again after this class alone lost input when it waited for a record."""
+
+    async def body(world: World) -> None:
+        producer, model = world.producer, world.model
+        with pytest.raises(TransactionAbortableError if level == 2 else ProducerFencedError, match="transaction_timeout_ms"):  # noqa: PT012
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"x", partition=0)
+                model.time_out("x")
+                record = await producer.send("t", b"late", partition=0)
+                if waits:
+                    await record
+        error = error_of(record)
+        assert isinstance(error, TransactionAbortableError)
+        assert error.undelivered is not None
+        assert error.undelivered.value == b"late"
+
+    with_model(level, body)
+
+
+@LEVELS
+def test_a_record_that_an_abort_drops_has_a_plain_error(level: int) -> None:
+    """The abort was the program's own: no record's error may ask for another one."""
+
+    async def body(world: World) -> None:
+        await world.producer.begin_transaction()
+        record = await world.producer.send("t", b"x", partition=0)
+        await world.producer.abort_transaction()
+        error = error_of(record)
+        assert (type(error), error.code) == (KafkaError, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
     with_model(level, body)
 

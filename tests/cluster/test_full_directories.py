@@ -11,12 +11,13 @@ from tests.cluster.test_early_requests import numbered, produce
 from tests.cluster.test_slow_writes import records_of
 from tests.simulation.quorum_nodes import started
 
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode
 from ottla.sim.disk import VOLUME_BYTES, SimDisk
+from ottla.storage.directory.room import RESERVE_BYTES
 from ottla.types import TopicPartition
 
 FULL_SECONDS = int(os.environ.get("OTTLA_SECONDS", "15"))
@@ -189,3 +190,28 @@ def test_a_node_that_was_full_and_starts_with_room_is_in_sync_again(restarted: s
         await nodes.until(lambda: all(nodes.in_sync(2, "t", index) == {1, 2, 3} for index in range(3)))
 
     play(body)
+
+
+def test_retention_makes_room_where_the_segment_that_grows_fills_the_directory() -> None:
+    """It could not be closed, so that nothing of it was ever deleted, and no advice but to delete the topic helped."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [2])
+        await nodes.send("t", *[b"x" * 100_000] * 5)
+        disk = nodes.nodes[2].machine.disk
+        fill(disk)
+
+        async def send(cluster: Cluster) -> int:
+            return (await produce(nodes, cluster, 2, "t", numbered(0)))[0]
+
+        assert await nodes.act(send) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(nodes.partition(2, "t").log.segments) == 1
+        await nodes.act(lambda cluster: Admin(cluster).alter_configs({Topic("t"): {"retention.ms": 1, "file.delete.delay.ms": 0}}))
+        before = disk.used_bytes
+        await nodes.until(lambda: nodes.partition(2, "t").log.log_start_offset == 5)
+        await nodes.until(lambda: disk.used_bytes < before - 400_000)
+        disk.capacity_bytes += RESERVE_BYTES  # for what is kept back, and as much again
+        await nodes.until(lambda: not nodes.nodes[2].broker.partitions.directories[0].room.is_full)  # type: ignore[union-attr]
+        assert await nodes.act(send) == ErrorCode.NONE
+
+    play(body, log_retention_check_interval_ms="2000")

@@ -15,8 +15,8 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.upkeep.scrubber import Scrubber
-from ottla.cli.health_log_dirs import lags_of, room_notes, without_room
 from ottla.cli.health_partitions import PartitionStates
+from ottla.cli.log_dirs import lags_of, room_notes, without_room
 from ottla.client.admin import DirectoryReplica, LogDir
 from ottla.errors import ErrorCode, KafkaError
 from ottla.storage.directory.room import Room
@@ -107,6 +107,8 @@ def test_room_that_is_almost_used_up_and_what_replicas_lack() -> None:
     left = [(1, LogDir("/d", None, 100 << 20, 1_531_904, replicas)), (1, LogDir("/e", None, 100 << 20, 50 << 20, replicas[:1]))]
     full = [(2, LogDir("/f", None, 100 << 20, 0, replicas[:2]))]
     assert lags_of([*left, *full]) == {1: 10, 2: 7}, "without what moves there"
+    unknown = (3, LogDir("/g", None, 100 << 20, 0, (DirectoryReplica(TopicPartition("t", 0), 10, -1, False),)))
+    assert lags_of([*left, unknown, *full]) == {1: 10, 2: 7}, "of broker 3 it is not known"
     assert without_room([*left, *full]) == {TopicPartition("t", 0): {2}, TopicPartition("t", 1): {2}}
     [note] = room_notes([*left, *full])
     assert note.startswith("log directory /d of broker 1 has 1,531,904 bytes left; ")

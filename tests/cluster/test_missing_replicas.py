@@ -68,11 +68,18 @@ def test_what_others_in_sync_have_is_not_cut_off_for_one_that_is_gone(lost: int)
     play(body)
 
 
-def test_the_only_replica_starts_from_nothing_and_that_is_counted() -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_only_replica_starts_from_nothing_and_that_is_counted(is_killed: bool) -> None:
+    """After a kill the checkpoints said nothing of records that were not synced yet."""
+
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [2])
         await nodes.send("t", *RECORDS)
-        await nodes.nodes[2].stop()  # in order, since only records that were synced are known of
+        if is_killed:
+            await asyncio.sleep(KEPT_SECONDS)
+            nodes.nodes[2].kill(power_cut=False)
+        else:
+            await nodes.nodes[2].stop()
         remove(nodes, 2, "t")
         nodes.nodes[2].begin()
         await started([nodes.nodes[2]])
@@ -150,5 +157,25 @@ def test_the_last_one_in_sync_does_not_lead_when_it_is_gone() -> None:
         assert await nodes.act(lambda cluster: Admin(cluster).elect_leaders([key], unclean=True)) == {key: None}
         await nodes.until(lambda: nodes.has(1, "t"))
         assert list((await check_replicas_are_equal(nodes, 2, 1)).values()) == RECORDS
+
+    play(body)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_directory_that_is_removed_under_a_broker_is_noticed_within_a_minute(lost: int) -> None:
+    """Its files took records that were acknowledged, and were freed at the next stop."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
+        await nodes.create("alone", [lost])
+        await nodes.send("t", *RECORDS)
+        for topic in ("t", "alone"):
+            remove(nodes, lost, topic)
+        await asyncio.sleep(KEPT_SECONDS)
+        assert meters(nodes, lost).missing_replicas in (1, 2), "a write there may have failed before"
+        await nodes.until(lambda: nodes.in_sync(3, "t") == {1, 2, 3})
+        assert list((await check_replicas_are_equal(nodes, *((1, 2, 3) if lost == 2 else (2, 3, 1)))).values()) == RECORDS
+        assert nodes.partition(lost, "alone").log.is_failed, "nothing more is acknowledged there"
+        await nodes.send("t", b"after")
 
     play(body)

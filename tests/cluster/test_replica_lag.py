@@ -9,6 +9,7 @@ from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.test_throttles import RECORD_BYTES, RECORDS, SIDES, filled, move, throttle
 
 from ottla.admin_http.replica_names import partition_families, replica_families
+from ottla.broker.replicas.replica_role import ReplicaRole
 from ottla.broker.tasks.slices import Slices
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -73,5 +74,27 @@ def test_a_follower_that_has_not_come_lacks_what_the_log_has() -> None:
         start, end = partition.log.log_start_offset, partition.log.log_end_offset
         partition.leading.machine.followers[2].end_offset = -1
         assert partition.leading.lags() == {2: end - start}
+
+    play(body)
+
+
+def test_what_a_follower_does_not_know_is_no_lag_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a full disk nothing is asked for, and a leader that has not answered yet has said nothing."""
+
+    async def body(nodes: SimNodes) -> None:
+        await filled(nodes)
+        follower = nodes.partition(2, "t")
+        assert follower.followed is not None
+        assert await lags(nodes, 2) == (0, [0], {})
+        room = follower.log.health.room
+        assert room is not None
+        room.is_full = True
+        assert await lags(nodes, 2) == (0, [], {})
+        assert await lag_in_directories(nodes, 2) == -1
+        room.is_full = False
+        follower.followed.leader_committed = -1
+        assert follower.lag == 0, "a leader says nothing of what is at rest"
+        monkeypatch.setattr(ReplicaRole, "is_in_sync", False)
+        assert follower.lag is None
 
     play(body)

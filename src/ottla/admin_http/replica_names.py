@@ -34,7 +34,7 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
         producers += len(partition.log.producers)
         offline += partition.log.is_failed
         late += partition.log.producers.has_open_since(begun_before_ms)
-        lag_max = max(lag_max, partition.lag)
+        lag_max = max(lag_max, partition.lag or 0)
         if image.leader != node_id:
             continue
         led_count += 1
@@ -69,7 +69,7 @@ async def replica_families(status: Status, slices: Slices, *, now_ms: int) -> li
         ("log_cuts", "Files of logs that a recovery has cut, since the start.", damage.cuts),
         ("log_cut_bytes", "Bytes that recoveries have cut off from logs, since the start.", damage.cut_bytes),
         ("damaged_segments", "Segments that were found damaged, since the start.", damage.damaged_segments),
-        ("missing_replicas", "Replicas with records whose directories the start did not find.", damage.missing_replicas),
+        ("missing_replicas", "Replicas whose directories the start did not find, or were removed since.", damage.missing_replicas),
     ):
         families.append(counter(f"ottla_{name}_total", text, value))
     meters = status.partitions.replication.isr_meters
@@ -96,7 +96,7 @@ async def partition_families(status: Status, slices: Slices) -> list[Family]:
             under.append(Sample(int(spare < 0), labels))
             at.append(Sample(int(spare == 0), labels))
         if partition.followed is not None:
-            own_lags.append(Sample(partition.lag, labels))
+            own_lags += [] if partition.lag is None else [Sample(partition.lag, labels)]
         elif partition.leading is not None:
             lags += [Sample(lag, (*labels, ("replica", str(node)))) for node, lag in partition.leading.lags().items()]
     return [
@@ -108,7 +108,11 @@ async def partition_families(status: Status, slices: Slices) -> list[Family]:
             ("kafka_log_log_logendoffset", "The offset that the next record gets.", ends),
             ("kafka_cluster_partition_underminisr", "Whether fewer replicas are in sync than acks=all needs.", under),
             ("kafka_cluster_partition_atminisr", "Whether just as many replicas are in sync as acks=all needs.", at),
-            ("kafka_server_fetcherlagmetrics_consumerlag", "Committed records that this follower lacks.", own_lags),
+            (
+                "kafka_server_fetcherlagmetrics_consumerlag",
+                "Committed records that this follower lacks, once it knows.",
+                own_lags,
+            ),
             ("ottla_replica_lag", "Records of this leader's log that the replica lacks.", lags),
         )
     ]

@@ -155,12 +155,13 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 @click.argument("ids", nargs=-1, type=int, metavar="[ID]...", shell_complete=BROKERS)
 @bootstrap_option
 @format_option
-def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
+@click.option("--replicas", "is_by_replica", is_flag=True, help="A row a replica, the largest first.")
+def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bool) -> None:
     """List log directories: of these brokers, or of all that serve.
 
-    LAG is how many records the replicas in it lack of what their leaders have committed.
+    LAG is how many records the replicas in it lack of what their leaders have committed, and - where a broker does not know it.
     """
-    from ottla.cli.health_log_dirs import lag_of
+    from ottla.cli.log_dirs import lag_of, print_replicas
     from ottla.sync import Admin
 
     unanswered = Unanswered()
@@ -174,6 +175,10 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
         for node_id in ids:
             with unanswered.of(node_id, f"the log directories of broker {node_id}"):
                 found |= admin.describe_log_dirs([node_id])
+    if is_by_replica:
+        print_replicas(output, found)
+        unanswered.end()
+        return
     rows = []
     for node_id, directories in found.items():
         for directory in directories:

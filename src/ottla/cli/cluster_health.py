@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.health_log_dirs import lags_of, room_notes, without_room
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.health_ways import counted
+from ottla.cli.log_dirs import lags_of, room_notes, without_room
 from ottla.cli.node_configs import CONFIGS_UNSEEN, NodeConfigs, node_configs
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import ended_voters, spare, voters_of, without_fetch

@@ -58,7 +58,8 @@ def _log_dirs(health: Health) -> Iterator[Finding]:
     for broker, path in health.full_log_dirs:
         yield Finding(
             f"log directory {path} of broker {broker} is full: nothing is written there",
-            "lower `retention.ms`, delete topics, or add room; writing goes on by itself",
+            f"`ottla broker logdirs {broker} --replicas` lists what fills it, the largest first; lower `retention.ms` of that, delete "
+            "topics, or add room; writing goes on by itself",
             (broker,),
             kind="log_dir_full",
         )

@@ -132,6 +132,16 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again at exit
 
 
+def _no_utf_8(error: BaseException) -> bytes | None:
+    """Returns the argument for which the error came, or what caused it, where its bytes are no UTF-8."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnicodeEncodeError):
+        cause = cause.__cause__
+    if cause is None or not any("\udc80" <= character <= "\udcff" for character in cause.object):  # what Python makes of such bytes
+        return None
+    return os.fsencode(cause.object)
+
+
 def _run() -> None:
     if "_OTTLA_COMPLETE" in os.environ:
         import ottla.cli.bash_completion  # noqa: F401 - click's own is replaced
@@ -152,12 +162,13 @@ def _run() -> None:
         sys.exit(INTERRUPTED)
     except ReaderGoneError:
         sys.exit(0)
-    except UnicodeEncodeError as error:
-        if not any("\udc80" <= character <= "\udcff" for character in error.object):  # what Python makes of bytes that are no UTF-8
+    except (OttlaError, OSError, UnicodeEncodeError) as error:
+        wrong = _no_utf_8(error)
+        if wrong is not None:
+            click.UsageError(f"{wrong!r} is an argument that is no UTF-8; here it is to be text").show()
+            sys.exit(WRONG_CALL)
+        if isinstance(error, UnicodeEncodeError):
             raise
-        click.UsageError(f"{os.fsencode(error.object)!r} is an argument that is no UTF-8; here it is to be text").show()
-        sys.exit(WRONG_CALL)
-    except (OttlaError, OSError) as error:
         from ottla.cli.output import with_way_out
 
         click.echo(f"ottla: {with_way_out(error)}", err=True)

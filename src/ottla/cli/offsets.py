@@ -99,7 +99,9 @@ def _times(text: str, now_ms: int) -> OffsetRange:
         stop = None if second is None else _time(second, now_ms)
         if start is not None and (second is None or stop is not None):
             return OffsetRange(OffsetPoint(Base.TIME, start), None if stop is None else OffsetPoint(Base.TIME, stop))
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"time {text!r}: expected milliseconds, seconds, an ISO date, now, or -1h, -30m, -2d")
+    way_out = "; a range is @T1:T2, with one @" if "@" in text else ""
+    known = "milliseconds, seconds, an ISO date, now, or -1h, -30m, -2d"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"time {text!r}: expected {known}{way_out}")
 
 
 def _time(text: str, now_ms: int) -> int | None:

@@ -216,6 +216,10 @@ def asking_a_cluster(servers: str) -> Iterator[None]:
 def with_way_out(error: BaseException) -> str:
     """Returns the error as one sentence, with what to try next."""
     text, end = str(error), way_out(error)
+    if isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_CONFIG:
+        from ottla.client.settings import by_keys
+
+        text = by_keys(text)
     return f"{text.removesuffix('.')}{end}" if end else text
 
 

@@ -82,6 +82,9 @@ def produce(
         parser = parser_of(layout, keeps_place=topic is None)
     if topic is None and "%t" not in layout and layout != "json":
         raise click.UsageError("name a TOPIC, or have %t in the format")
+    for given, name, option in ((key, "k", "-k"), (partition, "p", "-p")):
+        if given is not None and layout != "json" and re.search(rf"(?<!%)(?:%%)*%{name}", layout):
+            raise click.UsageError(f"{option} is for every record, and %{name} of the format has each record's own: leave one of them out")
     fixed_key = None if key is None else os.fsencode(key)
     fixed_headers = [_header(text) for text in headers]
     settings: ProducerOptions = client_settings(ProducerSettings, on_connectivity=say_connectivity)

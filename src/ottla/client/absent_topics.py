@@ -19,6 +19,8 @@ from ottla.types import TopicPartition, topic_text
 log: Final = logging.getLogger("ottla.client")  # as in watch.py
 WARNING_MS: Final = 1000
 """For so long a topic did not exist when a producer's wait for it is said: a broker that creates topics by itself takes less."""
+LEFT_S_MIN: Final = 0.1
+"""The least that is said to be left: the wait has not ended yet."""
 WHOLE_SECONDS_FROM: Final = 10
 """What is left of a wait is said in tenths below this."""
 _NO_LEADER: Final = "no broker leads the partition: those with a replica in sync are down, or no controller is active that would elect one"
@@ -76,7 +78,7 @@ class AbsentTopics:
         is_absent = self._cluster.topic_errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if is_absent and now_ms - since_ms >= WARNING_MS and topic not in self._warned:
             self._warned.add(topic)
-            left_s = (deadline_ms - now_ms) / 1000
+            left_s = max((deadline_ms - now_ms) / 1000, LEFT_S_MIN)
             log.warning("topic %r does not exist; %s for it, for another %.*f s", topic, what, left_s < WHOLE_SECONDS_FROM, left_s)
 
     async def partitions_for(self, topic: str, *, ms: int, setting: str, allow_create: bool = False) -> list[int]:

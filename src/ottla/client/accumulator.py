@@ -124,11 +124,11 @@ class ProducerBatch:
         ]
 
     def expired(self) -> KafkaError:
-        """Returns the error that the batch fails with when its delivery.timeout.ms is over."""
+        """Returns the error that the batch fails with when its ``delivery_timeout_ms`` is over."""
         last = self.problem
         if last is None:
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery.timeout.ms expired before the first response")
-        return KafkaError(last.code, f"delivery.timeout.ms expired after {self.attempts} attempts; the last error: {last.message}")
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "delivery_timeout_ms expired before the first response")
+        return KafkaError(last.code, f"delivery_timeout_ms expired after {self.attempts} attempts; the last error: {last.message}")
 
     def _finish(self) -> None:
         if not self.finished.done():

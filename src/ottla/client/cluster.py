@@ -58,18 +58,19 @@ class NodeEndpoint(Protocol):
 def parse_bootstrap(servers: str | Sequence[str] | None) -> list[tuple[str, int]]:
     """Parses ``host:port`` texts, or one text with commas; the port defaults to 9092."""
     if servers is None:
-        text = 'the brokers\' addresses are None, as of a variable that is not set: Producer("localhost:9092", linger_ms=5)'
+        text = 'the brokers\' addresses are None, as of a variable that is not set: bootstrap_servers="localhost:9092", client_id="app"'
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
     if len(texts) > 1 and isinstance(servers, str):
         texts = [text for text in texts if text.strip()]  # a comma at the end, as Java's client takes it
     if not texts and isinstance(servers, list | tuple):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, 'the list of the brokers\' addresses is empty: Producer("localhost:9092", linger_ms=5)')
+        text = 'the list of the brokers\' addresses is empty: bootstrap_servers="localhost:9092", client_id="app"'
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     if not texts or not all(isinstance(text, str) for text in texts):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f'the brokers\' addresses come first, as "host:port" or a list of such, and not as {type(servers).__name__}; settings are '
-            'keyword arguments with _ for .: Producer("localhost:9092", linger_ms=5)',
+            'keyword arguments with _ for .: bootstrap_servers="localhost:9092", client_id="app"',
         )
     addresses = []
     for text in texts:

@@ -106,7 +106,7 @@ class Commits:
         self._is_by_hand, self._has_ended, self._left = False, False, {}
 
     async def end(self, deadline_ms: int) -> None:
-        """Does the last automatic commit, until the deadline at most, and no more until there are partitions again."""
+        """Does the last automatic commit, until the deadline at most, and then none until there are partitions again."""
         self._has_ended = True
         await self.commit_by(deadline_ms)
         await self.close()

@@ -11,7 +11,8 @@ retired before that, so that another one is made, and closed when all that was a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,7 @@ from ottla import __version__
 from ottla.client.authentication import authenticate
 from ottla.client.call_limit import waiting_for
 from ottla.client.security import ClientSecurity
-from ottla.errors import DecodeError, ErrorCode, KafkaError
+from ottla.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.in_flight import InFlight
@@ -41,6 +42,15 @@ _ANSWERS_IN_HTTP: Final = (
 RETIRED_AT, RETIRED_WITHIN = 0.85, 0.1
 """Of a session's time: Kafka's clients authenticate again at a point between."""
 R = TypeVar("R", bound=Response)
+
+
+@contextmanager
+def _refusing(api: Api) -> Iterator[None]:
+    """Raises INVALID_REQUEST for a value that the request cannot hold: it is the caller's, who gave it to a method."""
+    try:
+        yield
+    except EncodeError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{api.name} was not sent, since it cannot hold what was given: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +204,17 @@ class ClientConnection:
     def send_unanswered(self, request: Request) -> None:
         """Sends a Produce with acks=0: nothing comes back."""
         api = API_OF_REQUEST[type(request)]
-        self._transport.send(self._in_flight.unanswered(request, api, self.version_of(api)))
+        with _refusing(api):
+            pieces = self._in_flight.unanswered(request, api, self.version_of(api))
+        self._transport.send(pieces)
 
     def _send(self, request: Request, api: Api, version: int) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_closed:
             future.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection is closed"))
             return future
-        pieces = self._in_flight.add(request, api, version, future)
+        with _refusing(api):
+            pieces = self._in_flight.add(request, api, version, future)
         self._transport.send(pieces)  # which may find that the connection is broken, and fail all that was sent
         return future
 

@@ -84,7 +84,7 @@ class Consumer(LookUps):
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found. The brokers
-        match a ``SubscriptionPattern``.
+        match a ``SubscriptionPattern``. A second call replaces the topics and the callbacks of the first.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
 
@@ -128,9 +128,9 @@ class Consumer(LookUps):
         self._is_assigned = False
 
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
-        """Reads exactly these partitions, without a group. Partitions that were assigned before keep their positions.
+        """Reads exactly these partitions, and joins no group. Partitions that were assigned before keep their positions.
 
-        INVALID_REQUEST while the consumer subscribes.
+        The others start at the commit of ``group_id``, else as ``auto_offset_reset`` says. INVALID_REQUEST while the consumer subscribes.
         """
         if self._subscription is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a consumer either subscribes or is assigned; unsubscribe first")
@@ -322,11 +322,11 @@ class Consumer(LookUps):
     async def commit(self, offsets: Committable | None = None) -> None:
         """Stores the offsets in the group; a record means the offset after it. Default: the offsets after all records handed out.
 
-        With enable.auto.offset.store=false the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
+        With ``enable_auto_offset_store=False`` the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
         whose text ``Admin.committed_offsets`` returns.
 
-        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when this consumer subscribes and is no member at present;
-        REBALANCE_IN_PROGRESS and others of the coordinator where it refuses: then the partitions' next owner reads again.
+        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when it subscribes and is no member at present, UNKNOWN_MEMBER_ID when
+        it is assigned and the group has members; REBALANCE_IN_PROGRESS and others where it is refused: the next owner reads again.
         Sent again while no coordinator answers, for ``default_api_timeout_ms``; after that NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
         COORDINATOR_NOT_AVAILABLE says what is in the way, and REQUEST_TIMED_OUT what it waited for: the offsets may be stored or not.
         """
@@ -335,7 +335,7 @@ class Consumer(LookUps):
         await self._until_answered("commit", lambda _: self._commits.commit(offsets, is_subscribed=is_subscribed), is_absence)
 
     def store_offsets(self, offsets: Committable) -> None:
-        """Keeps these offsets for the next commit that names none, automatic or not. Needs enable.auto.offset.store=false.
+        """Keeps these offsets for the next commit that names none, automatic or not. Needs ``enable_auto_offset_store=False``.
 
         INVALID_REQUEST without it, UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned, INVALID_GROUP_ID without a ``group_id``.
         """

@@ -68,17 +68,21 @@ class Enlistment:
         if self.level < 2:
             self.needs_epoch = True
 
-    def on_failed_batch(self, problem: KafkaError, *, is_numbered: bool) -> None:
-        """Fails the transaction, which cannot be committed without the batch; a batch that had its number leaves a gap."""
+    def on_failed_batch(self, problem: KafkaError, *, is_numbered: bool) -> KafkaError:
+        """Fails the transaction, which cannot be committed without the batch; a batch that had its number leaves a gap.
+
+        Returns the error of its records: of the class that the calls of the producer raise from now on, or plain after an abort.
+        """
         if is_numbered:
             self.on_lost()
-        self.states.fail(of_produce(problem))
+        meaning = of_produce(problem)
+        self.states.fail(meaning)
+        return problem if problem.code == ErrorCode.OPERATION_NOT_ATTEMPTED else meaning
 
     def why_dropped(self) -> KafkaError:
         """Returns the error of a record that was not sent: the transaction's failure, or that it was aborted."""
         problem = self.states.problem
         if problem is None:
             return KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was aborted before the record was sent")
-        return KafkaError(
-            problem.code, f"the record was not sent, since its transaction had failed: {problem.message or problem.code.name}"
-        )
+        text = f"the record was not sent, since its transaction had failed: {problem.message or problem.code.name}"
+        return type(problem)(problem.code, text)

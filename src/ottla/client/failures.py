@@ -43,7 +43,8 @@ class DeliveryError(KafkaError):
         """How many records failed."""
         partition, first = failures[0]
         others = f", and {count - 1} other records were not delivered either" if count > 1 else ""
-        super().__init__(first.code, f"a record for {partition} was not delivered: {first.message or first.code.name}{others}")
+        place = partition if partition.partition >= 0 else f"topic {partition.topic!r}"  # it had no partition yet
+        super().__init__(first.code, f"a record for {place} was not delivered: {first.message or first.code.name}{others}")
 
 
 def of_record(error: KafkaError, record: UndeliveredRecord) -> KafkaError:

@@ -294,7 +294,7 @@ class Fetcher:
             if state.nearby(self._cluster.world.clock.monotonic_ms()) is not None:  # the leader knows whether that is so
                 return KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"fetch from {partition}")
             if policy == "none":
-                text = f"offset {state.position} of {partition} is out of range and auto.offset.reset=none"
+                text = f"offset {state.position} of {partition} is out of range and auto_offset_reset=none"
                 return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             why = "offset %d of %s is out of range: it was deleted, or was never there; the consumer goes on at the %s (auto_offset_reset)"
             application_log.warning(why, state.position, partition, {"earliest": "first record", "latest": "end"}[policy])
@@ -309,7 +309,7 @@ class Fetcher:
         state, policy = self._positions.of(partition), self._settings.auto_offset_reset
         lost = f"{partition} was truncated: what was read up to offset {state.position} was removed from offset {diverging.end_offset} on"
         if policy == "none":
-            text = f"{lost}, and auto.offset.reset=none: seek to {diverging.end_offset} to read what is there now"
+            text = f"{lost}, and auto_offset_reset=none: seek to {diverging.end_offset} to read what is there now"
             return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         log.error("log_truncation", partition=str(partition), position=state.position, diverges_at=diverging.end_offset)
         state.seek(diverging.end_offset)

@@ -184,7 +184,7 @@ class GroupMembership:
         if code != ErrorCode.INVALID_SESSION_TIMEOUT:
             return ""
         keys = "group.min.session.timeout.ms and group.max.session.timeout.ms"
-        return f": session.timeout.ms={self._settings.session_timeout_ms} is not between the brokers' {keys}"
+        return f": session_timeout_ms={self._settings.session_timeout_ms} is not between the brokers' {keys}"
 
     async def _join_once(self) -> list[TopicPartition]:
         await self._cluster.refresh(self._topics, allow_create=self._may_create)

@@ -45,7 +45,7 @@ class GroupMetadata:
     generation_id: int = -1
     """The group's generation that the member belongs to, or its epoch in a group of the consumer protocol; -1 for no member."""
     member_id: str = ""
-    """The coordinator's name for the member; empty for no member."""
+    """The member's name in the group; empty for no member."""
     group_instance_id: str | None = None
     """The name of a static member; None for others."""
 

@@ -36,7 +36,8 @@ class AdminSettings(Settings):
 class ClusterOptions(TypedDict, total=False):
     """The settings that all clients have, as a dict: ``settings: ClusterOptions = {...}``, then ``Producer(**settings)``.
 
-    ``on_connectivity`` is called, on the client's loop, with an error when no broker can be reached and with None when one can again.
+    ``on_connectivity`` is called, on the client's loop (in ``ottla.sync`` in its thread), with an error when no broker can be reached, and
+    with None when one can again.
     """
 
     client_id: str

@@ -48,9 +48,9 @@ def prepare(
     if type(topic) is not str or not topic:
         raise TypeError("the topic is '': its name must not be empty" if topic == "" else f"the topic is {topic!r}: give its name as a str")
     if key_serializer is not None:
-        key = _serialized("key", key_serializer(key))
+        key = _serialized("key", key_serializer, key)
     if value_serializer is not None:
-        value = _serialized("value", value_serializer(value))
+        value = _serialized("value", value_serializer, value)
     if key is not None and type(key) is not bytes:
         key = _as_bytes("key", key)
     if value is not None and type(value) is not bytes:
@@ -65,12 +65,19 @@ def prepare(
         pairs = _as_pairs(headers)
         size += sum(len(name) + len(content or b"") for name, content in pairs)
     if size > size_bytes_max:
-        text = f"a record of {size} bytes is larger than max.request.size={size_bytes_max} of the producer"
+        text = f"a record of {size} bytes is larger than max_request_size={size_bytes_max} of the producer"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text}; where that is raised, max.message.bytes of topic {topic!r} limits it, too")
     return Outgoing(topic, partition, key, value, pairs, timestamp_ms, size)
 
 
-def _serialized(what: str, content: object) -> object:
+def _serialized(what: str, serializer: Serializer, given: object) -> object:
+    """Returns what the serializer makes of the key or the value. A note of what it raises names the setting, and not the content."""
+    try:
+        content: object = serializer(given)
+    except Exception as error:
+        why = f"; a record without a {what} gives it None" if given is None else ""
+        error.add_note(f"{what}_serializer raised this for a {what} of type {type(given).__name__}{why}")
+        raise
     if content is None or isinstance(content, bytes | bytearray | memoryview):
         return content
     kind = type(content).__name__

@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.types import NO_EPOCH, TopicPartition
 
 PartitionLike = TopicPartition | tuple[str, int]
 """A partition as an application may give it: ``("orders", 0)``, or a ``TopicPartition``."""
+INDEX_MAX: Final = 2**31 - 1
 NOWHERE: Final = (-1, 0)
 T = TypeVar("T")
 P = TypeVar("P", bound=PartitionLike)
@@ -22,13 +24,18 @@ ByPartition = Mapping[TopicPartition, T] | Mapping[tuple[str, int], T]
 
 
 def partition_of(given: PartitionLike) -> TopicPartition:
-    """Returns the partition as a ``TopicPartition``. TypeError for what is none."""
+    """Returns the partition as a ``TopicPartition``. TypeError for what is none, INVALID_REQUEST for a number that no partition has."""
     match given:
         case TopicPartition(topic=str(), partition=int()):
-            return given
+            found = given
         case (str() as topic, int() as index):
-            return TopicPartition(topic, index)
-    raise TypeError(f'{given!r} is no partition: give (topic, number), such as ("orders", 0), or a TopicPartition')
+            found = TopicPartition(topic, index)
+        case _:
+            raise TypeError(f'{given!r} is no partition: give (topic, number), such as ("orders", 0), or a TopicPartition')
+    if not 0 <= found.partition <= INDEX_MAX:
+        text = f"partition {found.partition} of topic {found.topic!r}: partitions have numbers from 0 to {INDEX_MAX}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    return found
 
 
 def partitions_of(given: Iterable[PartitionLike]) -> list[TopicPartition]:

@@ -126,7 +126,10 @@ class Producer:
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``.
+
+        The record waits for others as any does, for ``linger_ms`` at most.
+        """
         return await (await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms))
 
     async def send_many(self, records: Iterable[tuple[Any, ...]]) -> list[asyncio.Future[RecordMetadata]]:
@@ -154,7 +157,7 @@ class Producer:
         return futures
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within max.block.ms.
+        """Returns the numbers of the topic's partitions. UNKNOWN_TOPIC_OR_PARTITION when there is no such topic within ``max_block_ms``.
 
         Brokers that create topics by themselves create this one, as for ``send``.
         """
@@ -195,7 +198,7 @@ class Producer:
     async def init_transactions(self) -> None:
         """Allows this producer to begin transactions, and fences earlier producers of its transactional id.
 
-        Aborts what they left open, and completes what they had committed. KafkaError when that takes longer than max.block.ms; call it
+        Aborts what they left open, and completes what they had committed. KafkaError when that takes longer than ``max_block_ms``; call it
         again then.
         """
         await self._transactional().init()
@@ -217,12 +220,15 @@ class Producer:
         """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
-        did not answer within max.block.ms: then call it again.
+        did not answer within ``max_block_ms``: then call it again.
         """
         await self._ended(self._transactional().commit())
 
     async def abort_transaction(self) -> None:
-        """Aborts: no record of the transaction becomes visible. Those not stored yet never will be, and their futures raise."""
+        """Aborts: no record of the transaction becomes visible. Those not stored yet never will be.
+
+        Their futures raise OPERATION_NOT_ATTEMPTED, or a TransactionAbortableError where the transaction had failed before.
+        """
         await self._ended(self._transactional().abort())
         self._sender.failures.forget()
 
@@ -316,7 +322,7 @@ class Producer:
         return partition is None or partition in found.partitions
 
     async def _admit(self, topic: str, partition: int | None) -> None:
-        """Waits until ``_add`` may be called. KafkaError when that takes longer than max.block.ms, or is impossible."""
+        """Waits until ``_add`` may be called. KafkaError when that takes longer than ``max_block_ms``, or is impossible."""
         now_ms = self._world.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
         on_wait = partial(self._absent.wait, topic, now_ms, deadline_ms)
@@ -329,13 +335,15 @@ class Producer:
             if partition is not None and partition not in found.partitions:
                 known = self._cluster.topics.get(topic)
                 if known is not None and partition not in known.partitions:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has no partition {partition}")
+                    text = f"topic {topic!r} has no partition {partition}; it has {len(known.partitions)}"
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
             await self._sender.memory.wait(self._buffer_memory, deadline_ms)
 
     def _refuse(self, record: UndeliveredRecord, future: Acknowledgement, error: KafkaError) -> None:
         """Fails a record whose ``send`` has returned."""
         if self._states is not None and self._states.takes_batches:
-            self._states.fail(of_produce(error))
+            error = of_produce(error)
+            self._states.fail(error)
         failures = self._sender.failures
         if failures.takes(len(record.key or b"") + len(record.value or b"")):
             error = of_record(error, record)

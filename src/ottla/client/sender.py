@@ -388,12 +388,12 @@ class Sender:
         self._fail(batch, error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
+        if self._transaction is not None:
+            error = self._transaction.on_failed_batch(error, is_numbered=batch.base_sequence >= 0)
+            self._wake.set()
         for future, own in batch.fail(error, has_records=self.failures.takes(batch.builder.size_bytes)):
             self.meters.failed += 1
             self.failures.add(batch.partition, own, future)
-        if self._transaction is not None:
-            self._transaction.on_failed_batch(error, is_numbered=batch.base_sequence >= 0)
-            self._wake.set()
 
     def _release(self, batch: ProducerBatch) -> None:
         self.memory.give_back(batch.builder.size_bytes - HEADER_SIZE)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,8 +25,11 @@ BROKERS: Final = "bootstrap_servers"
 """An argument of every client, and no setting of a kind."""
 _CHECK: Final = "check"
 _VALUES: Final = "values"
+_WORD: Final = re.compile(r"\w+(?:\.\w+)*")
 _BOOLEANS: Final = {"true": True, "false": False}
 Check = Callable[[str, Any], Any]
+_KEYS: Final[dict[str, str]] = {}
+"""Kafka's name of each setting, and the name of the argument."""
 
 
 def integer(default: int, *, low: int = 0, high: int = INT_MAX) -> Any:
@@ -151,12 +156,37 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 class Settings:
     """Base of the settings classes, which are frozen dataclasses."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _KEYS.update({key_of(name): name for name in cls.__annotations__})
+
     def __post_init__(self) -> None:
         for name, check in checks_of(type(self)).items():
             object.__setattr__(self, name, check(key_of(name), getattr(self, name)))
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Raises INVALID_CONFIG for a setting that was given and does not fit the others."""
+
+
+@contextmanager
+def by_arguments() -> Iterator[None]:
+    """Raises INVALID_CONFIG with the settings by the names of the arguments: a program that is searched for ``linger.ms`` has none."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_CONFIG:
+            raise
+        raise KafkaError(error.code, renamed(error.message, _KEYS)) from None
+
+
+def by_keys(message: str) -> str:
+    """Returns the text of an error with the settings by Kafka's names, as files and commands have them."""
+    return renamed(message, {name: key for key, name in _KEYS.items()})
+
+
+def renamed(message: str, names: Mapping[str, str]) -> str:
+    """Returns the text with each of these names replaced, where it is a word of its own."""
+    return _WORD.sub(lambda found: names.get(found[0], found[0]), message)
 
 
 def divided(
@@ -176,9 +206,10 @@ def divided(
             owners = (other for other, theirs in others.items() if any(plain in checks_of(kind) for kind in theirs))
             whose = next((f": it is one of {other}" for other in owners), "")
             raise KafkaError(ErrorCode.INVALID_CONFIG, text + ("" if plain in OTHER_SETTINGS else whose or _hint(plain, known)))
-    made = [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
-    for settings in made:
-        settings.check_given(given)
+    with by_arguments():
+        made = [kind(**{name: value for name, value in given.items() if name in checks_of(kind)}) for kind in kinds]
+        for settings in made:
+            settings.check_given(given)
     return made
 
 

@@ -73,6 +73,6 @@ class StartingPoints:
             elif partition in committed:
                 found.seek(committed[partition][0])
             elif self._auto_offset_reset == "none":
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto.offset.reset=none")
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition} has no committed offset and auto_offset_reset=none")
             else:
                 found.seek_to(RESET_TIMESTAMPS[self._auto_offset_reset])

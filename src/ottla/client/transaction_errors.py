@@ -28,10 +28,13 @@ class CommitOutcomeUnknownError(KafkaError):
 
 
 FENCED: Final = (
-    "another producer has taken this transactional.id, or the transaction was open for longer than transaction.timeout.ms; "
+    "another producer has taken this transactional_id, or the transaction was open for longer than transaction_timeout_ms; "
     "what was open is aborted: close this producer, and make a new one to go on"
 )
-_PERHAPS_FENCED: Final = "call abort_transaction, which raises ProducerFencedError where another producer has taken this transactional.id"
+_PERHAPS_FENCED: Final = (
+    "the transaction was open for longer than transaction_timeout_ms, or another producer has taken this transactional_id: "
+    "abort it, as the end of `with transaction()` does, which raises ProducerFencedError where the producer cannot go on"
+)
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED})
 _FENCED_BY_COORDINATOR: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _FATAL: Final = frozenset(

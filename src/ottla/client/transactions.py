@@ -180,7 +180,7 @@ class Transactions:
             if response.error_code:
                 text = f"transactional id {enlistment.transactional_id!r}"
                 if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                    text += f": transaction.timeout.ms={self._timeout_ms} exceeds the brokers' transaction.max.timeout.ms"
+                    text += f": transaction_timeout_ms={self._timeout_ms} exceeds the brokers' transaction.max.timeout.ms"
                 raise KafkaError(response.error_code, text)
         except KafkaError as error:
             self._fail(error)

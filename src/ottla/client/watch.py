@@ -44,13 +44,22 @@ async def watch(reach: Callable[[], Awaitable[object]], on_connectivity: OnConne
             await reach()
         except KafkaError as error:
             if is_reachable:
-                on_connectivity(error)
+                _report(on_connectivity, error)
             is_reachable = False
         else:
             if not is_reachable:
-                on_connectivity(None)
+                _report(on_connectivity, None)
             is_reachable = True
         await asyncio.sleep(WATCH_MS / 1000)
+
+
+def _report(on_connectivity: OnConnectivity, error: KafkaError | None) -> None:
+    """Calls the function. What it raises is logged, with what it was called with: no caller takes it, and the watch goes on."""
+    try:
+        on_connectivity(error)
+    except Exception as problem:  # the application's edge
+        what = "a broker can be reached again" if error is None else f"no broker can be reached: {error}"
+        log.exception("on_connectivity raised %s: %s; it was called since %s", type(problem).__name__, problem, what)
 
 
 class Outage:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.types import EARLIEST_TIMESTAMP
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +39,28 @@ def listed(given: Iterable[T], call: str, kind: str = "names") -> list[T]:
     """Returns the items as a list. TypeError for a string: each of its characters would be an item, and the name of another thing."""
     if isinstance(given, str | bytes):
         raise TypeError(f"{call} takes a list of {kind}, not a {type(given).__name__}: [{given!r}]")
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{call} takes a list of {kind}, and not {given!r}")
     return list(given)
+
+
+def members(given: Iterable[T], call: str, kind: type[T]) -> list[T]:
+    """Returns the items as a list. TypeError for what is no list, and for an item that is none of the kind, such as another client's."""
+    items = listed(given, call, kind.__name__)
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(
+                f"{call} takes a list of {kind.__name__} of ottla.aio or ottla.sync, and not of {type(item).__name__}: {item!r}"
+            )
+    return items
+
+
+def node_ids_of(given: Iterable[int], call: str) -> list[int]:
+    """Returns the ids of brokers as a list. TypeError for what is no list, or no list of numbers."""
+    ids = listed(given, call, "node ids")
+    for node_id in ids:
+        check_count("a node id", node_id)
+    return ids
 
 
 def named(given: Iterable[str], call: str, kind: str = "names") -> list[str]:
@@ -116,11 +138,13 @@ def check_takes(function: Callable[..., object], what: str, *arguments: str) -> 
 
 
 def check_times(times: Mapping[Any, object]) -> None:
-    """Raises TypeError for a time that is no whole number, such as seconds of ``time.time()`` or a ``datetime``."""
+    """Raises TypeError for a time that is no whole number, such as ``time.time()`` or a ``datetime``; INVALID_REQUEST below -2."""
     for partition, time in times.items():
         if not isinstance(time, int):
             text = "whole milliseconds since 1970 are expected, such as int(time.time() * 1000) or int(moment.timestamp() * 1000)"
             raise TypeError(f"the time of {partition} is {time!r}: {text}")
+        if not EARLIEST_TIMESTAMP <= time <= OFFSET_MAX:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the time of {partition} is {time}: milliseconds since 1970 are expected")
 
 
 def check_offset(offset: object) -> None:

@@ -92,7 +92,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
         """Subscribes to these topics: the group divides their partitions among its members; ``poll`` joins it. No broker is asked.
 
         ``pattern`` is a regular expression that the whole name of a topic matches; topics that are created later are found. The brokers
-        match a ``SubscriptionPattern``.
+        match a ``SubscriptionPattern``. A second call replaces the topics and the callbacks of the first.
         Called within ``poll``: ``on_revoked`` before partitions are given up, ``on_assigned`` after others were assigned, ``on_lost`` (else
         ``on_revoked``) when its membership has ended: others may own its partitions, and a commit would be refused.
 
@@ -105,6 +105,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
     def poll(self, timeout_ms: int = 0, *, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Returns records that have come, at most ``max_records``; an empty list when none came in ``timeout_ms``.
 
+        The records of a partition come in the order of their offsets, the partitions in any order.
         Drives everything: joining and rebalancing, resets, auto-commit. KafkaError for what the application has to decide on:
         INVALID_REQUEST where it neither subscribes nor is assigned; TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED;
         FENCED_INSTANCE_ID; OFFSET_OUT_OF_RANGE where ``auto_offset_reset`` is none; DeserializationError.
@@ -148,7 +149,7 @@ class Consumer(Blocking["aio.Consumer[Any, Any]"], Generic[K, V]):
 
     @property
     def member_id(self) -> str:
-        """The coordinator's name for this member; empty while it has none."""
+        """This member's name in the group; empty while it has none."""
         return self._inner.member_id
 
     @property

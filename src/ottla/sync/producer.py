@@ -77,6 +77,8 @@ class Producer(Blocking[aio.Producer]):
         once. Waits only for the topic's metadata and for room in the buffer, at most ``max_block_ms``. Raises TypeError at once for what
         cannot be sent, MESSAGE_TOO_LARGE for a record that no request could hold, UNKNOWN_TOPIC_OR_PARTITION for a partition that does not
         exist.
+
+        ``future.result(timeout)`` takes seconds; its TimeoutError leaves the record under way.
         """
         if positional or others:
             refuse_send(positional, others)
@@ -103,7 +105,10 @@ class Producer(Blocking[aio.Producer]):
         headers: HeadersLike = (),
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``."""
+        """Sends the record and returns where it was stored; KafkaError when it was not. The arguments are those for ``send``.
+
+        The record waits for others as any does, for ``linger_ms`` at most.
+        """
         self._thread.check()
         return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result()
 
@@ -140,7 +145,7 @@ class Producer(Blocking[aio.Producer]):
         """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
 
         TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
-        did not answer within max.block.ms: then call it again.
+        did not answer within ``max_block_ms``: then call it again.
         """
         self._run(self._after_moved(self._inner.commit_transaction))
 

@@ -119,7 +119,7 @@ class History:
         return [event if isinstance(event, Operation) else _with_values(*event, known) for event in events]
 
     def write(self, path: str | Path) -> None:
-        """Writes a file for ``ottla check-history``."""
+        """Writes a file for ``ottla check-history``. The reads of the whole log, which it needs, are in it once ``check`` was called."""
         with open(path, "wb") as out:
             out.writelines(write_history(self.operations))
 

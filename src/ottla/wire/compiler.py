@@ -19,6 +19,7 @@ from ottla.ports import Buffer
 from ottla.wire.decoder import DecoderSource
 from ottla.wire.encoder import EncoderSource
 from ottla.wire.generator import Form
+from ottla.wire.mistakes import mistake_of
 from ottla.wire.schema import Message, Struct
 
 M = TypeVar("M", bound=Message)
@@ -29,7 +30,8 @@ Decode = Callable[[Buffer, int, int], Any]
 _encoders: dict[tuple[type, int, Form], Encode] = {}
 _part_encoders: dict[tuple[type, type, int], Encode] = {}
 _decoders: dict[tuple[type, int, Form], Decode] = {}
-_MISTAKES = (struct.error, TypeError, AttributeError)  # of a message: out of range, or null where the version has no null
+_MISTAKES = (struct.error, TypeError, AttributeError, UnicodeEncodeError, EncodeError)
+"""Of a message: out of range, or of another type, too long, or null where the version has no null."""
 _BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
 
@@ -55,7 +57,7 @@ def encode_in_steps(message: Message, version: int, append: Append) -> Iterator[
 
 
 def _not_encoded(message: Message, version: int, error: Exception) -> EncodeError:
-    return EncodeError(f"{type(message).__name__} v{version}: {error}")
+    return EncodeError(f"{type(message).__name__} v{version}: {mistake_of(message, version) or error}")
 
 
 def encode(message: Message, version: int) -> bytes:

@@ -7,6 +7,7 @@ listed there as a future one, with how many offsets it lacks; a follower with ho
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
@@ -23,6 +24,8 @@ from ottla.messages.describe_log_dirs import (
 )
 from ottla.types import TopicPartition
 
+NOT_KNOWN: Final = -1
+
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None
@@ -33,7 +36,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
     results = []
     for directory in parts.partitions.directories:  # all of one moment: a replica that moves is listed exactly once
         held = parts.partitions.in_directory(directory)
-        replicas = [(partition.key, partition.log.size_bytes, partition.lag, False) for partition in held]
+        lags = [NOT_KNOWN if partition.lag is None else partition.lag for partition in held]
+        replicas = [(found.key, found.log.size_bytes, lag, False) for found, lag in zip(held, lags, strict=True)]
         replicas += [(key, size_bytes, lag, True) for key, size_bytes, lag in parts.mover.moving_to(directory)]
         result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR if directory.is_failed else ErrorCode.NONE, directory.path)
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)

@@ -125,8 +125,8 @@ class Checkpoints:
 
 
 def _offsets_of(known: PartitionLog) -> LogOffsets:
-    start_offset, dirty_offset, committed = known.log_start_offset, known.compaction.first_dirty_offset, 0
-    if known.tail.committed_end is not None:
+    start_offset, dirty_offset, committed = known.log_start_offset, known.compaction.first_dirty_offset, known.log_end_offset
+    if known.tail.committed_end is not None:  # there are other replicas
         committed = known.tail.committed_end()
         known.tail.remember_producers()  # what is cut is after what is committed
     return LogOffsets(known.recovery_point, start_offset, dirty_offset if dirty_offset > start_offset else 0, committed)

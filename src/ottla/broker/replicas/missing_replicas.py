@@ -1,18 +1,22 @@
 """Replicas that had records when the broker stopped, and whose directories a start does not find, while the log directory is there.
 
 Made again at once, one could lead, since it is in sync as far as the controller knows, and the others would cut off what was acknowledged.
-So it is offline, and lost, until others lead and it is not counted on (``damaged_replicas.py``).
+So it is offline, and lost, until others lead and it is not counted on (``damaged_replicas.py``). What is
+removed while it is open is treated alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
 
 from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import counted_on
+from ottla.broker.replicas.partition import Partition
 from ottla.errors import StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.image import PartitionImage
+from ottla.metrics import DamageMeters
+from ottla.ports import Disk
 from ottla.storage.directory.directory import LogDirectory
 from ottla.types import TopicPartition
 
@@ -59,3 +63,15 @@ class MissingReplicas:
             raise MissingReplica(key, max(had, key=had.__getitem__))
         hint = "there is no other replica: its records are lost" if is_only_one else "it is fetched again from its leader"
         (log.error if is_only_one else log.warning)("replica_missing", partition=str(key), end_offset=end_offset, hint=hint)
+
+
+async def fail_removed(disk: Disk, partitions: AsyncIterable[Partition], meters: DamageMeters) -> None:
+    """Fails the logs whose directories were removed while they are open: the files that they write are freed when they are closed."""
+    async for partition in partitions:
+        opened, path = partition.log, partition.log.directory
+        if await disk.exists(path) or opened.is_failed or opened.directory != path:  # it may have been deleted, or moved, meanwhile
+            continue
+        log.error("replica_removed", topic=partition.topic, partition=partition.index, path=path)
+        meters.missing_replicas += 1
+        opened.health.reason = f"its directory was removed: {path}"
+        partition.fail()

@@ -118,9 +118,18 @@ class Partition:
         return self.committed.offset
 
     @property
-    def lag(self) -> int:
-        """How many offsets this follower lacks of what its leader last said was committed; 0 for a leader."""
-        return max(0, self.followed.leader_committed - self.log.log_end_offset) if self.followed is not None else 0
+    def lag(self) -> int | None:
+        """How many offsets this follower lacks of what its leader last said was committed; 0 for a leader.
+
+        None where it is not known: the leader has not answered yet, or is not asked, since there is no room for another record. A leader
+        says nothing of a log in which nothing happens: a replica in sync lacks nothing then.
+        """
+        if self.followed is None:
+            return 0
+        known = self.followed.leader_committed
+        if self.log.health.has_no_room or (known < 0 and not self.role.is_in_sync):
+            return None
+        return max(0, known - self.log.log_end_offset)
 
     def count_replicated(self, size_bytes: int) -> None:
         """Counts what was fetched from the leader, and is in the log."""

@@ -155,6 +155,11 @@ class ReplicaRole:
         return self._image is not None and node in self._image.adding
 
     @property
+    def is_in_sync(self) -> bool:
+        """Whether this replica is in sync, as the image has it."""
+        return self._image is not None and self._replication.node_id in self._image.isr
+
+    @property
     def is_end_known(self) -> bool:
         """Whether nothing is being written to the log, or cut from it."""
         return self.cutting is None and not self._partition.log.tail.has_unwritten

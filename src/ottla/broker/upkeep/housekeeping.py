@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from ottla.broker.log_directories import LogDirectories
 from ottla.broker.part import Part
+from ottla.broker.replicas.missing_replicas import fail_removed
 from ottla.broker.replicas.store import PartitionStore
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import eager
@@ -107,6 +108,8 @@ class Housekeeping(Part):
                 partition.log.expire_producers(wall_ms)
         if now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS:
             self._last_checkpoint_ms = now_ms
+            replicas = slices.over(self._partitions.all())
+            await fail_removed(self._world.disk, replicas, self._partitions.replication.damage)
             await self._write_checkpoints()
             for meters in self._router.meters.values():
                 meters.timer.begin_period()

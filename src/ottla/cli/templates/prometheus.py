@@ -111,11 +111,12 @@ ALERTS: Final = (
     ),
     Alert(
         "MissingReplica",
-        f"ottla_missing_replicas_total > 0 and time() - process_start_time_seconds < {LATELY_S}",
+        f"(ottla_missing_replicas_total > 0 and time() - process_start_time_seconds < {LATELY_S})"
+        " or increase(ottla_missing_replicas_total[1h]) > 0",
         "0s",
         "critical",
-        "{{ $labels.instance }} did not find {{ $value }} replicas at its start that had records when it stopped",
-        "see replica_missing in the node's log: those of topics with one replica are lost, others are fetched again",
+        "{{ $labels.instance }} misses the directories of {{ $value }} replicas that had records",
+        "see replica_missing and replica_removed in its log: those of topics with one replica are lost, others are fetched again",
     ),
     Alert(
         "DamagedSegment",
@@ -245,7 +246,7 @@ ALERTS: Final = (
         "10m",
         "warning",
         "{{ $labels.directory }} of {{ $labels.instance }} is almost full, or will be in two days: lower retention, or add room",
-        "`ottla broker logdirs` shows what is where, `ottla topic alter NAME -c retention.ms=MS` deletes older records",
+        "`ottla broker logdirs --replicas` lists what is where; `ottla topic alter NAME -c retention.ms=MS` deletes older records",
     ),
     Alert(
         "BrokerDown",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from ottla.client.admin.base import AdminBase, error_of, raise_for
-from ottla.client.wrong_calls import listed
+from ottla.client.wrong_calls import members
 from ottla.errors import KafkaError
 from ottla.messages.acl_codes import WILDCARD, Operation, PatternType, Permission, ResourceType
 from ottla.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -39,7 +40,7 @@ class Acl:
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind):
-                raise TypeError(f"{name}={given!r}: give a member of {kind.__name__}, such as {kind.__name__}.{list(kind)[-1].name}")
+                raise TypeError(f"{name}={given!r}: give a member of {kind.__name__}, such as {kind.__name__}.{_member_of(kind, given)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,16 @@ class AclFilter:
     """LITERAL, PREFIXED, MATCH (all that cover the resource of this name), or ANY."""
 
 
+def _member_of(kind: type[Enum], given: object) -> str:
+    """Returns the member that the word means, or the last one."""
+    meant = str(given).upper().replace("-", "_")
+    return meant if meant in kind.__members__ else list(kind)[-1].name
+
+
 class AclAdmin(AdminBase):
     async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, KafkaError | None]:
         """Creates the ACLs, which are in force at the broker that answers; an ACL that exists already is no error."""
-        wanted = list(dict.fromkeys(listed(acls, "create_acls", "Acl")))
+        wanted = list(dict.fromkeys(members(acls, "create_acls", Acl)))
         creations = [
             AclCreation(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
             for acl in wanted
@@ -102,7 +109,7 @@ class AclAdmin(AdminBase):
             DeleteAclsFilter(
                 one.resource_type, one.resource_name, one.pattern_type, one.principal, one.host, one.operation, one.permission
             )
-            for one in listed(filters, "delete_acls", "AclFilter")
+            for one in members(filters, "delete_acls", AclFilter)
         ]  # fmt: skip
         response = await self._cluster.ask(None, DeleteAclsRequest(asked), DeleteAclsResponse)
         for result in response.filter_results:

@@ -11,7 +11,7 @@ from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, Lo
 from ottla.client.cluster_metadata import Node
 from ottla.client.connection import SOFTWARE_NAME
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import listed
+from ottla.client.wrong_calls import check_count, mapped, node_ids_of
 from ottla.errors import KafkaError
 from ottla.messages import alter_replica_log_dirs as moving
 from ottla.messages import describe_producers as producers
@@ -77,7 +77,7 @@ class BrokerAdmin(AdminBase):
         await self._cluster.refresh()
         request = DescribeLogDirsRequest(None if with_replicas else [])
         results: dict[int, list[LogDir]] = {}
-        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "describe_log_dirs", "node ids")):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "describe_log_dirs")):
             response = await self._cluster.ask(node_id, request, DescribeLogDirsResponse)
             raise_for(response.error_code, None)
             results[node_id] = [_log_dir(found) for found in response.results]
@@ -88,6 +88,7 @@ class BrokerAdmin(AdminBase):
 
         REPLICA_NOT_AVAILABLE says that the partition is not there, and will be made in the directory if it comes to be.
         """
+        check_count("node_id", node_id)
         by_path: dict[str, list[TopicPartition]] = {}
         for key, path in keyed(directories).items():
             by_path.setdefault(path, []).append(key)
@@ -123,6 +124,7 @@ class BrokerAdmin(AdminBase):
 
     async def unregister_broker(self, node_id: int) -> None:
         """Removes a broker that no longer runs from the cluster; its replicas stay where they are assigned."""
+        check_count("node_id", node_id)
         response = await self._cluster.ask(None, UnregisterBrokerRequest(node_id), UnregisterBrokerResponse)
         raise_for(response.error_code, response.error_message)
 
@@ -135,6 +137,8 @@ class BrokerAdmin(AdminBase):
         timeout_ms: int | None = None,
     ) -> None:
         """Sets all these features to these levels, or none: KafkaError."""
+        for name, level in mapped(levels, "update_features", '{"transaction.version": 2}').items():
+            check_count(f"the level of {name!r}", level)
         updates = [FeatureUpdateKey(name, level, upgrade_type is not UpgradeType.UPGRADE, upgrade_type) for name, level in levels.items()]
         request = UpdateFeaturesRequest(at_broker(timeout_ms), updates, validate_only)
         response = await self._ask_within(None, request, UpdateFeaturesResponse, timeout_ms)
@@ -150,6 +154,7 @@ class BrokerAdmin(AdminBase):
         if broker_id is None:
             leaders, orphans = await self._by_leader(partitions_of(partitions))
         else:
+            check_count("broker_id", broker_id)
             await self._cluster.refresh()
             leaders, orphans = {broker_id: partitions_of(partitions)}, []
         results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}

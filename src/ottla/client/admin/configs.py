@@ -83,7 +83,7 @@ class ConfigAdmin(AdminBase):
         problems: list[KafkaError] = []
         for resource, values in mapped(changes, "alter_configs", '{Topic("orders"): {"retention.ms": 3_600_000}}').items():
             kind, name = wire_of(resource)
-            configs = [alterable(key, value) for key, value in values.items()]
+            configs = [alterable(key, value) for key, value in mapped(values, f"alter_configs of {resource}", '{"flush.ms": 1}').items()]
             request = changing.IncrementalAlterConfigsRequest([changing.AlterConfigsResource(kind, name, configs)], validate_only)
             try:
                 [result] = (await self._ask(resource, request, changing.IncrementalAlterConfigsResponse)).responses
@@ -119,7 +119,7 @@ class ConfigAdmin(AdminBase):
         """Returns the quotas whose entity matches: ``{"user": "alice", "client-id": QuotaMatch.ANY}``; ``strict`` allows no other type."""
         components = [
             ComponentData(kind, name.value, None) if isinstance(name, QuotaMatch) else ComponentData(kind, _EXACT, name)
-            for kind, name in (wanted or {}).items()
+            for kind, name in mapped(wanted or {}, "describe_client_quotas", '{"user": "alice"}').items()
         ]
         request = DescribeClientQuotasRequest(components, strict)
         response = await self._cluster.ask(None, request, DescribeClientQuotasResponse)
@@ -133,12 +133,13 @@ class ConfigAdmin(AdminBase):
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, KafkaError | None]:
         """Sets quotas, or removes them where the value is None."""
+        example = '{(("user", "alice"),): {"producer_byte_rate": 1e6}}'
         entries = [
             quotas.EntryData(
-                [quotas.EntityData(kind, name) for kind, name in entity],
-                [quotas.OpData(key, value or 0.0, value is None) for key, value in values.items()],
+                [quotas.EntityData(kind, name) for kind, name in _entity(entity, example)],
+                [quotas.OpData(*_quota(key, value)) for key, value in mapped(values, f"alter_client_quotas of {entity}", example).items()],
             )
-            for entity, values in changes.items()
+            for entity, values in mapped(changes, "alter_client_quotas", example).items()
         ]
         request = quotas.AlterClientQuotasRequest(entries, validate_only)
         response = await self._cluster.ask(None, request, quotas.AlterClientQuotasResponse)
@@ -162,6 +163,21 @@ class ConfigAdmin(AdminBase):
         if response.error_code or response.topics[0].partitions[0].error_code:
             return False
         return any(voter.replica_id == node_id for voter in response.topics[0].partitions[0].current_voters)
+
+
+def _entity(given: object, example: str) -> QuotaEntity:
+    """Returns who has quotas, as pairs. TypeError for what is none, such as a name alone."""
+    match given:
+        case tuple() if given and all(isinstance(pair, tuple) and len(pair) == 2 for pair in given):
+            return given
+    raise TypeError(f"{given!r} has no quotas: pairs of type and name are expected, as in {example}")
+
+
+def _quota(key: str, value: float | None) -> tuple[str, float, bool]:
+    """Returns key, number and whether the quota is removed. TypeError for what is no number."""
+    if not isinstance(value, int | float | None):
+        raise TypeError(f"the quota {key!r} is {value!r}: a number is expected, or None for no quota")
+    return key, float(value or 0), value is None
 
 
 def _refusal(result: DescribeConfigsResult) -> str:

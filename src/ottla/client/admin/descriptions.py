@@ -13,7 +13,7 @@ from ottla.types import NamedInt, TopicPartition
 class DirectoryReplica:
     """A replica in a log directory. A future one is on its way there, and ``offset_lag`` is what it still lacks of the present one.
 
-    A follower lacks so much of what its leader has committed; of a Kafka broker that is always 0.
+    A follower lacks so much of what its leader has committed, -1 where it does not know; of a Kafka broker that is always 0.
     """
 
     partition: TopicPartition
@@ -162,7 +162,7 @@ class GroupMember:
     """
 
     member_id: str
-    """The coordinator's name for the member."""
+    """The member's name in the group: the coordinator makes it, with ``group_protocol="consumer"`` the member."""
     group_instance_id: str | None
     """The name of a static member; None for others."""
     client_id: str

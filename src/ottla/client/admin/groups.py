@@ -14,7 +14,7 @@ from ottla.client.coordinator import not_committed
 from ottla.client.group_membership import PROTOCOL_TYPE
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import check_offsets, listed, named
+from ottla.client.wrong_calls import check_name, check_offsets, named, node_ids_of
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -69,7 +69,7 @@ class GroupAdmin(AdminBase):
         """Returns the groups of every broker, or those that the given ones coordinate. KafkaError where one of them does not answer."""
         await self._cluster.refresh()
         groups: list[GroupListing] = []
-        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "list_groups", "node ids")):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "list_groups")):
 
             async def ask(node_id: int = node_id) -> ListGroupsResponse:
                 response = await self._cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
@@ -191,13 +191,17 @@ class GroupAdmin(AdminBase):
     async def set_offsets(
         self, group_id: str, offsets: ByPartition[int | OffsetAndMetadata | CommittedOffset], *, metadata: str = ""
     ) -> None:
-        """Sets the empty group's offsets, each with this text. KafkaError when it has members, or a partition is not known.
+        """Sets the empty group's offsets, each with this text. UNKNOWN_MEMBER_ID when it has members.
 
+        UNKNOWN_TOPIC_OR_PARTITION where a partition does not exist.
         An offset may be an ``OffsetAndMetadata``, or what ``committed_offsets`` returns: it has a text of its own.
         """
         topics: dict[str, OffsetCommitRequestTopic] = {}
         wanted = keyed(offsets)
         check_offsets(wanted, "set_offsets", OffsetAndMetadata, CommittedOffset)
+        check_name("metadata", metadata)
+        if group_id == "":  # a name that the brokers would take, and no consumer can have
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "group_id='': the group's name must not be empty")
         for partition, given in wanted.items():
             offset, text = (given, metadata) if isinstance(given, int) else (given.offset, given.metadata)
             topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(partition.topic))

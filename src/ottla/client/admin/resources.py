@@ -191,6 +191,10 @@ ConfigChanges = Mapping[str, ConfigChange]
 def wire_of(resource: ConfigResource) -> tuple[int, str]:
     """Returns the resource as requests name it. TypeError for anything else."""
     match resource:
+        case Topic(given) | Group(given) | ClientMetrics(given) if not isinstance(given, str):
+            raise TypeError(f"{resource!r}: its name is expected as a string")
+        case Broker(given) | BrokerLoggers(given) if not isinstance(given, int) and given is not None:
+            raise TypeError(f"{resource!r}: the id of the broker is expected as a number")
         case Topic(name):
             return ConfigKind.TOPIC.value, name
         case Broker(node_id):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.admin.base import AdminBase, raise_for
-from ottla.client.wrong_calls import named
-from ottla.errors import ErrorCode
+from ottla.client.wrong_calls import check_name, named
+from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.create_delegation_token import CreatableRenewer, CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ottla.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -47,6 +47,8 @@ class DelegationToken:
 class TokenAdmin(AdminBase):
     async def create_token(self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1) -> DelegationToken:
         """Creates a token for the caller, or for another ``owner``. KafkaError with the broker's code when it is refused."""
+        if owner is not None:
+            check_name("owner", owner)
         of = None if owner is None else Principal.parse(owner)
         parsed = [Principal.parse(renewer) for renewer in named(renewers, "create_token", "renewers")]
         request = CreateDelegationTokenRequest(
@@ -88,13 +90,13 @@ class TokenAdmin(AdminBase):
             for token in answer.tokens
         ]
 
-    async def renew_token(self, hmac: Secret, *, period_ms: int = -1) -> int:
+    async def renew_token(self, hmac: Secret | str, *, period_ms: int = -1) -> int:
         """Renews the token for ``period_ms``, or for the cluster's default. Returns when it will expire."""
         answer = await self._cluster.ask(None, RenewDelegationTokenRequest(_bytes(hmac), period_ms), RenewDelegationTokenResponse)
         _check(answer.error_code)
         return answer.expiry_timestamp_ms
 
-    async def expire_token(self, hmac: Secret, *, period_ms: int = -1) -> int:
+    async def expire_token(self, hmac: Secret | str, *, period_ms: int = -1) -> int:
         """Lets the token expire ``period_ms`` from now, and returns that time. A negative period removes it at once."""
         answer = await self._cluster.ask(None, ExpireDelegationTokenRequest(_bytes(hmac), period_ms), ExpireDelegationTokenResponse)
         _check(answer.error_code)
@@ -122,5 +124,12 @@ def _secret(hmac: bytes) -> Secret:
     return Secret(base64.b64encode(bytes(hmac)).decode())
 
 
-def _bytes(hmac: Secret) -> bytes:
-    return base64.b64decode(hmac.reveal(), validate=True)
+def _bytes(hmac: Secret | str) -> bytes:
+    """Returns the bytes of a token's ``hmac``, also where it was kept as a text. TypeError for anything else, which is not shown."""
+    text: object = hmac.reveal() if isinstance(hmac, Secret) else hmac
+    if not isinstance(text, str):
+        raise TypeError(f"hmac is of type {type(hmac).__name__}: the hmac of a DelegationToken is expected, or its text")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "hmac is no base64: the hmac of a DelegationToken is expected, or its text") from None

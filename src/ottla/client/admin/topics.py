@@ -13,7 +13,7 @@ from ottla.client.cluster_metadata import TopicMetadata
 from ottla.client.offset_lookup import FoundOffset, offsets_for_times
 from ottla.client.other_keywords import with_hints
 from ottla.client.positions import ByPartition, PartitionLike, keyed, partitions_of
-from ottla.client.wrong_calls import check_count, check_name, check_times, mapped, named
+from ottla.client.wrong_calls import check_count, check_name, check_times, mapped, named, node_ids_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages import alter_partition_reassignments as reassigning
 from ottla.messages import delete_records as deleting
@@ -181,10 +181,10 @@ class TopicAdmin(AdminBase):
     ) -> dict[TopicPartition, KafkaError | None]:
         """Starts to move the partitions to these replicas; None cancels a move."""
         topics = []
-        wanted = keyed(replicas)
+        wanted = {key: None if row is None else node_ids_of(row, f"the move of {key}") for key, row in keyed(replicas).items()}
         for topic, indexes in by_topic(wanted).items():
             rows = {index: wanted[TopicPartition(topic, index)] for index in indexes}
-            parts = [reassigning.ReassignablePartition(index, None if row is None else list(row)) for index, row in rows.items()]
+            parts = [reassigning.ReassignablePartition(index, row) for index, row in rows.items()]
             topics.append(reassigning.ReassignableTopic(topic, parts))
         request = reassigning.AlterPartitionReassignmentsRequest(at_broker(timeout_ms), topics=topics)
         response = await self._ask_within(None, request, reassigning.AlterPartitionReassignmentsResponse, timeout_ms)
@@ -230,7 +230,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     """Returns the topic as the request has it. TypeError for what is no NewTopic, such as a name."""
     if not isinstance(topic, NewTopic):
         raise _not_new(topic)
-    assignments = [CreatableReplicaAssignment(index, list(nodes)) for index, nodes in (topic.assignments or {}).items()]
+    assignments = [
+        CreatableReplicaAssignment(index, node_ids_of(nodes, f"NewTopic(assignments=) of partition {index!r}"))
+        for index, nodes in mapped(topic.assignments or {}, "NewTopic(assignments=)", "{0: [1, 2]}").items()
+    ]
     check_name("name", topic.name)
     configs_of_topic = mapped(topic.configs or {}, "NewTopic(configs=)", '{"retention.ms": 3_600_000}')
     check_count("partition_count", topic.partition_count)

@@ -9,7 +9,7 @@ from typing import Final
 from ottla.client.admin.base import AdminBase, by_topic, raise_for, without_leader
 from ottla.client.cluster import KEY_TYPE_TRANSACTION
 from ottla.client.positions import PartitionLike, partition_of
-from ottla.client.wrong_calls import listed, named
+from ottla.client.wrong_calls import listed, named, node_ids_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -98,7 +98,7 @@ class TransactionAdmin(AdminBase):
         needed = PATTERNS_SINCE if pattern is not None else DURATIONS_SINCE if longer_than_ms is not None else 0
         await self._cluster.refresh()
         found: list[ListedTransaction] = []
-        for node_id in sorted(self._cluster.nodes if node_ids is None else listed(node_ids, "list_transactions", "node ids")):
+        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "list_transactions")):
 
             async def ask(node_id: int = node_id) -> ListTransactionsResponse:
                 connection = await self._cluster.connection(node_id)

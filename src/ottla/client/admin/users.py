@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.client.admin.base import AdminBase, error_of, raise_for
-from ottla.client.wrong_calls import listed, named
+from ottla.client.wrong_calls import members, named
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -64,7 +64,7 @@ class UserAdmin(AdminBase):
 
     async def alter_users(self, changes: Sequence[UserChange]) -> dict[str, KafkaError | None]:
         """Creates, changes and deletes SCRAM users; one outcome for each. Sends no password, only what PBKDF2 makes of it."""
-        changes = listed(changes, "alter_users", "UserChange")
+        changes = members(changes, "alter_users", UserChange)
         mechanisms = [_mechanism(change.mechanism) for change in changes]
         deletions = [
             ScramCredentialDeletion(change.user, mechanism.number)

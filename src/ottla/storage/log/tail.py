@@ -245,11 +245,11 @@ class Tail:
         problem: OSError | None = None
         batches: list[_Staged] = []
         try:
-            if health.has_no_room and not self.config.fails_when_full:
-                raise OSError(errno.ENOSPC, f"{segments.directory} has no room")
-            if self._wants_roll:
+            if self._wants_roll:  # for retention, which makes room: where there is none, the reserve has enough for that
                 self._wants_roll = False
                 await segments.roll(self.end_offset, self.producers.to_snapshot())
+            if health.has_no_room and self._pending and not self.config.fails_when_full:
+                raise OSError(errno.ENOSPC, f"{segments.directory} has no room")
             while self._pending:
                 batches, self._pending = self._pending, []
                 buffers, self._buffers = self._buffers, []

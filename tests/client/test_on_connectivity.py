@@ -1,0 +1,43 @@
+"""What an application's ``on_connectivity`` raises: it is logged, and the function is called for the next change all the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.client.simulated import with_broker
+
+from ottla.client.watch import WATCH_MS, watch
+from ottla.errors import ErrorCode, KafkaError
+from ottla.sim.cluster import SimBroker
+
+
+def test_what_on_connectivity_raises_is_logged_and_ends_no_watch(caplog: pytest.LogCaptureFixture) -> None:
+    """It ended the watch without a word: neither the function nor a warning said anything from then on."""
+    problem: KafkaError | None = None
+    seen: list[KafkaError | None] = []
+
+    async def reach() -> None:
+        if problem is not None:
+            raise problem
+
+    def on_connectivity(error: KafkaError | None) -> None:
+        seen.append(error)
+        raise ZeroDivisionError("the application's own")
+
+    async def body(_: SimBroker) -> None:
+        nonlocal problem
+        watching = asyncio.create_task(watch(reach, on_connectivity))
+        for state in (None, KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at h:1"), None):
+            problem = state
+            await asyncio.sleep(3 * WATCH_MS / 1000)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    with_broker(body)
+    assert [None if error is None else error.code for error in seen] == [ErrorCode.NETWORK_EXCEPTION, None]
+    logged = [record for record in caplog.records if record.name == "ottla.client"]
+    texts = [record.getMessage() for record in logged]
+    whys = ("no broker can be reached: NETWORK_EXCEPTION: no broker at h:1", "a broker can be reached again")
+    assert texts == [f"on_connectivity raised ZeroDivisionError: the application's own; it was called since {why}" for why in whys]
+    assert all(record.exc_info is not None for record in logged)
