@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,11 @@ from library_pages import library_page, testing_page
 from page_parts import block, code, declaration, doc, page, table
 
 from ottla import aio, spark
+from ottla.admin_http.exposition import Family
+from ottla.admin_http.pages import METRICS_PAGES
 from ottla.admin_http.server import AdminPages
 from ottla.broker.node import Broker
+from ottla.broker.tasks.slices import Slices
 from ottla.cli.config import in_force
 from ottla.cli.main import cli
 from ottla.cli.output import way_out
@@ -32,6 +35,7 @@ from ottla.cli.record_format import LANGUAGE
 from ottla.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from ottla.config.definition import DOUBLE_MAX, INT_MAX, LONG_MAX
 from ottla.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.world import real_world
 from ottla.spark import options as spark_options
 from ottla.storage.config import LogConfig
@@ -176,11 +180,8 @@ def configuration_page() -> str:
 # -- metrics
 
 
-METRICS_PAGES: Final = ("/metrics", "/metrics/partitions", "/metrics/lag")
-
-
-async def metrics() -> dict[str, str]:
-    """Each page of a broker with a topic, by its path."""
+async def metrics() -> dict[str, Sequence[Family]]:
+    """Each page of a broker with a topic, by its path, also the families that have no samples there."""
     with tempfile.TemporaryDirectory() as directory:
         node = Broker(real_world(), BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}))
         await node.start()
@@ -188,26 +189,39 @@ async def metrics() -> dict[str, str]:
             host, port = node.addresses["PLAINTEXT"]
             async with aio.Admin(f"{host}:{port}") as admin:
                 await admin.create_topics([aio.NewTopic("orders", 1)])
-            pages = AdminPages(node)
-            return {path: (await pages.get(path)).body.decode() for path in METRICS_PAGES}
+            pages, slices = AdminPages(node), Slices(SystemClock())
+            return {path: await pages.families(path, slices) for path in METRICS_PAGES}
         finally:
             await node.stop()
+
+
+UNITS: Final = (
+    ("byte_rate", "bytes a second"), ("percent", "share, 0 to 1"), ("isactivecontroller", "0 or 1"), ("timestamp", "ms"), ("seconds", "s"),
+    ("bytes", "bytes"), ("timems_count", "count"), ("timems", "ms"), ("time_ms", "ms"), ("time_max", "ms"), ("log_log_size", "bytes"),
+    ("queuesize", "entries"), ("offset_sum", "offsets"), ("offset", "offset"),
+    ("watermark", "offset"), ("lag", "records"), ("messages", "records"),
+    ("current_leader", "node id"), ("partition_leader", "node id"), ("epoch", "epoch"),
+)  # fmt: skip
+"""By what a name has in it, the first that fits; else things are counted."""
 
 
 def metrics_page() -> str:
     lead = (
         "What a broker shows on the pages of its admin listener (`ottla.admin.listener`), in Prometheus' format and under the names that\n"
-        "dashboards for Kafka read. Further series come once there is something to count: a request, a group, a reassignment."
+        "dashboards for Kafka read. These are all.\n"
+        "One with labels is there once it has something to count: a request, a group, a reassignment.\n"
+        "A histogram has `_bucket`, `_sum` and `_count`.\n"
+        "`ottla generate alert-rules` says which of them are alarming, and from what value on."
     )
     parts = [page("Metrics", lead)]
-    for path, shown in asyncio.run(metrics()).items():
-        rows: dict[str, dict[str, str]] = {}
-        for line in shown.splitlines():
-            if line.startswith("# "):
-                _, what, name, text = line.split(" ", 3)
-                rows.setdefault(name, {})[what] = text
-        found = ([code(name), row["TYPE"], row["HELP"]] for name, row in sorted(rows.items()))
-        parts.append(f"## {path}\n\n{table(['metric', 'type', 'what it says'], found)}")
+    for path, families in asyncio.run(metrics()).items():
+        rows = []
+        for family in sorted(families):
+            labels = dict.fromkeys((*family.labels, *(label for sample in family.samples for label, _ in sample.labels)))
+            unit = next((unit for part, unit in UNITS if part in family.name and not family.name.endswith("isr")), "count")
+            shown = ", ".join(code(label) for label in labels)
+            rows.append([code(family.name), family.type, unit, shown, family.text])
+        parts.append(f"## {path}\n\n{table(['metric', 'type', 'unit', 'labels', 'what it says'], rows)}")
     return "\n".join(parts)
 
 

@@ -7,9 +7,9 @@ quantiles, text) is computed by the caller.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 _SUB_BITS: Final = 2  # each power of two in four steps: a quantile is off by an eighth at most
 _BUCKETS: Final = 40 << _SUB_BITS  # up to 2**40 us, twelve days
@@ -114,14 +114,19 @@ class DamageMeters:
 class RequestMeters:
     """One API. ``pending`` are answers of the burst that is being worked on: their time is noted at its end, for all at once."""
 
-    __slots__ = ("errors", "has_error_code", "pending", "requests", "timer")
+    __slots__ = ("errors", "has_error_code", "nested", "pending", "requests", "timer")
 
-    def __init__(self, version_max: int, *, has_error_code: bool) -> None:
+    def __init__(self, version_max: int, *, has_error_code: bool, nested: Callable[[Any], Iterable[int]] | None = None) -> None:
         self.has_error_code = has_error_code  # its responses have a top-level one
+        self.nested = nested  # finds the others of a response; None where the handler counts them
         self.requests = [0] * (version_max + 1)
         self.errors: dict[int, int] = {}
         self.timer = Timer()
         self.pending = 0
+
+    def count_error(self, code: int) -> None:
+        """Counts an error that a client was answered with: of a request, or of a partition or the like in it."""
+        self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class TopicMeters:

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.foreign_clients.broker_process import BrokerProcess
-from tests.foreign_clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient, batch_of
 
 from ottla import sync
 from ottla.admin_http.exposition import Family, Sample, render
 from ottla.admin_http.server import parse_address
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import KafkaError
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.find_coordinator import FindCoordinatorRequest
+from ottla.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.runtime.clock import SystemClock
 
 WAIT_SECONDS_MAX = 20
@@ -126,6 +129,33 @@ def test_errors_of_a_whole_request_are_counted(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         assert client.ask(FindCoordinatorRequest("t", 2), 2).error_code != 0
     assert total(metrics(broker, "/metrics"), "kafka_network_requestmetrics_errors_total", "FindCoordinator") == before + 1
+
+
+def test_errors_of_partitions_are_counted_as_kafka_counts_them(broker: BrokerProcess) -> None:
+    """An outage of writes was to be seen nowhere: a Produce that is refused has its error in the partition, not at the top."""
+    before = metrics(broker, "/metrics")
+    batch = bytearray(batch_of(b"v"))
+    batch[-1] ^= 1  # its checksum is wrong
+    data = [PartitionProduceData(0, memoryview(batch)), PartitionProduceData(7, memoryview(batch_of(b"v")))]
+    with RawClient(broker.port) as client:
+        client.ask(ProduceRequest(acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name="events", partition_data=data)]), 9)
+        wanted = [FetchPartition(0, fetch_offset=999, partition_max_bytes=100), FetchPartition(7, partition_max_bytes=100)]
+        client.ask(FetchRequest(max_wait_ms=0, max_bytes=1000, topics=[FetchTopic("events", partitions=wanted)]), 11)
+        client.ask(MetadataRequest([MetadataRequestTopic(name="absent")], allow_auto_topic_creation=False), 9)
+    after = metrics(broker, "/metrics")
+
+    def risen(name: str, **labels: str) -> float:
+        key = name, frozenset(labels.items())
+        return after.get(key, 0) - before.get(key, 0)
+
+    errors = "kafka_network_requestmetrics_errors_total"
+    assert risen(errors, request="Produce", error="CORRUPT_MESSAGE") == 1
+    assert risen(errors, request="Produce", error="UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert risen(errors, request="Fetch", error="OFFSET_OUT_OF_RANGE") == 1
+    assert risen(errors, request="Fetch", error="UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert risen(errors, request="Metadata", error="UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert risen("kafka_server_brokertopicmetrics_failedproducerequests_total", topic="events") == 2
+    assert risen("kafka_server_brokertopicmetrics_failedfetchrequests_total", topic="events") == 2
 
 
 def test_the_room_of_log_directories_is_that_of_their_volumes(broker: BrokerProcess) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -76,9 +76,10 @@ def test_a_broker_is_ready_while_one_of_its_log_directories_is_offline_and_says_
         sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
         assert await attempt(sim, bad[0]) == ErrorCode.KAFKA_STORAGE_ERROR
         failed = f"2 partitions have failed: t-{bad[0]}, t-{bad[1]}"
-        assert await readiness(broker) == (HTTPStatus.OK, [failed])
+        directory = "log directory /spare has failed: see log_dir_failed in the log"
+        assert await readiness(broker) == (HTTPStatus.OK, [failed, directory])
         await asyncio.sleep(10)  # the controller has it
-        assert await readiness(broker) == (HTTPStatus.OK, [failed, "2 partitions of the cluster have no leader"])
+        assert await readiness(broker) == (HTTPStatus.OK, [failed, directory, "2 partitions of the cluster have no leader"])
         await assert_pages_are_there(broker)
         for name, number in (
             ("kafka_server_replicamanager_offlinereplicacount", 2),
@@ -117,7 +118,8 @@ def test_a_broker_is_not_ready_while_every_log_directory_is_full_and_ready_again
         in_directory = {directory_of(sim, "t", index): index for index in range(4)}
         reason = "every log directory is full, and nothing is written: /data, /spare; lower retention.ms, delete topics, or add room"
         for directory in ("data", "spare"):
-            assert await readiness(broker) == (HTTPStatus.OK, []), "one of them has room"
+            full = [] if directory == "data" else ["log directory /data is full, and nothing is written there"]
+            assert await readiness(broker) == (HTTPStatus.OK, full), "one of them has room"
             for operation in ("append", "reserve"):
                 sim.machine.disk.faults.append(Fault(operation, "", errno.ENOSPC, lasts=True, within=f"/{directory}"))
             assert await attempt(sim, in_directory[directory]) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -247,3 +249,27 @@ def test_a_page_of_very_many_partitions_pauses_and_is_of_the_moment_in_which_it_
             assert [len(family.samples) for family in shown] == [count], page
 
     play(act)
+
+
+def test_notes_name_more_partitions_than_they_list_and_a_controller_that_is_missing() -> None:
+    """Ten of 48 were listed without a word, and with two of three controllers gone there was no note."""
+
+    async def act(sim: SimBroker) -> None:
+        broker = sim.broker
+        assert broker is not None
+        await create(sim, "t", 24)
+        bad = next(index for index in range(24) if directory_of(sim, "t", index) == "spare")
+        sim.machine.disk.faults.append(Fault("append", ".log", errno.EIO, within="/spare"))
+        await attempt(sim, bad)
+        _, [failed, *_] = await readiness(broker)
+        assert failed.startswith("12 partitions have failed: t-")
+        assert failed.endswith(", ...")
+        seen = SimpleNamespace(
+            partitions=SimpleNamespace(all=list, directories=[]),
+            image=SimpleNamespace(index=SimpleNamespace(leaderless={})),
+            quorum=SimpleNamespace(leader_id=-1),
+        )
+        [note] = pages._notes(cast(Any, seen))
+        assert note.startswith("no controller is active, as far as this node knows")
+
+    play(act, log_dirs="/data,/spare")

@@ -61,7 +61,7 @@ def test_each_request_is_a_line_where_that_is_wanted_and_says_who_asked() -> Non
     clients = {(values["api"], values["client_id"]) for values in asked}
     assert {("Metadata", "asker"), ("Produce", "writer"), ("Fetch", "reader")} <= clients
     for values in asked:
-        assert values.keys() - {"error"} == {
+        assert values.keys() - {"error", "topic", "partition", "more_errors"} == {
             "api", "version", "correlation_id", "client_id", "host", "listener", "principal", "took_us"
         }  # fmt: skip
         assert values["took_us"] >= 0
@@ -74,3 +74,16 @@ def test_a_request_that_was_refused_says_so() -> None:
             producer.init_transactions()
     errors = {values.get("error") for _, event, values in lines if event == "request"}
     assert "INVALID_TRANSACTION_TIMEOUT" in errors
+
+
+def test_a_refused_partition_is_named() -> None:
+    """The line of a Produce that was refused had neither the error nor the topic: both are in its partition."""
+    with running() as (bootstrap, lines):
+        use(bootstrap)
+        loggers.set_levels([(loggers.REQUESTS, "DEBUG")])
+        with Producer(bootstrap, client_id="writer", max_request_size=2**24) as producer, pytest.raises(KafkaError):
+            producer.send("t", bytes(2**21)).result()
+    told = [values for _, event, values in lines if event == "request" and "error" in values]
+    assert [(values["api"], values["error"], values["topic"], values["partition"]) for values in told] == [
+        ("Produce", "MESSAGE_TOO_LARGE", "t", 0)
+    ]

@@ -205,9 +205,9 @@ def test_a_broker_is_drained_while_a_producer_writes_and_gets_back_what_it_led(n
 
 @pytest.mark.slow
 def test_a_broker_without_replicas_is_stopped_and_removed(nodes: ThreadNodes) -> None:
-    assert "move them first with `ottla broker drain 4 --replicas`" in ottla(nodes.bootstrap, "broker", "unregister", "4").stderr
+    assert "move them first with `ottla broker drain 4 --replicas --yes`" in ottla(nodes.bootstrap, "broker", "unregister", "4").stderr
     moved = ottla(nodes.bootstrap, "broker", "drain", "4", "--replicas", "--yes")
-    assert (moved.returncode, "then stop broker 4 and `ottla broker unregister 4`" in moved.stderr) == (0, True), moved.stderr
+    assert (moved.returncode, "then stop broker 4 and `ottla broker unregister 4 --yes`" in moved.stderr) == (0, True), moved.stderr
     eventually(lambda: shown(nodes.bootstrap, "partition", "moves"), lambda moves: moves == [])
     assert not any(4 in replicas for name in ("t", "one") for replicas in replicas_of(nodes.bootstrap, name))
     again = ottla(nodes.bootstrap, "broker", "drain", "4", "--replicas")

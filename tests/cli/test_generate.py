@@ -27,6 +27,7 @@ from ottla.cli.main import cli
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.supervision.supervisor import STOP_SECONDS_MAX
 
+REPOSITORY = Path(__file__).parents[2]
 OF_PROMETHEUS_ITSELF = {"up"}
 OF_CERTIFICATES = {"ottla_certificate_expiry_seconds"}
 """What only a broker with TLS reports: ``tests/admin_http/test_guarded.py``."""
@@ -61,9 +62,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def names_in(query: str) -> set[str]:
-    without_labels = re.sub(r"\{[^}]*\}|by \([^)]*\)", "", query)
+    without_labels = re.sub(r"\{[^}]*\}|(by|on|group_right) \([^)]*\)", "", query)
     found = set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels))
-    return found - {"sum", "rate", "max", "or", "and", "delta", "increase", "min_over_time"}
+    return found - {"sum", "rate", "max", "or", "and", "on", "group_right", "offset", "delta", "increase", "min_over_time"}
 
 
 def labels_in(query: str, legend: str = "") -> set[str]:
@@ -71,15 +72,66 @@ def labels_in(query: str, legend: str = "") -> set[str]:
     return asked | set(re.findall(r"(\w+)(?=!?=~?\")", query)) | set(re.findall(r"\{\{(\w+)\}\}", legend))
 
 
+def listed() -> dict[str, set[str]]:
+    """Every metric that ``docs/reference/metrics.md`` lists, with the names of its labels."""
+    found: dict[str, set[str]] = {}
+    for line in (REPOSITORY / "docs/reference/metrics.md").read_text().splitlines():
+        if line.startswith("| `"):
+            name, kind, _, labels, _ = (cell.strip() for cell in line.strip("|").split(" | "))
+            for suffix in ("_bucket", "_sum", "_count") if kind == "histogram" else ("",):
+                found[name.strip("` ") + suffix] = set(re.findall(r"`(\w+)`", labels)) | {"instance", "job"}
+    return found
+
+
+def test_the_reference_lists_each_metric_that_brokers_show_or_that_a_page_an_alert_or_a_dashboard_names(
+    served: dict[str, set[str]],
+) -> None:
+    """It lacked those that a broker at rest does not show: errors, lag, throttles, the ends of certificates."""
+    known = listed()
+    for name, labels in served.items():
+        name = name.removesuffix("_total" * (name not in known))  # the parser appends it to the names of counters
+        assert name in known, name
+        assert labels <= known[name], (name, labels)
+    texts = {str(path): path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}
+    texts |= {name: json.dumps(generate("grafana-dashboard", name)) for name in ("brokers", "lag")}
+    texts["alerts"] = json.dumps(generate("alert-rules"))
+    metric = r"\b(?:kafka_(?:server|controller|network|log|cluster|consumergroup|topic|coordinator)|ottla|process)_[a-z0-9_]+"
+    for place, text in texts.items():
+        for name in re.findall(metric, text):
+            is_metric = not name.startswith("ottla_") or name.endswith(("_total", "_bytes", "_seconds", "_lag"))
+            assert not is_metric or name in known or f"{name}_count" in known, (place, name)
+
+
+def test_what_each_node_reports_of_the_whole_cluster_is_not_added_up() -> None:
+    """With four partitions offline and two nodes the panel showed eight."""
+    for panel in generate("grafana-dashboard", "brokers")["panels"]:
+        for target in panel.get("targets", []):
+            if "offlinepartitions" in target["expr"] or "fencedbroker" in target["expr"]:
+                assert target["expr"].startswith("max(")
+
+
+def test_a_dashboard_has_variables_for_the_job_and_the_instance_and_each_panel_follows_them() -> None:
+    for name in ("brokers", "lag"):
+        dashboard = generate("grafana-dashboard", name)
+        assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["datasource", "job", "instance"]
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                assert re.search(r'job=~"\$job(-lag)?",instance=~"\$instance"', target["expr"]), target
+    titles = {panel["title"] for panel in generate("grafana-dashboard", "brokers")["panels"]}
+    assert titles >= {"Errors", "Changes of replicas in sync", "Replication bytes", "Leaders", "Usable bytes", "Metadata log end"}
+    assert titles >= {"Client throttle time", "Partitions with late transactions", "Consumer lag"}
+
+
 @pytest.mark.parametrize("name", ["brokers", "lag"])
 def test_a_dashboard_asks_for_what_brokers_tell(served: dict[str, set[str]], name: str) -> None:
     dashboard = generate("grafana-dashboard", name)
+    known = listed() | served
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert len(panels) >= 4
     for target in [target for panel in panels for target in panel["targets"]]:
         [metric] = names_in(target["expr"])
-        assert metric in served, target
-        assert labels_in(target["expr"], target["legendFormat"]) <= served[metric], target
+        assert metric in known, target
+        assert labels_in(target["expr"], target["legendFormat"]) <= known[metric], target
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     for panel in panels:
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
@@ -95,10 +147,11 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     assert names >= {"UnderReplicatedPartitions", "NotOneActiveController", "OfflinePartitions", "OfflineDataDirectories"}
     assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment", "MissingReplica"}, "lost records raised no alarm"
     assert names >= {"ReplicaDoesNotCatchUp", "AtMinIsrPartitions", "SlowRequests", "FailedRequests", "OpenDescriptors", "ClockSkew"}
+    assert names >= {"FencedBroker", "VoterLags", "FailedIsrUpdates", "LateTransactions", "FailedLogins"}
     for rule in group["rules"]:
         assert names_in(rule["expr"])
         assert rule["annotations"]["description"], "an alert had no next step"
-        assert names_in(rule["expr"]) <= served.keys() | OF_PROMETHEUS_ITSELF | OF_CERTIFICATES, rule
+        assert names_in(rule["expr"]) <= served.keys() | listed().keys() | OF_PROMETHEUS_ITSELF | OF_CERTIFICATES, rule
 
 
 def test_scrape_jobs_name_the_brokers() -> None:

@@ -64,6 +64,7 @@ def test_an_address_where_nothing_listens_is_found_by_who_has_it(ports: list[int
 def test_a_voter_that_does_not_reach_all_others_is_not_counted_as_one_that_may_take_over() -> None:
     three = [Voter(1, 0, False), Voter(2, 0, False), Voter(3, 0, False, cannot_reach=(2,))]
     ill = replace(WELL, voters=three, dead_addresses={3: {2: "b:9"}})
+    assert spare(three, [2]) == "of 3 controllers 2 must run, and 2 do, of which 3 does not reach all others: no more may fail"
     assert spare(three) == "of 3 controllers 2 must run, and 3 do, of which 3 does not reach all others: no more may fail"
     [found] = findings(ill)
     assert found.problem.startswith("broker 3 has 2@b:9 in controller.quorum.voters, where nothing listens: others have another port")
@@ -135,7 +136,7 @@ def test_what_has_none_to_spare_waits_for_what_lags_and_not_for_brokers_that_run
     assert at_risk.remedy == "broker 3 catches up, as above: `ottla topic describe --under-replicated` lists what is left"
     throttled = replace(WELL, partitions=states, throttles=Throttles({3: 1_000_000}, ["t"]))
     assert list(findings(throttled))[1].remedy == (
-        "take off the throttle that may hold broker 3 back, as above: `ottla partition unthrottle`"
+        "take off the throttle that may hold broker 3 back, as above: `ottla partition unthrottle --yes`"
     )
 
 

@@ -25,7 +25,7 @@ from tests.waiting import eventually_is
 from ottla.aio import NewTopic, Producer
 from ottla.broker.handlers.partition_states import offline_replicas
 from ottla.cli import cluster_health_command
-from ottla.cli.cluster_health import look, summary
+from ottla.cli.cluster_health import look, notes_of, summary
 from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
@@ -196,6 +196,32 @@ def test_each_thing_that_is_wrong_is_a_problem() -> None:
     assert problems(replace(WELL, fenced=[3])) == ["broker 3 is registered and does not serve"]
 
 
+def test_a_broker_that_just_did_not_answer_is_not_counted_among_the_controllers_that_run() -> None:
+    """Two seconds after a SIGSTOP the head said that one more might fail, below which the broker did not answer."""
+    voters = [Voter(node, 0, False) for node in (1, 2, 3)]
+    stopped = replace(WELL, voters=voters, silent=[3])
+    assert any("of 3 controllers 2 must run, and 2 do: no more may fail" in line for line in summary(stopped, []))
+
+
+def test_each_problem_has_a_kind_and_notes_are_values_too() -> None:
+    """Programs had to read the text: notes were on the screen alone."""
+    states = PartitionStates(offline=["a-0"], under_min_isr=["b-0"], full=["c-0"], held=["d-0"], tight=["b-0"])
+    voters = [Voter(1, 0, False), Voter(2, 5, True), Voter(3, 5, False, lags_for_ms=60_000)]
+    ill = replace(
+        *(WELL,), partitions=states, voters=voters, fenced=[2], silent=[3], full_log_dirs=[(3, "/d")], offline_log_dirs=[(1, "/e")],
+        default_replicas=5, other_voters={3: "1,2,4"}, dead_addresses={1: {2: "a:1"}}, notes=["a note"],
+    )  # fmt: skip
+    found = list(findings(ill)) + list(findings(replace(ill, controller=None))) + list(findings(replace(ill, controller_silence="why")))
+    assert all(finding.kind for finding in found), [finding.problem for finding in found if not finding.kind]
+    kinds = {finding.kind: finding for finding in found}
+    assert kinds.keys() >= {"no_controller", "controller_silent", "broker_fenced", "broker_silent", "voter_down", "voter_lags"}
+    assert kinds.keys() >= {"partitions_offline", "partitions_under_min_isr", "partitions_full", "log_dir_full", "log_dir_offline"}
+    assert kinds["partitions_full"].nodes == (3,)
+    noted = list(notes_of(ill))
+    assert noted[-1] == ("a note", "")
+    assert noted[0][0].startswith("1 partition (b-0) has no more replicas than min.insync.replicas")
+
+
 def test_why_a_broker_did_not_answer_decides_what_to_do_about_it() -> None:
     """An expired certificate and an ended process had one text, which asked whether the broker was overloaded."""
     expired = "SASL_AUTHENTICATION_FAILED: broker 3 cannot be reached: TLS with a:1: the peer's certificate is refused: expired"
@@ -260,10 +286,11 @@ def test_a_throttle_is_named_as_a_cause_of_lag() -> None:
     states = PartitionStates(missing={3: 2})
     throttled = replace(WELL, partitions=states, throttles=Throttles({1: 2_000_000, 3: 1_000_000}, ["t"]))
     [lagging] = findings(throttled)
-    cause = "a throttle may hold it back (1,000,000 to 2,000,000 bytes/s on brokers 1, 3, for topic t: `ottla partition unthrottle`); it"
+    cause = "a throttle may hold it back (1,000,000 to 2,000,000 bytes/s on brokers 1, 3, for topic t: `ottla partition unthrottle --yes` "
+    cause += "takes it off); it"
     assert lagging.remedy.startswith(cause)
     assert "throttle" not in "".join(finding.remedy for finding in findings(replace(throttled, throttles=None)))
-    assert "         `ottla partition unthrottle --wait` takes that off" in summary(replace(throttled, is_moving=True), [])
+    assert "         `ottla partition unthrottle --wait --yes` takes that off" in summary(replace(throttled, is_moving=True), [])
 
 
 def test_each_controller_that_is_silent_or_lags_is_named_with_how_many_more_may_fail() -> None:
@@ -450,7 +477,7 @@ def test_a_way_out_is_one_that_can_be_gone() -> None:
         return [finding.remedy for finding in findings(replace(WELL, partitions=states, **found)) if "broker 3" in finding.problem]
 
     [spare] = remedies({1, 2, 4}, fenced=[3])
-    assert ", or move its replicas to others (`ottla broker drain 3 --replicas`) and forget it" in spare
+    assert ", or move its replicas to others (`ottla broker drain 3 --replicas --yes`) and forget it" in spare
     [none] = remedies({1, 2}, fenced=[3])
     assert "add a broker first" in none
     [absent] = remedies({1, 2}, brokers=[1, 2])

@@ -15,7 +15,7 @@ def test_a_broker_of_kafka_is_drained_and_removed(tmp_path: Path) -> None:
         bootstrap = cluster.bootstrap
         drain_and_give_back(bootstrap, tmp_path)
         moved = ottla(bootstrap, "broker", "drain", "3", "--replicas", "--yes")
-        assert (moved.returncode, "then stop broker 3 and `ottla broker unregister 3`" in moved.stderr) == (0, True), moved.stderr
+        assert (moved.returncode, "then stop broker 3 and `ottla broker unregister 3 --yes`" in moved.stderr) == (0, True), moved.stderr
         eventually(lambda: shown(bootstrap, "partition", "moves"), lambda moves: moves == [])
         eventually(lambda: replicas_of(bootstrap, "t"), lambda found: found == [[1, 2], [1, 2]])
         cluster.kill(3)

@@ -29,6 +29,8 @@ class Family(NamedTuple):
     type: str
     text: str
     samples: list[Sample]
+    labels: tuple[str, ...] = ()
+    """The labels of its samples, where there may be none yet: the reference lists them."""
 
 
 def gauge(name: str, text: str, value: Number) -> Family:
@@ -40,7 +42,7 @@ def counter(name: str, text: str, value: Number) -> Family:
 
 
 def by_label(name: str, type: str, text: str, label: str, values: Mapping[str, Number]) -> Family:
-    return Family(name, type, text, [Sample(value, ((label, key),)) for key, value in values.items()])
+    return Family(name, type, text, [Sample(value, ((label, key),)) for key, value in values.items()], (label,))
 
 
 async def render(families: Iterable[Family], slices: Slices) -> str:

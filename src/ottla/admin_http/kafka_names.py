@@ -13,7 +13,7 @@ from typing import Final
 from ottla.admin_http.exposition import Family, Number, Sample, by_label, counter, gauge
 from ottla.broker.requests.candidate import Tally
 from ottla.broker.status import Status
-from ottla.errors import ErrorCode
+from ottla.errors import error_of
 from ottla.metrics import TopicMeters
 
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
@@ -114,7 +114,7 @@ def _throttled(status: Status) -> Family:
     found = status.parts.throttling.pauses_ms.items()
     samples = [Sample(ms, (("quota", kind.value), ("user", user), ("client_id", client))) for (kind, user, client), ms in found]
     text = "Milliseconds for which clients above a quota had to pause. Clients beyond a number are counted together, as (others)."
-    return Family("ottla_client_throttle_time_ms_total", "counter", text, samples)
+    return Family("ottla_client_throttle_time_ms_total", "counter", text, samples, ("quota", "user", "client_id"))
 
 
 def _quorum(status: Status) -> Iterator[Family]:
@@ -135,28 +135,32 @@ def _requests(status: Status) -> Iterator[Family]:
     for name, meters in status.request_meters:
         request = ("request", name)
         counts += [Sample(count, (request, ("version", str(version)))) for version, count in enumerate(meters.requests) if count]
-        errors += [Sample(count, (request, ("error", ErrorCode(code).name))) for code, count in sorted(meters.errors.items())]
+        errors += [Sample(count, (request, ("error", error_of(code).name))) for code, count in sorted(meters.errors.items())]
         if meters.timer.count:
             totals.append(Sample(meters.timer.count, (request,)))
             found = meters.timer.quantiles(_SHARES)
             quantiles += [Sample(us / 1000, (request, ("quantile", text))) for text, us in zip(QUANTILES, found, strict=True)]
     prefix = "kafka_network_requestmetrics_"
-    yield Family(prefix + "requests_total", "counter", "Requests, by API and version.", counts)
-    yield Family(prefix + "errors_total", "counter", "Requests answered with a top-level error.", errors)
-    yield Family(prefix + "totaltimems", "gauge", "Milliseconds from receiving a request to sending its answer.", quantiles)
-    yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals)
+    yield Family(prefix + "requests_total", "counter", "Requests, by API and version.", counts, ("request", "version"))
+    text = "Errors that requests were answered with: those of a whole request, and of each partition, topic and the like in it."
+    yield Family(prefix + "errors_total", "counter", text, errors, ("request", "error"))
+    text = "Milliseconds from receiving a request to sending its answer."
+    yield Family(prefix + "totaltimems", "gauge", text, quantiles, ("request", "quantile"))
+    yield Family(prefix + "totaltimems_count", "untyped", "Requests whose time was measured.", totals, ("request",))
 
 
 def _network(status: Status, idle_share: float) -> Iterator[Family]:
     connections = [
         Sample(count, (("listener", name), ("networkProcessor", "0"))) for name, count in sorted(status.connection_counts.items())
     ]
-    yield Family("kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections)
+    yield Family(
+        "kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections.", connections, ("listener", "networkProcessor")
+    )
     for name, text, count in _AUTHENTICATION:
         samples = [
             Sample(count(tally), (("listener", listener), ("networkProcessor", "0"))) for listener, tally in sorted(status.tallies.items())
         ]
-        yield Family(f"kafka_server_socket_server_metrics_{name}", "counter", text, samples)
+        yield Family(f"kafka_server_socket_server_metrics_{name}", "counter", text, samples, ("listener", "networkProcessor"))
     parked = [Sample(status.parked_count, (("delayedOperation", "Fetch"),))]
     yield Family(
         "kafka_server_delayedoperationpurgatory_purgatorysize",

@@ -37,7 +37,13 @@ async def lag_families(status: Status, slices: Slices) -> list[Family]:
     listed = await status.groups.ask_all(ListGroups)
     async for group_id in slices.over(sorted(group.group_id for result in listed for group in result.groups)):
         await _add_group(status, group_id, ends, samples, slices)
-    return [Family(name, "gauge", text, samples[name]) for name, text in _HELP.items()]
+    return [Family(name, "gauge", text, samples[name], _labels_of(name)) for name, text in _HELP.items()]
+
+
+def _labels_of(name: str) -> tuple[str, ...]:
+    if name.startswith("kafka_consumergroup"):
+        return ("consumergroup",) + (() if name.endswith("members") else ("topic",) if name.endswith("_sum") else ("topic", "partition"))
+    return () if name == "kafka_brokers" else ("topic",) if name == "kafka_topic_partitions" else ("topic", "partition")
 
 
 async def _add_partitions(status: Status, samples: dict[str, list[Sample]], slices: Slices) -> dict[tuple[str, int], int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -19,10 +20,13 @@ from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.status import Node, Status
 from ottla.broker.tasks.slices import Slices
 from ottla.loggers import get_logger
+from ottla.storage.directory.directory import LogDirectory
 
 log = get_logger(__name__)
 
 HEAD_BYTES_MAX: Final = 16 * 1024
+METRICS_PAGES: Final = ("/metrics", "/metrics/partitions", "/metrics/lag")
+NAMES_MAX: Final = 10
 REQUEST_SECONDS_MAX: Final = 5.0
 CONNECTIONS_MAX: Final = 64
 
@@ -50,11 +54,7 @@ class AdminPages:
         self._node = node
         self._idle = IdleMeter()
         self._started_at = time.time()
-        self._of_parts: Final[dict[str, Callable[[], Awaitable[Answer]]]] = {
-            "/metrics": self._metrics,
-            "/metrics/partitions": self._partitions,
-            "/metrics/lag": self._lag,
-        }
+        self._of_parts: Final[dict[str, Callable[[], Awaitable[Answer]]]] = {path: partial(self._metrics, path) for path in METRICS_PAGES}
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = self._of_parts | {
             "/healthz": self._live,
             "/livez": self._live,
@@ -74,27 +74,23 @@ class AdminPages:
     def _status(self) -> Status:
         return self._node.status
 
-    async def _metrics(self) -> Answer:
-        slices = self._slices()
+    async def families(self, path: str, slices: Slices) -> Sequence[Family]:
+        """Returns the families of a page of metrics, also those that have no samples yet."""
+        if path == "/metrics/partitions":
+            return await partition_families(self._status, slices)
+        if path == "/metrics/lag":
+            return await lag_families(self._status, slices)
         replicas = await replica_families(self._status, slices, now_ms=self._status.parts.world.clock.now_ms())
-        families = [
+        return [
             *replicas,
             *broker_families(self._status, idle_share=self._idle.read()),
             *transaction_families(self._status),
             *process_families(self._status, started_at=self._started_at, certificate_ends_ms=self.certificate_ends_ms),
         ]
-        return await _as_metrics(families, slices)
 
-    async def _partitions(self) -> Answer:
-        slices = self._slices()
-        return await _as_metrics(await partition_families(self._status, slices), slices)
-
-    async def _lag(self) -> Answer:
-        slices = self._slices()
-        return await _as_metrics(await lag_families(self._status, slices), slices)
-
-    def _slices(self) -> Slices:
-        return Slices(self._status.parts.world.clock)
+    async def _metrics(self, path: str) -> Answer:
+        slices = Slices(self._status.parts.world.clock)
+        return await _as_metrics(await self.families(path, slices), slices)
 
     async def _live(self) -> Answer:
         return as_json({"status": "alive"})  # the loop answers
@@ -154,11 +150,16 @@ def _troubles(status: Status) -> list[str]:
     replicas = status.partitions.all()
     if replicas and all(partition.log.is_failed for partition in replicas):
         reasons.append("all partitions have failed")
-    serving = [directory for directory in status.partitions.directories if not directory.is_failed]
-    if serving and all(directory.room.is_full for directory in serving):
+    if serving := _all_full(status):
         full = ", ".join(directory.path for directory in serving)
         reasons.append(f"every log directory is full, and nothing is written: {full}; lower retention.ms, delete topics, or add room")
     return reasons
+
+
+def _all_full(status: Status) -> list[LogDirectory]:
+    """Returns the log directories that have not failed, where every one of them is full."""
+    serving = [directory for directory in status.partitions.directories if not directory.is_failed]
+    return serving if all(directory.room.is_full for directory in serving) else []
 
 
 def _notes(status: Status) -> list[str]:
@@ -169,8 +170,16 @@ def _notes(status: Status) -> list[str]:
         if partition.log.is_failed
     )
     if failed:
-        notes.append(f"{len(failed)} partition{'s have' if len(failed) > 1 else ' has'} failed: {', '.join(failed[:10])}")
+        shown = ", ".join(failed[:NAMES_MAX]) + ", ..." * (len(failed) > NAMES_MAX)
+        notes.append(f"{len(failed)} partition{'s have' if len(failed) > 1 else ' has'} failed: {shown}")
+    for directory in status.partitions.directories:
+        if directory.is_failed:
+            notes.append(f"log directory {directory.path} has failed: see log_dir_failed in the log")
+        elif directory.room.is_full and not _all_full(status):
+            notes.append(f"log directory {directory.path} is full, and nothing is written there")
     leaderless = sum(map(len, status.image.index.leaderless.values()))
     if leaderless:
         notes.append(f"{leaderless} partition{'s of the cluster have' if leaderless > 1 else ' of the cluster has'} no leader")
+    if status.quorum is not None and status.quorum.leader_id < 0:
+        notes.append("no controller is active, as far as this node knows: nothing can be created or changed, and no leader elected")
     return notes

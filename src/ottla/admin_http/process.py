@@ -58,7 +58,9 @@ def process_families(status: Status, *, started_at: float, certificate_ends_ms: 
     if certificate_ends_ms is not None:
         seconds_left[ADMIN] = certificate_ends_ms / 1000 - now
     valid = [Sample(seconds, (("listener", name),)) for name, seconds in sorted(seconds_left.items())]
-    yield Family("ottla_certificate_expiry_seconds", "gauge", "For how long the listener's certificate is still valid.", valid)
+    yield Family(
+        "ottla_certificate_expiry_seconds", "gauge", "For how long the listener's certificate is still valid.", valid, ("listener",)
+    )
     longest = take_longest_turn_seconds()
     yield gauge(
         "ottla_event_loop_turn_seconds_max", "The longest turn of the event loop since the last scrape, in processor time.", longest
@@ -94,4 +96,6 @@ def _request_seconds(status: Status) -> Family:
         samples.append(Sample(timer.count, (request, ("le", "+Inf")), "_bucket"))
         samples.append(Sample(timer.total_us / 1_000_000, (request,), "_sum"))
         samples.append(Sample(timer.count, (request,), "_count"))
-    return Family("ottla_request_seconds", "histogram", "Seconds from receiving a request to sending its answer.", samples)
+    return Family(
+        "ottla_request_seconds", "histogram", "Seconds from receiving a request to sending its answer.", samples, ("request", "le")
+    )

@@ -100,7 +100,7 @@ async def partition_families(status: Status, slices: Slices) -> list[Family]:
         elif partition.leading is not None:
             lags += [Sample(lag, (*labels, ("replica", str(node)))) for node, lag in partition.leading.lags().items()]
     return [
-        Family(name, "gauge", text, samples)
+        Family(name, "gauge", text, samples, ("topic", "partition", *(("replica",) if samples is lags else ())))
         for name, text, samples in (
             ("kafka_log_log_size", "Bytes in the log.", sizes),
             ("kafka_log_log_numlogsegments", "Segments of the log.", counts),

@@ -167,7 +167,12 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bo
     unanswered = Unanswered()
     found: dict[int, list[LogDir]] = {}
     with Admin(bootstrap, **client_settings()) as admin:
-        for node_id in ids or sorted(node.node_id for node in admin.describe_cluster().nodes):
+        if not ids:
+            cluster = admin.describe_cluster(include_fenced=True)
+            ids = tuple(sorted({node.node_id for node in cluster.nodes} - cluster.fenced))
+            for node_id in sorted(cluster.fenced):
+                unanswered.say(f"the log directories of broker {node_id} are not shown: it is registered and does not serve")
+        for node_id in ids:
             with unanswered.of(node_id, f"the log directories of broker {node_id}"):
                 found |= admin.describe_log_dirs([node_id])
     if is_by_replica:
@@ -179,7 +184,8 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bo
         for directory in directories:
             size = sum(replica.size_bytes for replica in directory.replicas)
             error = directory.error.code.name if directory.error is not None else "full" if directory.is_full else None
-            space = (directory.usable_bytes, directory.total_bytes)
+            is_known = directory.error is None and directory.total_bytes >= 0  # of one that has failed it may be the volume above its own
+            space = (directory.usable_bytes, directory.total_bytes) if is_known else (None, None)
             rows.append((node_id, directory.path, len(directory.replicas), size, lag_of([directory]), *space, error))
     columns = ("broker", "directory", "replicas", "bytes", "lag", "usable_bytes", "total_bytes", "error")
     print_rows(output, "broker logdirs", columns, rows)
@@ -202,7 +208,7 @@ def unregister(broker_id: int, yes: bool, bootstrap: str) -> None:
             held = sum(broker_id in partition.replicas for topic in topics.values() for partition in topic.partitions.values())
             if (unseen := unseen_text(admin, topics)) is not None:
                 complain(unseen)
-            move = f"move them first with `ottla broker drain {broker_id} --replicas`"
+            move = f"move them first with `ottla broker drain {broker_id} --replicas --yes`"
             first = f"; it holds {held} replica{'s'[: held != 1]}: {move}" if held else ""
             end_of_plan(f"would remove broker {broker_id} from the cluster{first}")
         try:

@@ -98,7 +98,7 @@ def drain(broker_id: int, moves_replicas: bool, undo: Path | None, rate: int | N
         _fail(broker_id, problems, left, needed, [majority, unseen])
     _end_with(majority, unseen)
     if moves_replicas:
-        unregister = "" if is_in_zookeeper else f" and `ottla broker unregister {broker_id}`"
+        unregister = "" if is_in_zookeeper else f" and `ottla broker unregister {broker_id} --yes`"
         complain(f"`ottla partition moves` shows what is on its way; then stop broker {broker_id}{unregister}")
         if is_voter:
             voter = "a controller, too, and stays one of controller.quorum.voters"

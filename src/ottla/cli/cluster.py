@@ -162,13 +162,13 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
     else:
         option = "" if place.path == place_of(None).path else f" --data {place.path}"
         lines = [
-            f"ottla cluster: {len(state.nodes)} nodes serve Kafka clients",
+            f"ottla cluster: {len(state.nodes)} node{'s serve' if len(state.nodes) > 1 else ' serves'} Kafka clients",
             f"  bootstrap  {state.bootstrap}",
             f"  data       {place.path}  (logs in node-1/node.log and so on)",
             f"  topics     {replication_of(found)}",
             *([] if state.command_config is None else [f"  client     {state.command_config}  (user admin, who may do everything)"]),
             f"  try        ottla cluster status{option}",
-            f"             ottla cluster kill 2{option}",
+            *([f"             ottla cluster kill 2{option}"] if len(state.nodes) > 1 else []),
             f"             ottla cluster add{option}",
             "Press Ctrl-C to stop it." if waiting is None else f"It runs on; `ottla cluster stop{option}` stops it.",
         ]

@@ -181,6 +181,23 @@ def _reasons(admin: Admin, partitions: Mapping[TopicPartition, PartitionDescript
     return found
 
 
+def notes_of(health: Health) -> Iterator[tuple[str, str]]:
+    """Yields what is no problem and worth knowing, each with a command, or with an empty text."""
+    if tight := health.partitions.tight:
+        yield (
+            f"{counted(tight)} no more replicas than min.insync.replicas: acks=all is refused while one is not in sync",
+            "`ottla config set --topic TOPIC min.insync.replicas=N` lowers it, and `ottla partition reassign` adds replicas",
+        )
+    if health.throttles is not None:
+        forgotten = "" if health.is_moving else ", and no replica is being moved"
+        yield (
+            f"replicas that catch up are throttled to {health.throttles.text}{forgotten}",
+            f"`ottla partition unthrottle{' --wait' * health.is_moving} --yes` takes that off",
+        )
+    for note in health.notes:
+        yield note, ""
+
+
 def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     """Yields the lines of the screen."""
     states = health.partitions
@@ -193,7 +210,7 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
     else:
         where = "in ZooKeeper mode" + (", and does not answer" if health.controller_silence is not None else "")
         lags = ", ".join(f"{voter.node_id}: {voter.state or voter.lag}" for voter in health.voters)
-        left = f"; {spare(health.voters)}" if len(health.voters) > 1 else ""
+        left = f"; {spare(health.voters, health.silent)}" if len(health.voters) > 1 else ""
         quorum = f"in epoch {health.epoch}; lag of the voters: {lags}{left}"
         yield f"controller   {health.controller} is active {where if health.is_in_zookeeper else quorum}"
     unanswered = f"{len(states.unanswered)} led by brokers that do not answer, " if states.unanswered else ""
@@ -207,18 +224,11 @@ def summary(health: Health, found: list[Finding]) -> Iterator[str]:
         f"held by a late transaction: {len(states.held)}"
     )
     yield f"log dirs     {health.log_dir_count}, {len(health.offline_log_dirs)} offline, {len(health.full_log_dirs)} full"
-    if states.tight:
-        yield ""
-        yield f"NOTE     {counted(states.tight)} no more replicas than min.insync.replicas: acks=all is refused while one is not in sync"
-        yield "         `ottla config set --topic TOPIC min.insync.replicas=N` lowers it, and `ottla partition reassign` adds replicas"
-    if health.throttles is not None:
-        yield ""
-        forgotten = "" if health.is_moving else ", and no replica is being moved"
-        yield f"NOTE     replicas that catch up are throttled to {health.throttles.text}{forgotten}"
-        yield f"         `ottla partition unthrottle{' --wait' * health.is_moving}` takes that off"
-    for note in health.notes:
+    for note, way in notes_of(health):
         yield ""
         yield f"NOTE     {note}"
+        if way:
+            yield f"         {way}"
     for finding in found:
         yield ""
         yield f"PROBLEM  {finding.problem}"

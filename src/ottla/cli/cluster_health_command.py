@@ -96,7 +96,7 @@ class _Waiting:
 
 def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: bool, is_sure: bool) -> list[Finding]:
     """Returns what is wrong with the cluster. What was seen is printed where that is wanted, and where nothing is wrong."""
-    from ottla.cli.cluster_health import look, summary
+    from ottla.cli.cluster_health import look, notes_of, summary
     from ottla.cli.health_findings import findings
     from ottla.client.cluster import parse_bootstrap
     from ottla.sync import Admin
@@ -111,7 +111,8 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     found = list(findings(seen))
     if is_shown or not found:
         if output == "json":
-            item: dict[str, Any] = {"is_healthy": not found, "problems": found, "seen": seen}
+            notes = [{"note": note, "remedy": way} for note, way in notes_of(seen)]
+            item: dict[str, Any] = {"is_healthy": not found, "problems": found, "notes": notes, "seen": seen}
             print_json("cluster health", [item])
         else:
             click.echo("\n".join(summary(seen, found)))

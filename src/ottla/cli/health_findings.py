@@ -17,7 +17,7 @@ def findings(health: Health) -> Iterator[Finding]:
     ways = Ways(health)
     yield from quorum_findings(health)
     if health.unseen is not None:
-        yield Finding(health.unseen.problem, health.unseen.remedy)
+        yield Finding(health.unseen.problem, health.unseen.remedy, kind="topics_not_visible")
     yield from _brokers(health, ways)
     yield from voter_findings(health)
     yield from _log_dirs(health)
@@ -29,6 +29,7 @@ def findings(health: Health) -> Iterator[Finding]:
             f"{count} broker{'s are' if count > 1 else ' is'} registered, and a topic has {health.default_replicas} replicas by default: "
             f"none can be created without -r",
             f"start the brokers that are missing ({HOW_TO_START.format('NODE')}), or lower default.replication.factor in the nodes' files",
+            kind="too_few_brokers",
         )
 
 
@@ -37,16 +38,20 @@ def _brokers(health: Health, ways: Ways) -> Iterator[Finding]:
     ran = "a controller last was active" if health.controller is None else "a majority of the controllers last ran"
     serves = "serves" if health.can_decide else f"served when {ran}"
     for broker in ways.shut:
-        yield Finding(*shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller), (broker,))
+        yield Finding(
+            *shut_by(broker, serves, health.unanswered[broker], is_controller=broker == health.controller), (broker,), kind="broker_refuses"
+        )
     for broker in health.fenced:
-        forget = f" and forget it (`ottla broker unregister {broker}`)"
+        forget = f" and forget it (`ottla broker unregister {broker} --yes`)"
         back = f"{health.back([broker])}{ways.first}{_or_move_away(broker, health, forget)}"
-        yield Finding(f"broker {broker} is registered and does not serve", back, (broker,))
+        yield Finding(f"broker {broker} is registered and does not serve", back, (broker,), kind="broker_fenced")
     for broker in ways.absent:
         back = f"{health.back([broker])}{_or_move_away(broker, health)}"
-        yield Finding(f"broker {broker} holds replicas and is not registered", back, (broker,))
+        yield Finding(f"broker {broker} holds replicas and is not registered", back, (broker,), kind="broker_not_registered")
     for broker in health.silent:
-        yield Finding(*unanswered_by(broker, serves, health.unanswered.get(broker, ""), health.paused.get(broker)), (broker,))
+        yield Finding(
+            *unanswered_by(broker, serves, health.unanswered.get(broker, ""), health.paused.get(broker)), (broker,), kind="broker_silent"
+        )
 
 
 def _log_dirs(health: Health) -> Iterator[Finding]:
@@ -56,6 +61,7 @@ def _log_dirs(health: Health) -> Iterator[Finding]:
             f"`ottla broker logdirs {broker} --replicas` lists what fills it, the largest first; lower `retention.ms` of that, delete "
             "topics, or add room; writing goes on by itself",
             (broker,),
+            kind="log_dir_full",
         )
     for broker, path in health.offline_log_dirs:
         yield Finding(
@@ -64,6 +70,7 @@ def _log_dirs(health: Health) -> Iterator[Finding]:
             f"--ignore-formatted`); then restart the broker ({HOW_TO_START.format(broker)}): its replicas are fetched again from their "
             f"leaders; what has no other replica is on the old disk alone",
             (broker,),
+            kind="log_dir_offline",
         )
 
 
@@ -90,7 +97,7 @@ def _unopened(health: Health, ways: Ways) -> Iterator[Finding]:
         elif not ways_out:
             ways_out.append(f"mend that, and re{brought_back([broker], {}, {})}")
         problem = f"broker {broker} cannot open {count} of its replicas{': ' * bool(shown)}{shown}{more}"
-        yield Finding(problem, "; ".join(ways_out), (broker,))
+        yield Finding(problem, "; ".join(ways_out), (broker,), kind="replicas_not_opened")
 
 
 def _lagging(health: Health, ways: Ways) -> Iterator[Finding]:
@@ -111,6 +118,7 @@ def _lagging(health: Health, ways: Ways) -> Iterator[Finding]:
             else f"{_throttled(health)}it catches up by itself after a start: `ottla broker logdirs {broker}` has what it lacks (LAG); "
             "if that does not fall, look at its log, its disk and its network",
             (broker,),
+            kind="replicas_out_of_sync",
         )
 
 
@@ -120,14 +128,18 @@ def _lack(lag: int) -> str:
 
 def _throttled(health: Health) -> str:
     """Returns the cause of a lag that an operator has set."""
-    return "" if health.throttles is None else f"a throttle may hold it back ({health.throttles.text}: `ottla partition unthrottle`); "
+    return (
+        ""
+        if health.throttles is None
+        else f"a throttle may hold it back ({health.throttles.text}: `ottla partition unthrottle --yes` takes it off); "
+    )
 
 
 def _or_move_away(broker: int, health: Health, then: str = "") -> str:
     """Returns the second way out, of a broker that will not return: nothing where no majority of controllers is there to move replicas."""
     if not health.can_decide:
         return ""
-    way = f"move its replicas to others (`ottla broker drain {broker} --replicas`){then}"
+    way = f"move its replicas to others (`ottla broker drain {broker} --replicas --yes`){then}"
     if broker in health.partitions.immovable:
         return f"; if it will not return, add a broker first, for every other one that serves has its replicas already, then {way}"
     return f", or {way}"

@@ -13,14 +13,26 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
     """Yields what is wrong with partitions, the worst first."""
     states = health.partitions
     if states.offline:
-        yield Finding(f"{counted(states.offline)} no leader and cannot be read or written", _led_again(health, ways))
+        yield Finding(
+            f"{counted(states.offline)} no leader and cannot be read or written", _led_again(health, ways), kind="partitions_offline"
+        )
     if states.unanswered:
-        yield Finding(*_unanswered(health))
+        yield Finding(*_unanswered(health), kind="leaders_silent")
     if states.under_min_isr:
-        yield Finding(f"{counted(states.under_min_isr)} too few replicas in sync: acks=all is refused", ways.into_sync)
+        yield Finding(
+            f"{counted(states.under_min_isr)} too few replicas in sync: acks=all is refused",
+            ways.into_sync,
+            kind="partitions_under_min_isr",
+        )
     if states.full:
-        room = f"make room there, as above: {named(sorted({broker for broker, _ in health.full_log_dirs}))}"
-        yield Finding(f"{counted(states.full, ('is', 'are'))} led from a full log directory: what is produced is refused", room)
+        full_on = tuple(sorted({broker for broker, _ in health.full_log_dirs}))
+        room = f"make room there, as above: {named(list(full_on))}"
+        yield Finding(
+            f"{counted(states.full, ('is', 'are'))} led from a full log directory: what is produced is refused",
+            room,
+            full_on,
+            kind="partitions_full",
+        )
     if states.waiting:
         goes_on = (
             "it is out of sync after replica.lag.time.max.ms"
@@ -28,16 +40,21 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
             else "only a majority of the controllers takes it out of the replicas in sync"
         )
         waits = f"{counted(states.waiting)} a replica in sync that does not answer: acks=all waits for it, and {goes_on}"
-        yield Finding(waits, answered(health.silent) if health.silent else ways.into_sync)
+        yield Finding(waits, answered(health.silent) if health.silent else ways.into_sync, kind="acks_all_waits")
     if states.held:
         yield Finding(
             f"{counted(states.held)} a transaction that is open for longer than any may be: readers of committed records wait for its end",
             "`ottla txn find-hanging` says how it ended, and ends it there with --yes",
+            kind="transactions_late",
         )
     under_replicated, said = {*states.under_replicated}, {*states.unanswered, *states.waiting}
     at_risk = [name for name in states.at_min_isr if name in under_replicated and name not in said]
     if at_risk:
-        yield Finding(f"{counted(at_risk)} no replica in sync to spare: one more failure stops acks=all there", ways.into_sync)
+        yield Finding(
+            f"{counted(at_risk)} no replica in sync to spare: one more failure stops acks=all there",
+            ways.into_sync,
+            kind="partitions_at_risk",
+        )
 
 
 def _led_again(health: Health, ways: Ways) -> str:

@@ -23,17 +23,19 @@ def quorum_findings(health: Health) -> Iterator[Finding]:
             f"no controller is active: nothing can be created or changed, no leader elected, and what brokers and partitions show "
             f"may be old ({health.controller_problem})",
             _ZOOKEEPER if health.is_in_zookeeper else _start_voters(health),
+            kind="no_controller",
         )
     elif health.controller_silence is not None:
         yield Finding(
             f"controller {health.controller} does not answer: nothing can be created or changed, and no leader elected "
             f"({health.controller_silence})",
             _ZOOKEEPER if health.is_in_zookeeper else "see whether a majority of the controllers runs and keeps up: `ottla quorum`",
+            kind="controller_silent",
         )
     if health.other_voters:
-        yield Finding(*_other_voters(health), tuple(sorted(health.other_voters)))
+        yield Finding(*_other_voters(health), tuple(sorted(health.other_voters)), kind="voters_differ")
     for broker, dead in sorted(health.dead_addresses.items()):
-        yield Finding(*_dead_addresses(broker, dead), (broker,))
+        yield Finding(*_dead_addresses(broker, dead), (broker,), kind="voter_address_wrong")
 
 
 def voter_findings(health: Health) -> Iterator[Finding]:
@@ -41,7 +43,12 @@ def voter_findings(health: Health) -> Iterator[Finding]:
     for voter in health.voters:
         found = _of_voter(voter, health)
         if found is not None:
-            yield Finding(found[0], f"{found[1]}; {spare(health.voters)}", (voter.node_id,))
+            yield Finding(
+                found[0],
+                f"{found[1]}; {spare(health.voters, health.silent)}",
+                (voter.node_id,),
+                kind="voter_down" if voter.state else "voter_lags",
+            )
 
 
 def _of_voter(voter: Voter, health: Health) -> tuple[str, str] | None:

@@ -67,3 +67,5 @@ class Finding:
     problem: str
     remedy: str
     nodes: tuple[int, ...] = ()  # which this is about
+    kind: str = ""
+    """What a program may go by: it stays the same where the text is worded better."""

@@ -47,7 +47,7 @@ class Ways:
         if silent := [broker for broker in lagging if broker in health.silent or broker in health.unanswered]:
             return answered(silent)
         if lagging and health.throttles is not None:
-            return f"take off the throttle that may hold {named(lagging)} back, as above: `ottla partition unthrottle`"
+            return f"take off the throttle that may hold {named(lagging)} back, as above: `ottla partition unthrottle --yes`"
         if lagging:
             catch = "catches" if len(lagging) == 1 else "catch"
             return f"{named(lagging)} {catch} up, as above: `ottla topic describe --under-replicated` lists what is left"

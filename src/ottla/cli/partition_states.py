@@ -1,7 +1,7 @@
 """Which partitions need attention: what ``ottla topic describe`` shows with one of its filters, of one topic or of all.
 
-The filters mean the same as in kafka-topics: a partition without a leader has too few in sync whatever its ISR says, one whose leader
-does not serve is unavailable, and ``min.insync.replicas`` counts as it is configured, also where there are fewer replicas.
+The filters mean nearly the same as in kafka-topics: a partition without a leader has too few in sync whatever its ISR says, one whose
+leader does not serve is unavailable. ``min.insync.replicas`` counts up to the number of replicas only, as for brokers and their metrics.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class PartitionState(Struct, frozen=True):
     def is_any(self, states: Collection[str]) -> bool:
         """True when the partition is in one of these states."""
         partition = self.partition
-        count = len(partition.in_sync)
+        count, min_isr = len(partition.in_sync), min(self.min_isr, len(partition.replicas))
         found = {
             UNDER_REPLICATED: count < len(partition.replicas) - self.adding_count,
-            UNDER_MIN_ISR: partition.leader < 0 or count < self.min_isr,
-            AT_MIN_ISR: count == self.min_isr,
+            UNDER_MIN_ISR: partition.leader < 0 or count < min_isr,
+            AT_MIN_ISR: count == min_isr,
             UNAVAILABLE: partition.leader not in self.serving,
         }
         return any(found[state] for state in states)

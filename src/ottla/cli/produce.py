@@ -146,6 +146,7 @@ class Tally:
         self._landed: dict[tuple[str, int], list[int]] = {}  # how many, the first offset and the last
         self._refused: dict[str, list[int]] = {}  # by reason: how many, and the number of the first in the input
         self._done = 0
+        self._is_any_open = False
         self.sent = 0
         self.unread: KafkaError | None = None  # the input did not fit the format
 
@@ -165,7 +166,9 @@ class Tally:
         count = self._refused.setdefault(reason, [0, number])
         count[0] += 1
         if count[0] == 1:
-            complain(f"record {number} was refused: {reason}")
+            is_open = error is not None and error.code == ErrorCode.REQUEST_TIMED_OUT  # it may be stored all the same
+            self._is_any_open |= is_open
+            complain(f"record {number} was {'not acknowledged' if is_open else 'refused'}: {reason}")
 
     def progress(self) -> tuple[int, int] | None:
         """Returns how many records were sent, and are done; None where none is on its way, as while input is waited for."""
@@ -186,7 +189,8 @@ class Tally:
             refused = sum(count for count, _ in self._refused.values())
             total = refused + sum(place[0] for place in self._landed.values())
             as_which = ", ".join(f"{count} as record {first} was" for count, first in self._refused.values())
-            complain(f"{refused} of {total} records were refused" + (f": {as_which}" if refused > len(self._refused) else ""))
+            word = "not acknowledged" if self._is_any_open else "refused"
+            complain(f"{refused} of {total} records were {word}" + (f": {as_which}" if refused > len(self._refused) else ""))
         if self._refused or self.unread is not None:
             sys.exit(1)
 

@@ -83,9 +83,12 @@ def has_majority(voters: Collection[Voter], silent: Collection[int] = ()) -> boo
     return sum(not voter.state and voter.node_id not in silent for voter in voters) >= _needed(voters)
 
 
-def spare(voters: Collection[Voter]) -> str:
-    """Returns how many more controllers may fail. One that does not reach all others does not count: it may be needed with just these."""
-    running = [voter for voter in voters if not voter.state]
+def spare(voters: Collection[Voter], silent: Collection[int] = ()) -> str:
+    """Returns how many more controllers may fail; those whose brokers are ``silent`` do not run, as far as is known.
+
+    One that does not reach all others does not count: it may be needed with just these.
+    """
+    running = [voter for voter in voters if not voter.state and voter.node_id not in silent]
     live, needed = len(running), _needed(voters)
     must = f"of {len(voters)} controllers {needed} must run"
     if live < needed:

@@ -142,7 +142,7 @@ class Pages:
         for node_id, found in sorted(directories.items()):
             for one in found:
                 size = sum(replica.size_bytes for replica in one.replicas)
-                error = None if one.error is None else str(one.error)
+                error = str(one.error) if one.error is not None else "full" if one.is_full else None
                 rows.append(
                     {
                         "node_id": node_id,

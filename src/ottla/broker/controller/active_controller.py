@@ -243,11 +243,12 @@ class ActiveController(Part):
             self.election_count += 1
             if elected.is_unclean:
                 self.unclean_election_count += 1
+                others = f", and replicas {list(elected.lost_to)} may have had" if elected.lost_to else ""
                 log.warning(
                     "unclean_leader_elected",
                     partition=f"{elected.topic}-{elected.index}",
                     leader=elected.leader,
-                    lost=f"records that the leader does not have, and replicas {list(elected.lost_to)} may have had",
+                    lost=f"records that the leader does not have{others}",
                 )
 
     @property

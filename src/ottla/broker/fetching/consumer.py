@@ -50,7 +50,6 @@ class ConsumerPolicy:
             return
         offset = wanted.fetch_offset
         if not start <= offset <= log_end:
-            partition.meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         fetch.seen.setdefault(partition, end)
         if offset >= end or (budget <= 0 and fetch.size_bytes):

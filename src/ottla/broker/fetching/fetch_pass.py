@@ -214,6 +214,16 @@ class FetchPass(msgspec.Struct, eq=False):
         refused = [(topic, data.partition_index) for topic, data in self.results if data.error_code in _NOT_LED]
         return [key for key in refused[:WANTED_MAX] if self.parts.early_requests.hold_ms(*key)]
 
+    def _count_errors(self) -> None:
+        """Counts the partitions that are refused; the passes before the last one do not count."""
+        names, meters = self.parts.image.topic_names, self.parts.partitions.meters
+        for topic, data in self.results:
+            if data.error_code:
+                self.context.meters.count_error(data.error_code)
+                of_topic = meters.get(topic if isinstance(topic, str) else names.get(topic, ""))
+                if of_topic is not None:
+                    of_topic.failed_fetch_requests += 1
+
     async def settle(self) -> None:
         """Settles what was looked at, in a watched session: at rest, or to be looked at again. In slices: there may be thousands."""
         for at, (topic, data) in enumerate(self.results):
@@ -229,6 +239,8 @@ class FetchPass(msgspec.Struct, eq=False):
         """Returns what was read; a client above its quota gets nothing but the time that it has to pause (KIP-219)."""
         plan, policy, throttling = self.plan, self.policy, self.parts.throttling
         policy.answered()
+        if self.has_error:
+            self._count_errors()
         pause_ms, is_given = 0, True
         if throttling.limits_fetch and self.size_bytes:
             pause_ms, is_given = throttling.on_fetch(self.context, self.size_bytes)

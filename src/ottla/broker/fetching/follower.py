@@ -102,7 +102,6 @@ class FollowerPolicy:
             return
         offset, end = wanted.fetch_offset, log.log_end_offset
         if not log.log_start_offset <= offset <= end:
-            partition.meters.failed_fetch_requests += 1
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         leading = partition.leading
         if leading is None:

@@ -43,6 +43,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeLogDirs
         result.topics = _topics(replica for replica in replicas if wanted is None or replica[0] in wanted)
         results.append(result)
     for directory, result in zip(parts.partitions.directories, results, strict=True):
+        if directory.is_failed:  # where a disk was unmounted, the volume of the mount point would be shown
+            continue
         try:
             result.total_bytes, result.usable_bytes = await parts.world.disk.space(directory.path)
         except OSError:

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sized
 from typing import Any
 
 from ottla.broker.handlers import transactional_produce
-from ottla.broker.handlers.staged_produce import Held, StagedProduce, refuse
+from ottla.broker.handlers.staged_produce import Held, StagedProduce
 from ottla.broker.parts import Parts
 from ottla.broker.replicas.access import absent
 from ottla.broker.replicas.partition import Partition
@@ -122,15 +122,23 @@ def _try_to_stage(
             raise _absent(parts, topic, data.index, staged.context.version)
         _stage(parts, partition, data, staged, result)
     except KafkaError as error:
-        staged.refuse(topic.name or parts.image.topic_names.get(topic.topic_id, ""), result, error)
+        staged.refuse(_name_of(parts, topic), result, error)
     except Exception as error:  # noqa: BLE001 - what was staged before is written and answered; Kafka answers so, too
         fail_loudly("Produce", error)
-        refuse(result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+        staged.refuse(_name_of(parts, topic), result, _failed())
     return result
 
 
 def _is_early(parts: Parts, topic: TopicProduceData, data: PartitionProduceData, staged: StagedProduce) -> bool:
     return parts.early_requests.hold_ms(_key_of(topic, staged), data.index) > 0
+
+
+def _failed() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch")
+
+
+def _name_of(parts: Parts, topic: TopicProduceData) -> str:
+    return topic.name or parts.image.topic_names.get(topic.topic_id, "")
 
 
 def _key_of(topic: TopicProduceData, staged: StagedProduce) -> str | bytes:
@@ -199,7 +207,7 @@ async def _stage_examined(parts: Parts, staged: StagedProduce) -> None:
             _refuse(staged, partition, held.batch, held.result, error)
         except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
             fail_loudly("Produce", error)
-            refuse(held.result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+            staged.refuse(held.partition.topic, held.result, _failed())
         else:
             _stage_held(parts, staged, held)
 
@@ -230,7 +238,7 @@ def _stage_held(parts: Parts, staged: StagedProduce, held: Held) -> None:
         _refuse(staged, held.partition, held.batch, held.result, error)
     except Exception as error:  # noqa: BLE001 - the others of the request are written and answered
         fail_loudly("Produce", error)
-        refuse(held.result, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed to process this batch"))
+        staged.refuse(held.partition.topic, held.result, _failed())
 
 
 def _problem(parts: Parts, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
@@ -337,7 +345,6 @@ def _append(
 
 
 def _refuse(staged: StagedProduce, partition: Partition, records: Sized, result: PartitionProduceResponse, error: KafkaError) -> None:
-    partition.meters.failed_produce_requests += 1
     partition.meters.bytes_rejected += len(records)
     staged.refuse(partition.topic, result, error)
     if isinstance(error, RecordsRefused):

@@ -131,6 +131,10 @@ class StagedProduce(msgspec.Struct, eq=False):
     def refuse(self, topic: str, result: PartitionProduceResponse, error: KafkaError) -> None:
         """Refuses the partition's batch; the client learns why, and where to go (KIP-951)."""
         refuse(result, error)
+        self.context.meters.count_error(error.code)
+        meters = self.parts.partitions.meters.get(topic)  # none for a topic of other brokers, or one that no broker has
+        if meters is not None:
+            meters.failed_produce_requests += 1
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             hint = hint_of(self.parts, self.context, topic, result.index)
             if hint is not None:
@@ -184,7 +188,7 @@ def answer(context: RequestContext, acks: int, response: ProduceResponse) -> Non
     if acks:
         context.reply(response)
         return
-    context.reply_nothing()
+    context.reply_nothing(response)
     if any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
         context.connection.transport.close()
 

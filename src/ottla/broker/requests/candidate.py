@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final, Protocol
 
@@ -97,6 +97,10 @@ class Candidate:
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
         self.timing = router.timing
+
+    @property
+    def topic_names(self) -> Mapping[bytes, str]:
+        return self._router.topic_names
 
     @property
     def quotas(self) -> ReplyQuotas:

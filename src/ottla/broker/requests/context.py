@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from ottla.broker.authorization import Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
+from ottla.broker.requests.counted_errors import told_errors
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import REQUESTS, Chatty, get_logger
@@ -52,6 +53,11 @@ class Pipeline(Protocol):
 
     @property
     def quotas(self) -> ReplyQuotas: ...
+
+    @property
+    def topic_names(self) -> Mapping[bytes, str]:
+        """The names of the topics, by id."""
+        ...
 
     def reply_in_steps(self, context: RequestContext, response: Response) -> None:
         """Sends the response, of many elements, once it is encoded."""
@@ -147,7 +153,10 @@ class RequestContext(msgspec.Struct, eq=False):
             self._tell(response)
         meters = self.meters
         if meters.has_error_code and (code := response.error_code):  # type: ignore[attr-defined]
-            meters.errors[code] = meters.errors.get(code, 0) + 1
+            meters.count_error(code)
+        if (nested := meters.nested) is not None:
+            for code in nested(response):
+                meters.count_error(code)
         try:
             answer = encode_answer(self.api, self.version, self.correlation_id, response)
         except ManyElements:
@@ -156,20 +165,19 @@ class RequestContext(msgspec.Struct, eq=False):
             pipeline.timing.answered(meters, self.began_us)
             self.connection.complete(self.place, answer)
 
-    def _tell(self, response: Response | None) -> None:
+    def _tell(self, response: Response) -> None:
         """Notes the request in the log of requests."""
         connection = self.connection
-        code = 0 if response is None else getattr(response, "error_code", 0)
         _REQUESTS.log.debug(
             "request", api=self.api.name, version=self.version, correlation_id=self.correlation_id, client_id=self.client_id,
             host=connection.client_host, listener=connection.listener, principal=str(connection.principal),
-            took_us=connection.pipeline.timing.now_us() - self.began_us, **({"error": ErrorCode(code).name} if code else {}),
+            took_us=connection.pipeline.timing.now_us() - self.began_us, **told_errors(response, connection.pipeline.topic_names),
         )  # fmt: skip
 
-    def reply_nothing(self) -> None:
-        """Completes a request that gets no answer (acks=0)."""
+    def reply_nothing(self, response: Response) -> None:
+        """Completes a request that gets no answer (acks=0); the response is what it would be."""
         if _REQUESTS.is_wanted:
-            self._tell(None)
+            self._tell(response)
         self.complete(())
 
     def complete(self, answer: Sequence[Any]) -> None:

@@ -6,7 +6,7 @@ no connection were accepted: clients that met a broker with no other request wou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.connection import BrokerConnection
@@ -32,6 +32,10 @@ class Doorstep:
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
         self.timing = router.timing
+
+    @property
+    def topic_names(self) -> Mapping[bytes, str]:
+        return self._router.topic_names
 
     @property
     def quotas(self) -> ReplyQuotas:

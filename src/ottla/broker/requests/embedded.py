@@ -8,11 +8,11 @@ from typing import Any
 
 from ottla.broker.authorization import Rights
 from ottla.broker.requests.context import Parked, Pipeline, RequestContext
+from ottla.broker.requests.counted_errors import meters_of
 from ottla.broker.requests.gate import is_allowed, refuse
 from ottla.broker.requests.service import Service
 from ottla.broker.roles import Role
 from ottla.messages.headers import RequestHeader
-from ottla.metrics import RequestMeters
 from ottla.net.response_queue import ResponseSlot
 from ottla.ports import Connection
 from ottla.security.principal import Principal
@@ -75,7 +75,7 @@ async def answer_embedded(
 ) -> bytes:
     """Returns the header and the body of the answer."""
     channel = EmbeddedChannel(outer, parts.authorizer.rights(principal, client_host), principal=principal, client_host=client_host)
-    meters = RequestMeters(served.version_max, has_error_code="error_code" in served.api.response.__struct_fields__)
+    meters = meters_of(served.api.response, served.version_max)
     context = RequestContext(
         channel, outer.place, served.api, header.api_version, header.correlation_id, header.client_id, meters, outer.began_us
     )

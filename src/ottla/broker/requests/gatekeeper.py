@@ -219,6 +219,7 @@ class Gatekeeper(Part):
         """Applies the image's quotas of addresses."""
         image = delta.new
         self.threshold.follow(image)
+        self.router.topic_names = image.topic_names
         if image.quotas is self._followed:
             return
         self._followed = image.quotas

@@ -14,6 +14,7 @@ from ottla.broker.part import Part
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.connection import CONNECTIONS, BrokerConnection
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.counted_errors import meters_of
 from ottla.broker.requests.gate import Forward, Gate
 from ottla.broker.requests.large import LargeMessages
 from ottla.broker.requests.produce_burst import ProduceBurst
@@ -82,6 +83,7 @@ class Router(Part):
         self._timers = world.timers
         self._clock = world.clock
         self.quotas = throttling
+        self.topic_names: Mapping[bytes, str] = {}
         self._frame_bytes_max = frame_bytes_max
         self._requests_max = requests_max
         self._large = LargeMessages(self, world.timers)
@@ -261,4 +263,4 @@ def _passing_on(forward: Forward, frame: bytes) -> Callable[[Any, RequestContext
 
 
 def _meters_of(service: Service) -> RequestMeters:
-    return RequestMeters(service.version_max, has_error_code="error_code" in service.api.response.__struct_fields__)
+    return meters_of(service.api.response, service.version_max)

@@ -6,11 +6,13 @@ Grafana wants is the same for all.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 SCHEMA_VERSION: Final = 39
 COLUMNS: Final = 24
 _PANEL_HEIGHT: Final = 8
+_LINE_PANELS_MAX: Final = 4
 _DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -30,10 +32,10 @@ def broker_dashboard() -> dict[str, Any]:
             Panel("Active controllers", "none", {"": "sum(kafka_controller_kafkacontroller_activecontrollercount)"}, "stat"),
             Panel("Under-replicated partitions", "none", {"": f"sum({server}underreplicatedpartitions)"}, "stat"),
             Panel("Partitions under min ISR", "none", {"": f"sum({server}underminisrpartitioncount)"}, "stat"),
-            Panel("Offline partitions", "none", {"": "sum(kafka_controller_kafkacontroller_offlinepartitionscount)"}, "stat"),
+            Panel("Offline partitions", "none", {"": "max(kafka_controller_kafkacontroller_offlinepartitionscount)"}, "stat"),
+            Panel("Brokers that do not serve", "none", {"": "max(kafka_controller_kafkacontroller_fencedbrokercount)"}, "stat"),
             Panel("Offline log directories", "none", {"": "sum(kafka_log_logmanager_offlinelogdirectorycount)"}, "stat"),
-            Panel("Partitions", "none", {"{{instance}}": f"{server}partitioncount"}, "stat"),
-            Panel("Greatest replica lag", "none", {"{{instance}}": "kafka_server_replicafetchermanager_maxlag"}, "stat"),
+            Panel("Partitions with late transactions", "none", {"": f"sum({server}partitionswithlatetransactionscount)"}, "stat"),
         ],
         "Traffic": [
             Panel("Bytes in", "Bps", {"{{topic}}": f'sum by (topic) (rate({topics}bytesin_total{{topic!=""}}[1m]))'}),
@@ -56,16 +58,56 @@ def broker_dashboard() -> dict[str, Any]:
                 "reqps",
                 {"{{request}} {{error}}": f"sum by (request, error) (rate({requests}errors_total[1m]))"},
             ),
+            Panel(
+                "Client throttle time",
+                "ms",
+                {"{{quota}} {{user}} {{client_id}}": "sum by (quota, user, client_id) (rate(ottla_client_throttle_time_ms_total[1m]))"},
+            ),
+            Panel(
+                "Failed logins",
+                "cps",
+                {"{{instance}} {{listener}}": "rate(kafka_server_socket_server_metrics_failed_authentication_total[5m])"},
+            ),
             Panel("Connections", "none", {"{{instance}} {{listener}}": "kafka_server_socket_server_metrics_connection_count"}),
         ],
-        "Replication and disks": [
+        "Partitions and replication": [
+            Panel("Leaders", "none", {"{{instance}}": f"{server}leadercount"}),
+            Panel("Replicas", "none", {"{{instance}}": f"{server}partitioncount"}),
+            Panel("Moves", "none", {"{{instance}}": f"{server}reassigningpartitions"}),
             Panel("Replica lag", "none", {"{{instance}}": "kafka_server_replicafetchermanager_maxlag"}),
+            Panel(
+                "Replication bytes",
+                "Bps",
+                {
+                    "in {{instance}}": f"rate({topics}replicationbytesin_total[1m])",
+                    "out {{instance}}": f"rate({topics}replicationbytesout_total[1m])",
+                },
+            ),
+            Panel("Failed changes of replicas in sync", "cps", {"{{instance}}": f"rate({server}failedisrupdates_total[5m])"}),
             Panel(
                 "Changes of replicas in sync",
                 "cps",
                 {f"{change} {{{{instance}}}}": f"rate({server}isr{change}_total[5m])" for change in ("shrinks", "expands")},
             ),
+            Panel(
+                "Leader elections",
+                "cps",
+                {
+                    "elections {{instance}}": "rate(kafka_controller_controllerstats_leaderelectionrateandtimems_count[5m])",
+                    "unclean {{instance}}": "rate(kafka_controller_controllerstats_uncleanleaderelections_total[5m])",
+                },
+            ),
+        ],
+        "Quorum": [
+            Panel("Metadata log end", "none", {"{{instance}}": "kafka_server_raftmetrics_log_end_offset"}),
+            Panel("Metadata committed", "none", {"{{instance}}": "kafka_server_raftmetrics_high_watermark"}),
+            Panel("Active controller, by node", "none", {"{{instance}}": "kafka_server_raftmetrics_current_leader"}),
+            Panel("Epoch", "none", {"{{instance}}": "kafka_server_raftmetrics_current_epoch"}),
+        ],
+        "Disks": [
             Panel("Usable bytes", "bytes", {"{{instance}} {{directory}}": "ottla_log_dir_usable_bytes"}),
+            Panel("Size of the volumes", "bytes", {"{{instance}} {{directory}}": "ottla_log_dir_volume_bytes"}),
+            Panel("Requests that wait for the disk", "none", {"{{instance}}": "kafka_network_requestchannel_requestqueuesize"}),
             Panel(
                 "Damage since the start",
                 "none",
@@ -76,6 +118,10 @@ def broker_dashboard() -> dict[str, Any]:
                 },
             ),
         ],
+        "Groups": [
+            Panel("Consumer lag", "none", {"{{consumergroup}}": "sum by (consumergroup) (kafka_consumergroup_lag)"}),
+            Panel("Members", "none", {"{{consumergroup}}": "sum by (consumergroup) (kafka_consumergroup_members)"}),
+        ],
         "Process": [
             Panel("Event loop idle", "percentunit", {"{{instance}}": "kafka_network_socketserver_networkprocessoravgidle_percent"}),
             Panel("Event loop delay", "s", {"{{instance}}": "ottla_event_loop_delay_seconds"}),
@@ -83,7 +129,7 @@ def broker_dashboard() -> dict[str, Any]:
             Panel("Open descriptors", "none", {"{{instance}}": "process_open_fds"}),
         ],
     }
-    return _dashboard("ottla-brokers", "ottla: brokers", rows)
+    return _dashboard("ottla-brokers", "ottla: brokers", rows, jobs_of="process_start_time_seconds", lag_job="$job-lag")
 
 
 def lag_dashboard() -> dict[str, Any]:
@@ -98,10 +144,11 @@ def lag_dashboard() -> dict[str, Any]:
             Panel("Members", "none", {"{{consumergroup}}": "kafka_consumergroup_members"}),
         ],
     }
-    return _dashboard("ottla-lag", "ottla: consumer lag", rows)
+    return _dashboard("ottla-lag", "ottla: consumer lag", rows, jobs_of="kafka_consumergroup_members", lag_job="$job")
 
 
-def _dashboard(uid: str, title: str, rows: dict[str, list[Panel]]) -> dict[str, Any]:
+def _dashboard(uid: str, title: str, rows: dict[str, list[Panel]], *, jobs_of: str, lag_job: str) -> dict[str, Any]:
+    """Returns it; its jobs and instances are those that have the series ``jobs_of``, and ``lag_job`` scrapes the page /metrics/lag."""
     panels: list[dict[str, Any]] = []
     top = 0
     for name, members in rows.items():
@@ -109,10 +156,11 @@ def _dashboard(uid: str, title: str, rows: dict[str, list[Panel]]) -> dict[str, 
             {"id": len(panels) + 1, "type": "row", "title": name, "collapsed": False, "gridPos": _place(top, 0, COLUMNS, 1), "panels": []}
         )
         top += 1
-        width = COLUMNS // len(members)
-        for index, panel in enumerate(members):
-            panels.append(_panel(len(panels) + 1, panel, _place(top, index * width, width, _PANEL_HEIGHT)))
-        top += _PANEL_HEIGHT
+        for line in _lines(members):
+            width = COLUMNS // len(line)
+            for index, panel in enumerate(line):
+                panels.append(_panel(len(panels) + 1, panel, _place(top, index * width, width, _PANEL_HEIGHT), lag_job))
+            top += _PANEL_HEIGHT
     return {
         "uid": uid,
         "title": title,
@@ -120,7 +168,13 @@ def _dashboard(uid: str, title: str, rows: dict[str, list[Panel]]) -> dict[str, 
         "schemaVersion": SCHEMA_VERSION,
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}, "hide": 0}]},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}, "hide": 0},
+                _variable("job", f"label_values({jobs_of}, job)"),
+                _variable("instance", f'label_values({jobs_of}{{job=~"$job"}}, instance)'),
+            ]
+        },
         "panels": panels,
     }
 
@@ -129,9 +183,46 @@ def _place(top: int, left: int, width: int, height: int) -> dict[str, int]:
     return {"x": left, "y": top, "w": width, "h": height}
 
 
-def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+def _lines(panels: list[Panel]) -> list[list[Panel]]:
+    """Returns the lines of a row: small figures side by side, and of graphs as many in each line as nearly as can be."""
+    if panels[0].kind == "stat":
+        return [panels]
+    lines = -(-len(panels) // _LINE_PANELS_MAX)
+    return [panels[len(panels) * line // lines : len(panels) * (line + 1) // lines] for line in range(lines)]
+
+
+def _variable(name: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": _DATASOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
+    }
+
+
+def _of_variables(query: str, lag_job: str) -> str:
+    """Returns the query of what the variables choose."""
+
+    def chosen(found: re.Match[str]) -> str:
+        job = lag_job if found[1].startswith(("kafka_consumergroup_", "kafka_topic_")) else "$job"
+        return f'{found[1]}{{job=~"{job}",instance=~"$instance"' + ("," if found[2] else "}")
+
+    return re.sub(r"\b((?:kafka|ottla|process|python)_\w+)(\{?)", chosen, query)
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int], lag_job: str) -> dict[str, Any]:
     targets = [
-        {"refId": chr(ord("A") + index), "expr": query, "legendFormat": legend or "__auto", "datasource": _DATASOURCE}
+        {
+            "refId": chr(ord("A") + index),
+            "expr": _of_variables(query, lag_job),
+            "legendFormat": legend or "__auto",
+            "datasource": _DATASOURCE,
+        }
         for index, (legend, query) in enumerate(panel.queries.items())
     ]
     return {
