@@ -25,6 +25,7 @@ from ottla.types import TopicPartition
 
 PARTITIONS: Final = 6
 HEAL_SECONDS: Final = 240
+REQUEST_SECONDS: Final = 5
 
 
 class FollowingWork:
@@ -33,14 +34,14 @@ class FollowingWork:
         self.read: Counter[bytes] = Counter()
         self.committed: dict[TopicPartition, int] = {}
         self.unanswered: set[tuple[TopicPartition, int]] = set()
-        """Commits that were sent and not answered: one may arrive after later ones, on a connection of its own, as in Kafka."""
+        """Commits of which a try had no answer: it may arrive after later ones, on a connection of its own, as in Kafka."""
         self._trial = trial
         self._is_over = trial.is_over
         self._producing = 2
         self.admin = self._client("admin")
 
     def _client(self, name: str) -> SimClient:
-        return SimClient(self._trial.simulation, name, self._trial.bootstrap, request_timeout_ms=5000)
+        return SimClient(self._trial.simulation, name, self._trial.bootstrap, request_timeout_ms=1000 * REQUEST_SECONDS)
 
     async def prepare(self) -> None:
         """The topic is there, and each broker leads a part of it."""
@@ -101,8 +102,10 @@ class FollowingWork:
                 if records:
                     ends = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
                     self.unanswered |= ends.items()
+                    began = asyncio.get_running_loop().time()
                     await consumer.commit(ends)
-                    self.unanswered -= ends.items()
+                    if asyncio.get_running_loop().time() - began < REQUEST_SECONDS:  # else it was sent again
+                        self.unanswered -= ends.items()
                     for key, end in ends.items():
                         self.committed[key] = max(self.committed.get(key, 0), end)
             except KafkaError as error:
