@@ -31,6 +31,7 @@ from ottla.messages.delete_records import DeleteRecordsPartition, DeleteRecordsR
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.metadata.image import ClusterImage, QuotaEntity
+from ottla.metrics import RequestMeters
 from ottla.quotas import ClientQuotas
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
@@ -85,6 +86,7 @@ class Context:
         self.client_id = client_id
         self.principal = connection.principal
         self.may = connection.rights.may
+        self.meters = RequestMeters(version, has_error_code=True)
         self.answer: asyncio.Future[tuple[float, FetchResponse]] = asyncio.get_running_loop().create_future()
 
     def reply(self, response: FetchResponse) -> None:

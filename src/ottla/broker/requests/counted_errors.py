@@ -1,14 +1,16 @@
 """The errors in a response: the one at its top, and the errors of its topics, partitions, groups and the like.
 
 Kafka counts each of them (its ErrorsPerSec). Where a declaration has error codes is found once for each API, when its first answer
-leaves. Elements that are encoded already (topics of Metadata) are passed over. Produce and Fetch are not looked through for that: their
-handlers know of each error, and most answers have none.
+leaves. Elements that are encoded already (topics of Metadata) are passed over, and so are all after the first ``LOOKED_AT_MAX``: an answer
+of a hundred thousand must not hold the loop. Produce and Fetch are not looked through for that: their handlers know of each error, and
+most answers have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from ottla.errors import error_of
@@ -19,6 +21,7 @@ from ottla.types import uuid_text
 from ottla.wire.schema import FIELDS, Response, Struct
 
 COUNTED_BY_THEIR_HANDLERS: Final = frozenset({ProduceResponse, FetchResponse})
+LOOKED_AT_MAX: Final = 1_000
 _CODE: Final = "error_code"
 _TOPIC: Final = ("topic", "topic_name", "name")
 _PARTITION: Final = ("partition_index", "partition", "partition_id", "index")
@@ -49,7 +52,9 @@ def meters_of(response: type[Response], version_max: int) -> RequestMeters:
 
 def errors_in(response: Response) -> Iterator[ErrorOf]:
     """Yields each error of the response, the one at its top first."""
-    yield from _errors(response, _place_of(type(response)), None)
+    for value, place, topic in islice(_structs(response, _place_of(type(response)), None), LOOKED_AT_MAX):
+        if place.has_code and value.error_code:
+            yield ErrorOf(value.error_code, topic, None if place.partition is None else getattr(value, place.partition))
 
 
 def told_errors(response: Response, topic_names: Mapping[bytes, str]) -> dict[str, object]:
@@ -68,34 +73,23 @@ def told_errors(response: Response, topic_names: Mapping[bytes, str]) -> dict[st
 
 
 def _codes_below(response: Response) -> list[int]:
-    found: list[int] = []
-    _collect(response, _place_of(type(response)), found)
-    return found
+    place = _place_of(type(response))
+    if not place.below:
+        return []
+    looked_at = islice(_structs(response, place, None), 1, LOOKED_AT_MAX)
+    return [value.error_code for value, of, _ in looked_at if of.has_code and value.error_code]
 
 
-def _collect(value: Any, place: _Place, found: list[int]) -> None:
-    for name, is_array, below in place.below:
-        held = getattr(value, name)
-        if not held:
-            continue
-        members = [member for member in held if member.__class__ is not bytes] if is_array else [held]
-        if below.has_code:
-            found += [member.error_code for member in members if member.error_code]
-        if below.below:
-            for member in members:
-                _collect(member, below, found)
-
-
-def _errors(value: Any, place: _Place, topic: str | bytes | None) -> Iterator[ErrorOf]:
+def _structs(value: Any, place: _Place, topic: str | bytes | None) -> Iterator[tuple[Any, _Place, str | bytes | None]]:
+    """Yields the struct and those below it, each with its place and its topic."""
     if place.topic is not None:
         topic = getattr(value, place.topic) or getattr(value, "topic_id", None) or topic
-    if place.has_code and value.error_code:
-        yield ErrorOf(value.error_code, topic, None if place.partition is None else getattr(value, place.partition))
+    yield value, place, topic
     for name, is_array, below in place.below:
         held = getattr(value, name)
         for member in (held or ()) if is_array else (held,):
             if isinstance(member, Struct):
-                yield from _errors(member, below, topic)
+                yield from _structs(member, below, topic)
 
 
 @cache
