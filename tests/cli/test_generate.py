@@ -64,7 +64,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def names_in(query: str) -> set[str]:
     without_labels = re.sub(r"\{[^}]*\}|(by|on|group_right) \([^)]*\)", "", query)
     found = set(re.findall(r"[a-z_]{2,}(?![a-z_(])(?=[^(a-z_]|$)", without_labels))
-    return found - {"sum", "rate", "max", "or", "and", "on", "group_right", "offset", "delta", "increase", "min_over_time"}
+    return found - {"sum", "rate", "max", "or", "and", "on", "group_right", "offset", "delta", "increase", "min_over_time", "unless"}
 
 
 def labels_in(query: str, legend: str = "") -> set[str]:

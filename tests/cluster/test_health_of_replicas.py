@@ -15,6 +15,7 @@ from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
 from ottla.broker.upkeep.scrubber import Scrubber
+from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.log_dirs import lags_of, room_notes, without_room
 from ottla.client.admin import DirectoryReplica, LogDir
@@ -120,3 +121,12 @@ def test_what_a_lagging_broker_lacks_is_said() -> None:
         "broker 2 is not in sync for 1 partition",
         "broker 3 is not in sync for 4 partitions, and lacks 12,345 records",
     ]
+
+
+def test_a_sole_replica_that_is_gone_is_put_back_before_a_restart_makes_it_anew() -> None:
+    """The advice was to restart the broker, which began the partition again, empty."""
+    states = PartitionStates(unopened={3: 1})
+    reasons = {3: {"single-0": "its directory was removed: /d/single-0"}}
+    [finding] = findings(replace(WELL, partitions=states, unopened_reasons=reasons))
+    assert finding.remedy.startswith("put the directory back, from a backup, before you restart broker 3")
+    assert finding.remedy.endswith("what has no other replica begins again at a start, empty")

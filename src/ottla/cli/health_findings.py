@@ -94,6 +94,11 @@ def _unopened(health: Health, ways: Ways) -> Iterator[Finding]:
         if not reasons or any("open files" in reason for reason in reasons.values()):
             others = "partition_offline has other causes: where that is too many open files, " * (not reasons)
             ways_out.append(f"{others}{limit}{brought_back([broker], {}, {})}")
+        elif any(" was removed: " in reason or " is missing, " in reason for reason in reasons.values()):
+            ways_out.append(
+                f"put the directory back, from a backup, before you re{brought_back([broker], {}, {})}: what has no other replica begins "
+                "again at a start, empty"
+            )
         elif not ways_out:
             ways_out.append(f"mend that, and re{brought_back([broker], {}, {})}")
         problem = f"broker {broker} cannot open {count} of its replicas{': ' * bool(shown)}{shown}{more}"

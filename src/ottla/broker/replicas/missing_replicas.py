@@ -69,7 +69,8 @@ async def fail_removed(disk: Disk, partitions: AsyncIterable[Partition], meters:
     """Fails the logs whose directories were removed while they are open: the files that they write are freed when they are closed."""
     async for partition in partitions:
         opened, path = partition.log, partition.log.directory
-        if await disk.exists(path) or opened.is_failed or opened.directory != path:  # it may have been deleted, or moved, meanwhile
+        is_known = opened.health.is_retired or opened.health.reason  # deleted, or said before; a failed read may have failed the log first
+        if await disk.exists(path) or is_known or opened.directory != path:
             continue
         log.error("replica_removed", topic=partition.topic, partition=partition.index, path=path)
         meters.missing_replicas += 1

@@ -17,6 +17,9 @@ SOON_DAYS: Final = 21
 VERY_SOON_DAYS: Final = 3
 
 
+_FAILED: Final = 'kafka_network_requestmetrics_errors_total{error=~"UNKNOWN_SERVER_ERROR|KAFKA_STORAGE_ERROR"}'
+
+
 class Alert(NamedTuple):
     name: str
     query: str
@@ -161,7 +164,7 @@ ALERTS: Final = (
     ),
     Alert(
         "FailedRequests",
-        'increase(kafka_network_requestmetrics_errors_total{error=~"UNKNOWN_SERVER_ERROR|KAFKA_STORAGE_ERROR"}[5m]) > 0',
+        f"increase({_FAILED}[5m]) > 0 or ({_FAILED} unless {_FAILED} offset 5m)",  # a series is there from its first error on
         "0s",
         "warning",
         "{{ $labels.instance }} answered {{ $labels.request }} with {{ $labels.error }}",
@@ -182,7 +185,7 @@ ALERTS: Final = (
         "1m",
         "warning",
         "{{ $labels.instance }} lacks {{ $value }} records of the metadata log that were committed two minutes ago",
-        "`ottla quorum describe` shows the lag of each voter, and `ottla cluster health` why; look at its log, its disk and its network",
+        "`ottla quorum` shows the lag of each voter, and `ottla cluster health` why; look at its log, its disk and its network",
     ),
     Alert(
         "FailedIsrUpdates",
