@@ -1,4 +1,7 @@
-"""A consumer of a group whose partitions are assigned by hand commits by itself what it has read, as members do."""
+"""A consumer of a group whose partitions are assigned by hand commits by itself what it has read, as members do.
+
+The clock is simulated: that an interval has passed is said by letting it pass.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,12 @@ from ottla.sim.interference import Interference
 from ottla.types import TopicPartition
 
 OTHER = TopicPartition("t", 1)
+INTERVAL_MS = 5_000
+
+
+async def interval_passes() -> None:
+    """Nothing polls meanwhile, and so nothing is committed."""
+    await asyncio.sleep((INTERVAL_MS + 1) / 1000)
 
 
 async def committed(broker: SimBroker) -> dict[TopicPartition, int]:
@@ -29,7 +38,7 @@ async def committed(broker: SimBroker) -> dict[TopicPartition, int]:
 
 
 def assigned(broker: SimBroker, *partitions: TopicPartition, **settings: Any) -> Consumer:
-    consumer = consumer_of(broker.client("c"), **{"group_id": "g", **settings})
+    consumer = consumer_of(broker.client("c"), **{"group_id": "g", "auto_commit_interval_ms": INTERVAL_MS, **settings})
     consumer.assign(partitions or [KEY])
     return consumer
 
@@ -44,10 +53,10 @@ def test_it_commits_each_interval_and_at_its_end() -> None:
 
     async def body(broker: SimBroker) -> None:
         await filled(broker)
-        consumer = assigned(broker, auto_commit_interval_ms=5_000)
+        consumer = assigned(broker)
         await take(consumer, 4, max_records=4)
         assert await committed(broker) == {}, "not due yet"
-        await asyncio.sleep(6)
+        await interval_passes()
         await take(consumer, 2, max_records=2)
         assert await committed(broker) == {KEY: 4}, "what was handed out before that poll"
         await consumer.close()
@@ -64,14 +73,14 @@ def test_it_commits_each_interval_and_at_its_end() -> None:
 def test_an_iteration_commits_too() -> None:
     async def body(broker: SimBroker) -> None:
         await filled(broker)
-        consumer = assigned(broker, auto_commit_interval_ms=1_000)
+        consumer = assigned(broker)
         offset = -1
         while offset < 7:
             while (record := consumer._next_record()) is None:
                 await consumer._fetch(1000)
             offset = record.offset
             if offset == 4:
-                await asyncio.sleep(2)
+                await interval_passes()
         assert await committed(broker) == {KEY: 5}
         await consumer.close()
         assert await committed(broker) == {KEY: 8}
@@ -85,7 +94,7 @@ def test_it_commits_nothing_where_that_is_not_asked_for(settings: dict[str, Any]
         await filled(broker)
         consumer = assigned(broker, **settings)
         await take(consumer, 4)
-        await asyncio.sleep(20)
+        await interval_passes()
         await consumer.poll(0)
         consumer.assign([])
         await consumer.close()
@@ -138,10 +147,10 @@ def test_a_commit_that_is_refused_is_a_warning_and_no_error(caplog: pytest.LogCa
             return None
 
         network.alter = refuse  # type: ignore[assignment]
-        consumer = consumer_of(cluster, group_id="g", auto_commit_interval_ms=1_000)
+        consumer = consumer_of(cluster, group_id="g", auto_commit_interval_ms=INTERVAL_MS)
         consumer.assign([KEY])
         await take(consumer, 4, max_records=4)
-        await asyncio.sleep(2)
+        await interval_passes()
         await take(consumer, 2, max_records=2)
         await consumer.close()
 

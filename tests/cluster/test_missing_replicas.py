@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import posixpath
 
 import pytest
@@ -10,18 +9,19 @@ from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.test_slow_writes import check_replicas_are_equal, records_of
 from tests.simulation.quorum_nodes import started
 
-from ottla.broker.upkeep.housekeeping import CHECKPOINT_MS
+from ottla.broker.replicas.damaged_replicas import counted_on
 from ottla.client.admin import Admin
+from ottla.metadata.image import PartitionImage
 from ottla.metrics import DamageMeters
+from ottla.storage.directory.checkpoint import HIGH_WATERMARK
 from ottla.types import TopicPartition
 
 RECORDS = [b"%d" % number for number in range(20)]
-KEPT_SECONDS = CHECKPOINT_MS / 1000 + 1
+KEY = TopicPartition("t", 0)
 
 
 async def restart_without(nodes: SimNodes, topic: str, *losing: int, with_empty_one: bool = False) -> None:
     """All nodes are killed at once; they start, those that are losing it without the topic's directory, or with an empty one."""
-    await asyncio.sleep(KEPT_SECONDS)  # by then the checkpoints are written
     for node in nodes.nodes.values():
         node.kill(power_cut=False)
     for number in losing:
@@ -29,6 +29,30 @@ async def restart_without(nodes: SimNodes, topic: str, *losing: int, with_empty_
     for node in nodes.nodes.values():
         node.begin()
     await started(list(nodes.nodes.values()))
+
+
+def is_kept(nodes: SimNodes, number: int) -> bool:
+    """The checkpoint of the node says where its log of the topic ends."""
+    files = nodes.nodes[number].machine.disk.files
+    kept = [bytes(inode.written) for path, inode in files.items() if path.endswith(f"/{HIGH_WATERMARK}")]
+    return any(b"t 0 %d\n" % len(RECORDS) in text for text in kept)
+
+
+def is_offline(nodes: SimNodes, number: int) -> bool:
+    broker = nodes.nodes[number].broker
+    return broker is not None and KEY in broker.partitions.offline
+
+
+def image_of(nodes: SimNodes, number: int) -> PartitionImage:
+    broker = nodes.nodes[number].broker
+    assert broker is not None
+    return broker.image.topics["t"].partitions[0]
+
+
+def is_given_up(nodes: SimNodes) -> bool:
+    """All that have what was committed, as far as the controller knows, are offline."""
+    counted = counted_on(image_of(nodes, 3))
+    return len(counted) > 0 and all(is_offline(nodes, node) for node in counted)
 
 
 def remove(nodes: SimNodes, number: int, topic: str, *, with_empty_one: bool = False) -> None:
@@ -58,6 +82,7 @@ def test_what_others_in_sync_have_is_not_cut_off_for_one_that_is_gone(lost: int)
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
         await nodes.send("t", *RECORDS)
+        await nodes.until(lambda: is_kept(nodes, lost))
         await restart_without(nodes, "t", lost)
         await nodes.until(lambda: all(nodes.has(node, "t") for node in (1, 2, 3)))
         kept = await check_replicas_are_equal(nodes, 1, 2, 3)
@@ -76,7 +101,7 @@ def test_the_only_replica_starts_from_nothing_and_that_is_counted(is_killed: boo
         await nodes.create("t", [2])
         await nodes.send("t", *RECORDS)
         if is_killed:
-            await asyncio.sleep(KEPT_SECONDS)
+            await nodes.until(lambda: is_kept(nodes, 2))
             nodes.nodes[2].kill(power_cut=False)
         else:
             await nodes.nodes[2].stop()
@@ -97,12 +122,11 @@ def test_where_every_replica_is_gone_an_empty_directory_has_one_made_anew() -> N
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2])
         await nodes.send("t", *RECORDS)
+        await nodes.until(lambda: is_kept(nodes, 1) and is_kept(nodes, 2))
         await restart_without(nodes, "t", 1, 2)
-        await asyncio.sleep(10)
-        key = TopicPartition("t", 0)
-        assert all(key in nodes.nodes[node].broker.partitions.offline for node in (1, 2))  # type: ignore[union-attr]
+        await nodes.until(lambda: is_given_up(nodes))
         await restart_without(nodes, "t", 1, 2)
-        await asyncio.sleep(10)
+        await nodes.until(lambda: is_given_up(nodes))
         assert not any(leads(nodes, node) for node in (1, 2)), "the one that was left in sync is not made anew by a second restart"
         await restart_without(nodes, "t", 1, 2, with_empty_one=True)
         await nodes.until(lambda: any(leads(nodes, node) for node in (1, 2)))
@@ -117,7 +141,7 @@ def test_a_topic_that_is_made_after_the_start_lacks_nothing() -> None:
     async def body(nodes: SimNodes) -> None:
         await nodes.create("t", [1, 2, 3])
         await nodes.send("t", *RECORDS)
-        await asyncio.sleep(KEPT_SECONDS)
+        await nodes.until(lambda: is_kept(nodes, 2))
         disk = nodes.nodes[2].machine.disk
         old = {path: bytes(inode.written) for path, inode in disk.files.items() if path.endswith("-checkpoint") and "t-0" not in path}
         assert old
@@ -128,11 +152,11 @@ def test_a_topic_that_is_made_after_the_start_lacks_nothing() -> None:
             disk.put(path, data)
         nodes.nodes[2].begin()
         await started([nodes.nodes[2]])
-        await asyncio.sleep(5)
+        await nodes.until(lambda: not nodes.nodes[1].broker.image.brokers[2].is_fenced)  # type: ignore[union-attr]
         await nodes.create("t", [2, 1, 3])
         await nodes.until(lambda: nodes.in_sync(2, "t") == {1, 2, 3})
         assert meters(nodes, 2).missing_replicas == 0
-        assert TopicPartition("t", 0) not in nodes.nodes[2].broker.partitions.offline  # type: ignore[union-attr]
+        assert not is_offline(nodes, 2)
 
     play(body)
 
@@ -151,10 +175,9 @@ def test_the_last_one_in_sync_does_not_lead_when_it_is_gone() -> None:
         for number in (1, 2):
             nodes.nodes[number].begin()
         await started([nodes.nodes[1], nodes.nodes[2]])
-        await asyncio.sleep(10)
+        await nodes.until(lambda: is_offline(nodes, 1) and image_of(nodes, 2).lost_replicas == {1})
         assert not any(leads(nodes, node) for node in (1, 2))
-        key = TopicPartition("t", 0)
-        assert await nodes.act(lambda cluster: Admin(cluster).elect_leaders([key], unclean=True)) == {key: None}
+        assert await nodes.act(lambda cluster: Admin(cluster).elect_leaders([KEY], unclean=True)) == {KEY: None}
         await nodes.until(lambda: nodes.has(1, "t"))
         assert list((await check_replicas_are_equal(nodes, 2, 1)).values()) == RECORDS
 
@@ -173,8 +196,7 @@ def test_a_directory_that_is_removed_under_a_broker_is_noticed_within_a_minute(l
             remove(nodes, lost, topic)
         if lost == 2:
             nodes.partition(lost, "alone").fail()  # a read was first, and had no word for it
-        await asyncio.sleep(KEPT_SECONDS)
-        assert nodes.partition(lost, "alone").log.health.reason == "its directory was removed: /data/alone-0"
+        await nodes.until(lambda: nodes.partition(lost, "alone").log.health.reason == "its directory was removed: /data/alone-0")
         assert meters(nodes, lost).missing_replicas in (1, 2), "a write there may have failed before"
         await nodes.until(lambda: nodes.in_sync(3, "t") == {1, 2, 3})
         assert list((await check_replicas_are_equal(nodes, *((1, 2, 3) if lost == 2 else (2, 3, 1)))).values()) == RECORDS

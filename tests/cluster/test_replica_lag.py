@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.test_throttles import RECORD_BYTES, RECORDS, SIDES, filled, move, throttle
+from tests.waiting import eventually_is
 
 from ottla.admin_http.replica_names import partition_families, replica_families
 from ottla.broker.replicas.replica_role import ReplicaRole
@@ -48,20 +47,18 @@ def test_a_replica_that_is_held_back_shows_what_it_lacks_until_it_has_it(side: s
         await throttle(nodes, side, *SIDES[side], rate=10)
         await move(nodes, "t", 1, 2, 3)
         await nodes.until(lambda: nodes.has(3, "t") and nodes.partition(3, "t").log.log_end_offset > 0)
-        await asyncio.sleep(5)
         lacking = RECORDS - nodes.partition(3, "t").log.log_end_offset
         assert lacking > RECORDS / 2
+        await eventually_is(lambda: lags(nodes, 3), (lacking, [lacking], {}))
         greatest, own, of_followers = await lags(nodes, 1)
         assert (greatest, own, of_followers["2"]) == (0, [], 0)
         assert of_followers["3"] in ([lacking] if side == "leader" else [lacking, RECORDS]), "one that waits has not said what it got"
         assert await lags(nodes, 2) == (0, [0], {})
-        assert await lags(nodes, 3) == (lacking, [lacking], {})
         assert [await lag_in_directories(nodes, node) for node in (1, 2, 3)] == [0, 0, lacking]
         await throttle(nodes, side, "", SIDES[side][1])
         await nodes.until(lambda: nodes.in_sync(1, "t") == {1, 2, 3})
-        await asyncio.sleep(1)
-        assert await lags(nodes, 1) == (0, [], {"2": 0, "3": 0})
-        assert await lags(nodes, 3) == (0, [0], {})
+        await eventually_is(lambda: lags(nodes, 1), (0, [], {"2": 0, "3": 0}))
+        await eventually_is(lambda: lags(nodes, 3), (0, [0], {}))
 
     play(body, replica_fetch_max_bytes=str(RECORD_BYTES), replica_fetch_response_max_bytes=str(2 * RECORD_BYTES))
 
