@@ -16,6 +16,8 @@ from tests.foreign_clients.wire import batch_of, produce_request
 from ottla.broker.handlers import SERVICES
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
+from ottla.broker.requests import burst_timing
+from ottla.broker.requests.router import UNTIMED_MAX
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -116,6 +118,31 @@ def test_heads_are_learnt_while_they_repeat_and_seldom_looked_at_while_they_do_n
         assert send(1)
         while not transport.sends.empty():
             transport.sends.get_nowait()
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("partitions", [1, 2], ids=["repeated heads", "no repeated heads"])
+def test_a_burst_of_many_small_requests_lets_others_have_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:  # fmt: skip
+    for limit in ("BURST_US_MIN", "BURST_US_MAX"):
+        monkeypatch.setattr(burst_timing, limit, -1)  # at each look the burst has taken too long
+
+    async def main() -> None:
+        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
+        await broker.start()
+        transport = Transport()
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 2, 1)]), 19, 2))))
+        assert await transport.next() == [1]
+        count = 3 * UNTIMED_MAX + 1
+        requests = [produce_request("t", batch_of(b"x"), partition=number % partitions) for number in range(count)]
+        connection.on_data(memoryview(bytearray(b"".join(frame_of(at, request, 0, 7) for at, request in enumerate(requests)))))
+        found = [await transport.next() for _ in range(4)]
+        assert [len(answers) for answers in found] == [UNTIMED_MAX, UNTIMED_MAX, UNTIMED_MAX, 1]
+        assert [answer for answers in found for answer in answers] == list(range(count)), "in the order of the requests"
         await broker.stop()
 
     asyncio.run(main())

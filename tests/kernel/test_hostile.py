@@ -65,6 +65,8 @@ def test_both_forms_say_the_same_of_batches_that_were_changed(compiled: ModuleTy
         assert decoded(compiled, data, count, NUMBERS, wanted) == expected, data.hex()
         checked = plain_kernel.check_records(data, position, count, 0)
         assert compiled.check_records(data, position, count, 0) == checked, data.hex()
+        for view in (memoryview(data), memoryview(bytearray(data))):
+            assert plain_kernel.check_records(view, position, count, 0) == compiled.check_records(view, position, count, 0) == checked
         good += type(expected[0]) is int
     assert INPUTS // 20 < good < INPUTS  # some stay good
 

@@ -9,7 +9,8 @@ import struct
 import pytest
 
 from ottla.runtime import sockets
-from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.loop import MeasuredLoop
+from ottla.runtime.sockets import MANY_READY, RECEIVE_BUFFER_BYTES, RECEIVED_AMONG_MANY_BYTES_MAX, RealNetwork
 from ottla.runtime.warming import Warmer
 from ottla.wire.frame_memory import AnswerMemory
 from ottla.wire.frames import ROOM_BYTES_MIN, FrameCutter
@@ -46,6 +47,40 @@ class Frames:
     def on_drain(self) -> None: ...
     def on_close(self, error: Exception | None) -> None:
         self.done.set()
+
+
+def test_one_connection_receives_less_at_once_while_many_wait_for_one_another() -> None:
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeasuredLoop)
+        network = RealNetwork(Warmer(1))
+        ends = [socket.socketpair() for _ in range(MANY_READY)]
+        found: list[int] = []
+        try:
+            for count in (1, MANY_READY):
+                found.clear()
+                is_done = loop.create_future()
+
+                def on_readable(end: socket.socket, count: int = count, is_done: asyncio.Future[None] = is_done) -> None:
+                    end.recv(1)
+                    found.append(len(network.receive_buffer(loop)))
+                    if len(found) == count:
+                        is_done.set_result(None)
+
+                for near, far in ends[:count]:
+                    loop.add_reader(near, on_readable, near)
+                    far.send(b"x")  # all are ready in the loop's next turn
+                await asyncio.wait_for(is_done, WAIT_SECONDS_MAX)
+                assert set(found) == {RECEIVE_BUFFER_BYTES if count == 1 else RECEIVED_AMONG_MANY_BYTES_MAX}
+                for near, _ in ends:
+                    loop.remove_reader(near)
+        finally:
+            for pair in ends:
+                for end in pair:
+                    end.close()
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(body())
 
 
 def test_a_large_frame_is_received_in_its_place_and_what_follows_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ MISCOUNTED: Final = -2
 MISSHAPEN: Final = -3
 
 
-def check_records(data: bytes, position: int, count: int, first_delta: int) -> tuple[int, int, int, int]:
+def check_records(data: bytes | memoryview, position: int, count: int, first_delta: int) -> tuple[int, int, int, int]:
     """Checks that the next ``count`` records are complete and numbered ``first_delta``, ``first_delta + 1`` and so on.
 
     The position after them, the smallest and the largest time delta, and how many have no key. In place of the position GARBAGE
@@ -204,7 +204,7 @@ def check_records(data: bytes, position: int, count: int, first_delta: int) -> t
     return position, time_min, time_max, keyless
 
 
-def _checked_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
+def _checked_varint(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """Returns as ``_varint``; a malformed or incomplete number is -1."""
     try:
         return _varint(data, position, first)
@@ -212,7 +212,7 @@ def _checked_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
         return -1, position
 
 
-def _pass_headers(data: bytes, position: int, count: int, end: int) -> int:
+def _pass_headers(data: bytes | memoryview, position: int, count: int, end: int) -> int:
     """Returns the position after the headers; -1 when they are incomplete."""
     if count >= 0x80:
         count, position = _varint(data, position, count)
@@ -268,7 +268,7 @@ def _field(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[position:field_end], field_end
 
 
-def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """Returns the still zig-zag number of at most 32 bits whose first byte was ``first``, and the position after it."""
     byte = data[position]
     if byte < 0x80:
@@ -282,7 +282,7 @@ def _varint(data: bytes, position: int, first: int) -> tuple[int, int]:
     return (number << 1) ^ (number >> 31), position
 
 
-def _varlong(data: bytes, position: int, first: int) -> tuple[int, int]:
+def _varlong(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """Returns the number of at most 64 bits whose first byte was ``first``, and the position after it."""
     zigzag = first & 0x7F
     shift = 0

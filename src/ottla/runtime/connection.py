@@ -46,10 +46,13 @@ class _ColdError(Exception):
 class Network(Protocol):
     """The things that the connections of one loop share."""
 
-    receive_buffer: memoryview
     plain_buffer: memoryview  # for what TLS has decrypted
     warmer: Warmer
     connections: dict[RealConnection, None]  # those that are open
+
+    def receive_buffer(self, loop: asyncio.AbstractEventLoop) -> memoryview:
+        """Returns where the next bytes are received, as many as one connection may have in the loop's present turn."""
+        ...
 
     def renew_receive_buffer(self) -> None:
         """Renews the buffer: views of the present one are still read."""
@@ -132,7 +135,7 @@ class RealConnection:
 
     def _on_readable(self) -> None:
         into = self._into
-        view = self._network.receive_buffer if into is None else into
+        view = self._network.receive_buffer(self._loop) if into is None else into
         try:
             count = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):

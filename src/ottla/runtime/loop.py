@@ -16,6 +16,8 @@ class TurnMeter(selectors.DefaultSelector):
     """The loop's selector, which knows when a turn starts and ends."""
 
     longest_ns = 0
+    ready_count = 0
+    """So many sockets have something for the present turn."""
     _began_ns = -1
 
     def select(self, timeout: float | None = None) -> list[Any]:
@@ -24,6 +26,7 @@ class TurnMeter(selectors.DefaultSelector):
             self.longest_ns = now_ns - self._began_ns
         events = super().select(timeout)
         self._began_ns = time.thread_time_ns()
+        self.ready_count = len(events)
         return events
 
 
@@ -31,6 +34,11 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.turns = TurnMeter()
         super().__init__(self.turns)
+
+
+def ready_count(loop: asyncio.AbstractEventLoop) -> int:
+    """Returns how many sockets have something for the loop's present turn; 0 when it is not measured."""
+    return loop.turns.ready_count if isinstance(loop, MeasuredLoop) else 0
 
 
 def take_longest_turn_seconds() -> float:

@@ -13,13 +13,17 @@ from typing import Any, Final
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
+from ottla.runtime.loop import ready_count
 from ottla.runtime.tls import client_context, server_context, try_handshake
 from ottla.runtime.tls_connection import TlsConnection
 from ottla.runtime.warming import Warmer
 from ottla.tls import TlsClient, TlsError, TlsPeer, TlsServer
 from ottla.wire.frame_memory import FrameMemory
 
-RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+RECEIVE_BUFFER_BYTES: Final = 512 * 1024
+RECEIVED_AMONG_MANY_BYTES_MAX: Final = 256 * 1024
+"""So much is received at once while many wait for one another; more in one turn costs less for each request."""
+MANY_READY: Final = 4
 ACCEPTED_AT_ONCE_MAX: Final = 32
 """Then connections that are open have their turn."""
 OUT_OF_DESCRIPTORS_SECONDS: Final = 0.1
@@ -121,8 +125,12 @@ class RealNetwork:
     def renew_receive_buffer(self) -> None:
         """Renews the buffer; the old one is used again when nothing looks at it."""
         memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
-        self.receive_buffer = memoryview(memory)
+        self._receive_buffer = memoryview(memory)
         self._memory.take_back(memory)
+
+    def receive_buffer(self, loop: asyncio.AbstractEventLoop) -> memoryview:
+        buffer = self._receive_buffer
+        return buffer if ready_count(loop) < MANY_READY else buffer[:RECEIVED_AMONG_MANY_BYTES_MAX]
 
     def renew_plain_buffer(self) -> None:
         memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)

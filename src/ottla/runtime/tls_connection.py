@@ -93,7 +93,7 @@ class TlsConnection(RealConnection):
             self._is_paused = True
 
     def _on_readable(self) -> None:
-        view = self._network.receive_buffer
+        view = self._network.receive_buffer(self._loop)
         try:
             count = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):

@@ -208,8 +208,9 @@ class BrokerConnection:
         try:
             for frame in frames:
                 if behind or timing.is_long or self._hold_count or not pipeline.dispatch(self, frame):
-                    behind.append(frame if are_kept else memoryview(bytearray(frame)))
-                    self.share.keep(len(frame))
+                    rest = [frame, *frames]
+                    behind += rest if are_kept else [memoryview(bytearray(frame)) for frame in rest]
+                    self.share.keep(sum(map(len, rest)))
         except DecodeError as error:
             self.refuse(error)
         except Exception as error:

@@ -11,6 +11,7 @@ from ottla.broker.authorization import Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.counted_errors import told_errors
+from ottla.broker.requests.repeated_answer import RepeatedAnswer
 from ottla.broker.roles import Role
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import REQUESTS, Chatty, get_logger
@@ -125,6 +126,7 @@ class RequestContext(msgspec.Struct, eq=False):
     meters: RequestMeters
     began_us: int
     work_us: int = 0  # what it kept the loop busy for, when that is measured
+    repeated_answer: RepeatedAnswer | None = None  # of a produce request like the one before
 
     @property
     def principal(self) -> Principal:
@@ -157,6 +159,11 @@ class RequestContext(msgspec.Struct, eq=False):
         if (nested := meters.nested) is not None:
             for code in nested(response):
                 meters.count_error(code)
+        repeated = self.repeated_answer
+        if repeated is not None and (whole := repeated.encode(self.correlation_id, response)) is not None:  # type: ignore[arg-type]
+            pipeline.timing.answered(meters, self.began_us)
+            self.connection.complete(self.place, (whole,))
+            return
         try:
             answer = encode_answer(self.api, self.version, self.correlation_id, response)
         except ManyElements:

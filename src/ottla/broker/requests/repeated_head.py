@@ -13,6 +13,7 @@ import struct
 from typing import Final
 
 from ottla.broker.requests.context import RequestContext
+from ottla.broker.requests.repeated_answer import VERSION_MIN, RepeatedAnswer
 from ottla.messages.produce import ProduceRequest
 from ottla.wire.primitives import read_uvarint, uvarint
 
@@ -25,7 +26,8 @@ class RepeatedHead:
     """The bytes before the records of a connection's last Produce request, and their meaning."""
 
     __slots__ = (
-        "_data", "_head", "_length_at", "_start", "_tail", "_unpack", "api", "client_id", "correlation_id", "meters", "request", "version",
+        "_data", "_head", "_length_at", "_start", "_tail", "_unpack", "answer", "api", "client_id", "correlation_id", "meters", "request",
+        "version",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, request: ProduceRequest, frame: memoryview, length_at: int, tail: bytes) -> None:
@@ -35,6 +37,7 @@ class RepeatedHead:
         self.meters = context.meters
         self.correlation_id = context.correlation_id
         self.request = request
+        self.answer: RepeatedAnswer | None = None
         self._data = request.topic_data[0].partition_data[0]
         self._start = int.from_bytes(frame[:4], "big")  # API key and version
         self._head = bytes(frame[_FIXED_BYTES:length_at])
@@ -82,6 +85,12 @@ class RepeatedHead:
         self.correlation_id = correlation_id
         self._data.records = frame[position:end]
         return True
+
+    def learn_answer(self) -> RepeatedAnswer | None:
+        """Prepares ``answer``, for a head that is repeated; None where there is none, or one that is encoded whole."""
+        if self.request.acks and self.version >= VERSION_MIN:
+            self.answer = RepeatedAnswer(self.api, self.version, self.request)
+        return self.answer
 
     def release(self) -> None:
         """Releases the received bytes."""

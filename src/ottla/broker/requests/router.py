@@ -38,6 +38,8 @@ from ottla.wire.schema import Response
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 QUICK_FRAME_BYTES: Final = 1 << 15
 """A produce request up to this size takes a few milliseconds at most, whatever its records."""
+UNTIMED_MAX: Final = 64
+"""After so many quick produce requests a look at the clock is due, too: a burst may have thousands of them."""
 LOOK_MS: Final = 1000
 
 
@@ -154,15 +156,18 @@ class Router(Part):
         repeated = connection.repeated
         if repeated is not None and repeated.repeats(frame):  # most produce requests: here, since a call would make each dearer
             meters, version = repeated.meters, repeated.version
-            meters.requests[version] += 1
+            count = meters.requests[version] = meters.requests[version] + 1
             place = connection.enter()
             client_id, correlation_id = repeated.client_id, repeated.correlation_id
-            context = RequestContext(connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us)
+            context = RequestContext(
+                connection, place, repeated.api, version, correlation_id, client_id, meters, self.timing.began_us,
+                repeated_answer=repeated.answer or repeated.learn_answer(),
+            )  # fmt: skip
             produce = self._produce
             self.gate.enter(produce, produce.handle, context, repeated.request)
             repeated.release()
             connection.head_misses = 0
-            if len(frame) > QUICK_FRAME_BYTES:
+            if len(frame) > QUICK_FRAME_BYTES or not count % UNTIMED_MAX:
                 self.timing.look_at_clock()
             return True
         api_key, version, correlation_id = decode_request_header_start(frame)
@@ -212,7 +217,7 @@ class Router(Part):
         self.gate.enter(service, handle, context, request, kept)
         if type(request) is ProduceRequest:
             connection.learn_head(context, request, frame)
-            if len(frame) > QUICK_FRAME_BYTES:
+            if len(frame) > QUICK_FRAME_BYTES or not meters.requests[version] % UNTIMED_MAX:
                 self.timing.look_at_clock()
         elif connection.is_crowded:
             self.timing.is_long = True

@@ -66,21 +66,25 @@ static int list_of(PyObject *object, int is_optional, PyObject **list)
     return 0;
 }
 
-static int walk_of(PyObject *data, PyObject *position, Walk *walk)
+static int walk_over(const void *data, Py_ssize_t size, PyObject *position, Walk *walk)
 {
     long long begin;
-    if (!PyBytes_Check(data)) {
-        PyErr_SetString(PyExc_TypeError, "data are not bytes");
-        return 0;
-    }
     if (!number_of(position, &begin))
         return 0;
-    walk->data = (const unsigned char *)PyBytes_AsString(data);
-    walk->end = PyBytes_Size(data);
+    walk->data = data;
+    walk->end = size;
     walk->position = begin;
     if (begin >= 0 && begin <= INT64_MAX / 2)
         return 1;
     PyErr_SetString(PyExc_ValueError, "the position is negative, or that of no byte");
+    return 0;
+}
+
+static int walk_of(PyObject *data, PyObject *position, Walk *walk)
+{
+    if (PyBytes_Check(data))
+        return walk_over(PyBytes_AsString(data), PyBytes_Size(data), position, walk);
+    PyErr_SetString(PyExc_TypeError, "data are not bytes");
     return 0;
 }
 
@@ -143,15 +147,18 @@ static PyObject *check_records(PyObject *module, PyObject *const *given, Py_ssiz
     PyObject *taken[4];
     long long count, first_delta, number;
     Checked checked = {0, 0, 0, 1};
-    int problem = 0;
+    int problem = 0, is_right;
+    Py_buffer buffer;
     Walk walk;
     (void)module;
-    if (!take(names, 4, 4, given, given_count, given_names, taken))
+    if (!take(names, 4, 4, given, given_count, given_names, taken) || PyObject_GetBuffer(taken[0], &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (!walk_of(taken[0], taken[1], &walk) || !number_of(taken[2], &count) || !number_of(taken[3], &first_delta))
-        return by_plain("check_records", names, taken, 4, 4);
-    for (number = first_delta; count > 0 && problem == 0; count--, number += number < LLONG_MAX)
+    is_right = walk_over(buffer.buf, buffer.len, taken[1], &walk) && number_of(taken[2], &count) && number_of(taken[3], &first_delta);
+    for (number = first_delta; is_right && count > 0 && problem == 0; count--, number += number < LLONG_MAX)
         problem = check_record(&walk, number, &checked);
+    PyBuffer_Release(&buffer);
+    if (!is_right)
+        return by_plain("check_records", names, taken, 4, 4);
     return Py_BuildValue("(LLLL)", problem ? (long long)problem : (long long)walk.position, (long long)checked.time_min,
                          (long long)checked.time_max, (long long)checked.keyless);
 }

@@ -90,10 +90,9 @@ def apply_rules(
     """
     attributes, base_timestamp, max_timestamp, count = header[5], header[7], header[8], header[12]
     if rules.is_common and not attributes and count <= INLINE_RECORDS_MAX:  # most batches: nothing to unpack, nothing to change
-        payload = bytes(view[HEADER_SIZE:])
-        position, low, high, _ = check_records(payload, 0, count, 0)
+        position, low, high, _ = check_records(view, HEADER_SIZE, count, 0)
         if (
-            position == len(payload)
+            position == len(view)
             and base_timestamp + high == max_timestamp <= now_ms + rules.after_ms
             and base_timestamp + low >= now_ms - rules.before_ms
         ):
