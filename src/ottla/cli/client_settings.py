@@ -97,9 +97,22 @@ def _given() -> dict[str, str]:
     for key in sorted(given.keys() - known - {BOOTSTRAP}):
         if key.replace(".", "_") in OTHER_SETTINGS:
             raise click.UsageError(f"ottla's clients have no {key}: {OTHER_SETTINGS[key.replace('.', '_')]}")
+        if of_others := _whose(key):
+            raise click.UsageError(f"{key} is no property of a client: {of_others}")
         near = difflib.get_close_matches(key, sorted(known), n=1)
         raise click.UsageError(f"unknown property of a client: {key[:100]}" + (f"; did you mean {near[0]}?" if near else ""))
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
+
+
+def _whose(key: str) -> str:
+    """Returns where a property of topics or of brokers is given; empty for other names."""
+    from ottla.config import BROKER_KEYS, TOPIC_KEYS
+
+    if key in TOPIC_KEYS:
+        return f"topics have it, `ottla topic create NAME -c {key}=VALUE`, `ottla config set --topic NAME {key}=VALUE`"
+    if key in BROKER_KEYS:
+        return f"brokers have it, `ottla config set --brokers {key}=VALUE`, or their files"
+    return ""
 
 
 def command_context() -> click.Context | None:

@@ -37,7 +37,8 @@ def producer() -> None:
 def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstrap: str, output: str) -> None:
     """List the producers of each partition.
 
-    Also shown is the first offset of their open transaction.
+    Also shown is the first offset of their open transaction. LAST-TIME is that of the last write, or of the leader's last start
+    where it had to read that write in its log.
     """
     from ottla.sync import Admin
 

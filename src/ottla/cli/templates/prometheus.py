@@ -18,6 +18,7 @@ VERY_SOON_DAYS: Final = 3
 
 
 _FAILED: Final = 'kafka_network_requestmetrics_errors_total{error=~"UNKNOWN_SERVER_ERROR|KAFKA_STORAGE_ERROR"}'
+_UNCLEAN: Final = "kafka_controller_controllerstats_uncleanleaderelections_total"
 
 
 class Alert(NamedTuple):
@@ -98,7 +99,7 @@ ALERTS: Final = (
     ),
     Alert(
         "UncleanLeaderElection",
-        "increase(kafka_controller_controllerstats_uncleanleaderelections_total[1h]) > 0",
+        f"({_UNCLEAN} > 0 and time() - process_start_time_seconds < {LATELY_S}) or increase({_UNCLEAN}[1h]) > 0",
         "0s",
         "critical",
         "{{ $value }} replicas that were not in sync were made leaders: records that were acknowledged may be lost",
