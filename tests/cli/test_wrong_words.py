@@ -15,7 +15,7 @@ from tests.cli.cluster_command import ottla
         ("produce a -X linger.ms=abc", "linger.ms='abc': expected an integer"),
         (
             "topic list -X retention.ms=1",
-            "retention.ms is no property of a client: topics have it, `ottla topic create NAME -c retention.ms=VALUE`",
+            "retention.ms is no property of a client: topics have it, `ottla topic create NAME -c",
         ),
         ("topic list -X log.dirs=/a", "log.dirs is no property of a client: brokers have it, `ottla config set --brokers log.dirs=VALUE`"),
         ("topic list -X request.timeout=1", "unknown property of a client: request.timeout; did you mean request.timeout.ms?"),
