@@ -12,6 +12,7 @@ from ottla.cli.config_lint import lint
 from ottla.cli.names import BROKERS, GROUPS, TOPICS, complete_explained, complete_key, complete_pair
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows
 from ottla.cli.partition_states import MIN_ISR, min_isr_beyond, topics_beyond
+from ottla.cli.units import without_unit
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -128,13 +129,13 @@ def set_values(
     output: str,
     **resource: Any,
 ) -> None:
-    """Change values: all of them, or none."""
+    """Change values: all of them, or none. Numbers may have a unit: retention.ms=7d, segment.bytes=64MiB."""
     from ottla.config import BROKER_KEYS, find_broker_key, nearest
     from ottla.sync import Append, Broker, Subtract
 
     _refuse_bare_resource("set", pairs)
     asked: list[tuple[str, str | Append | Subtract | None]] = [(key, None) for key in deleted]
-    asked += map(key_and_value, pairs)
+    asked += map(config_of, pairs)
     asked += [(key, Append(item)) for key, item in map(key_and_value, appended)]
     asked += [(key, Subtract(item)) for key, item in map(key_and_value, subtracted)]
     changes = once(asked)
@@ -251,6 +252,12 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise click.UsageError(f"{text}: expected KEY=VALUE")
     return key, value
+
+
+def config_of(text: str) -> tuple[str, str]:
+    """Splits ``KEY=VALUE`` of a configuration or a quota, whose number may have a unit."""
+    key, value = key_and_value(text)
+    return key, without_unit(key, value)
 
 
 def once(pairs: Iterable[tuple[str, T]], what: str = "a key is changed") -> dict[str, T]:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import key_and_value, once, report_changes
+from ottla.cli.config import config_of, once, report_changes
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,7 +64,7 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
     """Set quotas of a user, a client id, both, or an address.
 
     \b
-    ottla quota set producer_byte_rate=1048576 --user alice --yes
+    ottla quota set producer_byte_rate=1MB --user alice --yes
     ottla quota set consumer_byte_rate=524288 --client-id '<default>' --yes
     ottla quota set connection_creation_rate=10 --ip 10.0.0.7 --yes
     """
@@ -74,14 +74,14 @@ def set_quota(values: tuple[str, ...], deleted: tuple[str, ...], yes: bool, boot
     if not entity:
         raise click.UsageError("whose? give --user, --client-id or --ip")
     asked: list[tuple[str, float | None]] = [(key, None) for key in deleted]
-    for key, text in map(key_and_value, values):
+    for key, text in map(config_of, values):
         try:
             asked.append((key, float(text)))
         except ValueError:
             raise click.UsageError(f"{key}={text}: expected a number") from None
     changes = once(asked)
     if not changes:
-        raise click.UsageError("nothing to change; try producer_byte_rate=1048576")
+        raise click.UsageError("nothing to change; try producer_byte_rate=1MB")
     if not yes:
         with Admin(bootstrap, **client_settings()) as admin:
             [refusal] = admin.alter_client_quotas({entity: changes}, validate_only=True).values()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.config import change_values, key_and_value, once
+from ottla.cli.config import change_values, config_of, once
 from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.names import TOPICS, complete_key, complete_pair
@@ -101,7 +101,15 @@ def _assignments(text: str) -> dict[int, list[int]]:
     metavar="ID:ID,ID:ID",
     help="The brokers of each partition, the preferred leader first, in place of -p and -r: 1:2,2:3 is two partitions.",
 )
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", shell_complete=complete_pair, help="A topic configuration.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_pair,
+    help="A topic configuration, as retention.ms=7d.",
+)
 @click.option("--if-not-exists", "may_exist", is_flag=True, help="A topic that exists is no failure; it stays as it is.")
 @click.option("--dry-run", is_flag=True, help="Only validate; change nothing.")
 @bootstrap_option
@@ -120,7 +128,7 @@ def create(
     """Create topics."""
     from ottla.sync import Admin, NewTopic
 
-    pairs = once(map(key_and_value, configs))
+    pairs = once(map(config_of, configs))
     if replica_assignment is not None and (partitions, replicas) != (-1, -1):
         raise click.UsageError("--replica-assignment says how many partitions and replicas there are: leave out -p and -r")
     placed = None if replica_assignment is None else _assignments(replica_assignment)
@@ -152,7 +160,7 @@ def alter(name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry_run
     """
     from ottla.sync import Topic
 
-    asked: list[tuple[str, str | None]] = [*map(key_and_value, configs), *((key, None) for key in deleted)]
+    asked: list[tuple[str, str | None]] = [*map(config_of, configs), *((key, None) for key in deleted)]
     changes = once(asked)
     if not changes:
         raise click.UsageError("nothing to change; try -c KEY=VALUE")
