@@ -15,7 +15,7 @@ _NUMBER: Final = re.compile(r"(\d+)([A-Za-z]+)")
 def without_unit(key: str, text: str) -> str:
     """Returns the number in the key's own unit where ``text`` has a unit of the key's kind; other text stays as it is.
 
-    Times are for keys that end in ``.ms``, sizes (KB is 1,000 bytes, KiB 1,024) for those of bytes.
+    Times are for keys that end in ``.ms``, sizes (KB is 1,000 bytes, KiB 1,024) for numbers of bytes.
     """
     found = _NUMBER.fullmatch(text)
     units = _TIMES if key.endswith(".ms") else _SIZES if "byte" in key or key.endswith(".throttled.rate") else {}
