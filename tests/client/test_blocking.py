@@ -358,3 +358,27 @@ def test_a_program_that_does_not_close_its_producer_ends_without_a_word_about_ta
     program = "import ottla.sync; producer = ottla.sync.Producer('127.0.0.1:1'); producer._thread.call(lambda: None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "Task was destroyed" not in done.stderr
+
+
+def test_the_records_before_it_and_its_own_room_hold_a_send_for_max_block_ms_together(
+    broker: BrokerThread, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    seen: list[object] = []
+
+    async def moved() -> None:
+        seen.append("those before are moved")
+
+    async def admit(name: str, partition: int | None, deadline_ms: int) -> None:
+        seen.append(deadline_ms)
+
+    def blocked_until_ms() -> int:
+        seen.append("the time begins")
+        return 17
+
+    with Producer(broker.bootstrap) as producer:
+        monkeypatch.setattr(producer._inner, "_blocked_until_ms", blocked_until_ms)
+        monkeypatch.setattr(producer._inner, "_admit", admit)
+        monkeypatch.setattr(producer, "_moved", moved)
+        producer._run(producer._admit(topic, None))
+        monkeypatch.undo()
+    assert seen == ["the time begins", "those before are moved", 17]

@@ -12,7 +12,7 @@ import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
 from ottla.client.admin import Admin
-from ottla.client.cluster import parse_bootstrap
+from ottla.client.bootstrap import parse_bootstrap
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.fetcher import FetchSettings
 from ottla.client.membership_settings import MembershipSettings

@@ -239,7 +239,7 @@ def status(context: click.Context, data: str | None, bootstrap: str | None, outp
 def status_from_outside(bootstrap: str, output: str) -> None:
     from ottla.cli.nodes.standing import SEEN_COLUMNS, seen_from_outside
     from ottla.cli.quorum_states import controller_text
-    from ottla.client.cluster import parse_bootstrap
+    from ottla.client.bootstrap import parse_bootstrap
 
     with wrong_call():
         parse_bootstrap(bootstrap)

@@ -98,7 +98,7 @@ def _look(data: str | None, bootstrap: str | None, output: str, *, is_shown: boo
     """Returns what is wrong with the cluster. What was seen is printed where that is wanted, and where nothing is wrong."""
     from ottla.cli.cluster_health import look, notes_of, summary
     from ottla.cli.health_findings import findings
-    from ottla.client.cluster import parse_bootstrap
+    from ottla.client.bootstrap import parse_bootstrap
     from ottla.sync import Admin
 
     servers = bootstrap if bootstrap and data is None else lone_broker(data) or _servers_of(data)

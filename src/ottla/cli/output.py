@@ -87,7 +87,7 @@ def bootstrap_option(function: F) -> F:
 
 
 def _checked(context: click.Context, parameter: click.Parameter, servers: str) -> str:
-    from ottla.client.cluster import parse_bootstrap
+    from ottla.client.bootstrap import parse_bootstrap
 
     with wrong_call():
         parse_bootstrap(servers)
@@ -207,7 +207,7 @@ def asking_a_cluster(servers: str) -> Iterator[None]:
     except KafkaError as error:
         if not is_out_of_reach(error):
             raise
-        from ottla.client.cluster import parse_bootstrap
+        from ottla.client.bootstrap import parse_bootstrap
 
         addresses = parse_bootstrap(servers)
         raise KafkaError(error.code, f"{error.message}; {try_addresses(addresses).said(asked=len(addresses))}") from error

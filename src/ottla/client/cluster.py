@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
 from ottla.client.backoff import Backoff
+from ottla.client.bootstrap import parse_bootstrap
 from ottla.client.call_limit import waiting_for
 from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
 from ottla.client.head_start import first_of
 from ottla.client.out_of_reach import BrokerOutOfReach
+from ottla.client.questions import may_ask_another
 from ottla.client.security import ClientSecurity
 from ottla.client.usable import closed
 from ottla.client.watch import OnConnectivity, Outage, watch
@@ -55,36 +56,6 @@ class NodeEndpoint(Protocol):
     rack: str | None
 
 
-def parse_bootstrap(servers: str | Sequence[str] | None) -> list[tuple[str, int]]:
-    """Parses ``host:port`` texts, or one text with commas; the port defaults to 9092."""
-    if servers is None:
-        text = 'the brokers\' addresses are None, as of a variable that is not set: bootstrap_servers="localhost:9092", client_id="app"'
-        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-    texts = servers.split(",") if isinstance(servers, str) else list(servers) if isinstance(servers, list | tuple) else []
-    if len(texts) > 1 and isinstance(servers, str):
-        texts = [text for text in texts if text.strip()]  # a comma at the end, as Java's client takes it
-    if not texts and isinstance(servers, list | tuple):
-        text = 'the list of the brokers\' addresses is empty: bootstrap_servers="localhost:9092", client_id="app"'
-        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f'the brokers\' addresses come first, as "host:port" or a list of such, and not as {type(servers).__name__}; settings are '
-            'keyword arguments with _ for .: bootstrap_servers="localhost:9092", client_id="app"',
-        )
-    addresses = []
-    for text in texts:
-        if "://" in text:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"bootstrap server {text!r} is a URL: host:port is expected, such as localhost:9092")
-        host, colon, port = text.strip().rpartition(":")
-        if not colon:
-            host, port = text.strip(), "9092"
-        if not host or not port.isdigit() or int(port) > 65_535:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"bootstrap server {text!r} is not of the form host:port")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
-
-
 class Cluster:
     """Shared by a producer, a consumer or an admin; closed by its owner."""
 
@@ -104,9 +75,10 @@ class Cluster:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.backoff = Backoff()
-        self._connect_timeout_ms = connect_timeout_ms
+        self._connect_timeout_ms = min(connect_timeout_ms, request_timeout_ms)  # a broker answers before a connection is open
         self._bootstrap = parse_bootstrap(bootstrap)
         self.bootstrap_text: Final = ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+        self._silent: set[str] = set()  # addresses of brokers that have left a request unanswered, and have answered none since
         self._outage = Outage(world.clock, self.bootstrap_text)
         self._connections: dict[tuple[int, str], ClientConnection] = {}  # by node and lane
         self._retired: list[ClientConnection] = []  # others were made in their place, before their sessions end
@@ -170,7 +142,7 @@ class Cluster:
         limit_ms, security = self._connect_timeout_ms, self._security
         try:
             return await ClientConnection.connect(
-                self.world, node.host, node.port, client_id=self.client_id, timeout_ms=limit_ms, security=security
+                self.world, node.host, node.port, client_id=self.client_id, timeout_ms=limit_ms, security=security, silent=self._silent
             )
         except KafkaError as error:
             if node.node_id < 0 or error.code != ErrorCode.NETWORK_EXCEPTION:
@@ -189,28 +161,48 @@ class Cluster:
         self._connections[place] = connection
 
     async def any_connection(self) -> ClientConnection:
-        """Returns a connection to any broker that answers: an open one, a known node, then the bootstrap addresses."""
-        for (_, lane), connection in self._connections.items():
-            if lane == MAIN_LANE and not connection.is_retired:
-                return connection
+        """Returns a connection to any broker that answers: the least busy of those that are open, else that of the first that lets one come
+        about, of the known nodes and the bootstrap addresses. Those that have left a request unanswered are the last.
+        """
+        opened = [found for (_, lane), found in self._connections.items() if lane == MAIN_LANE and not found.is_retired]
+        answering = [found for found in opened if found.address not in self._silent]
+        if answering:
+            return min(answering, key=lambda found: found.in_flight_count)
         with self._outage.attempt(), waiting_for(f"a connection to a broker of {self._outage.addresses}"):
             return await self._reach()
 
     async def _reach(self) -> ClientConnection:
         if self.is_closed:
             raise closed()
-        for node_id in sorted(self.nodes):
-            with suppress(KafkaError):
-                return await self.connection(node_id)
-        nodes = [Node(-1 - index, host, port) for index, (host, port) in enumerate(self._bootstrap)]
-        index, opened = await first_of([partial(self._connect, node) for node in nodes])
-        self._replace((nodes[index].node_id, MAIN_LANE), opened)
+        first = {-1 - index: Node(-1 - index, host, port) for index, (host, port) in enumerate(self._bootstrap)}
+        nodes = [*map(self.nodes.__getitem__, sorted(self.nodes)), *first.values()]
+        nodes.sort(key=lambda node: f"{node.host}:{node.port}" in self._silent)
+        attempts = [partial(self._connect, node) if node.node_id in first else partial(self.connection, node.node_id) for node in nodes]
+        try:
+            index, opened = await first_of(attempts, dispose=self._dispose)
+        except BrokerOutOfReach as error:  # no broker is, so its id is no news
+            raise error.reason from None
+        if nodes[index].node_id in first:
+            self._replace((nodes[index].node_id, MAIN_LANE), opened)
         return opened
 
+    def _dispose(self, connection: ClientConnection) -> None:
+        """Closes a connection that came too late, unless it is one that others may use."""
+        if connection not in self._connections.values():
+            connection.close()
+
     async def ask(self, node_id: int | None, request: Request, response_type: type[R], *, timeout_ms: int | None = None) -> R:
-        """Returns the broker's response; any broker's when ``node_id`` is None."""
-        connection = await (self.any_connection() if node_id is None else self.connection(node_id))
-        return await connection.ask(request, response_type, timeout_ms=self.request_timeout_ms if timeout_ms is None else timeout_ms)
+        """Returns the broker's response; when ``node_id`` is None, any broker's: a question that one leaves unanswered is asked another."""
+        wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        if node_id is not None:
+            return await (await self.connection(node_id)).ask(request, response_type, timeout_ms=wait_ms)
+        connection = await self.any_connection()
+        try:
+            return await connection.ask(request, response_type, timeout_ms=wait_ms)
+        except KafkaError as error:
+            if self.is_closed or not may_ask_another(request, error):
+                raise
+        return await (await self.any_connection()).ask(request, response_type, timeout_ms=wait_ms)
 
     # Metadata
 

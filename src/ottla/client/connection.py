@@ -64,8 +64,9 @@ class FinalizedFeatures:
 class ClientConnection:
     """A ``ports.ConnectionHandler``. Made by ``connect``."""
 
-    def __init__(self, world: World, transport: Connection, client_id: str, address: str) -> None:
+    def __init__(self, world: World, transport: Connection, client_id: str, address: str, silent: set[str] | None = None) -> None:
         self.address: Final = address
+        self._silent = set[str]() if silent is None else silent
         self._world = world
         self._transport = transport
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX)
@@ -79,9 +80,12 @@ class ClientConnection:
 
     @classmethod
     async def connect(
-        cls, world: World, host: str, port: int, *, client_id: str, timeout_ms: int, security: ClientSecurity | None = None
-    ) -> ClientConnection:
+        cls, world: World, host: str, port: int, *, client_id: str, timeout_ms: int, security: ClientSecurity | None = None,
+        silent: set[str] | None = None,
+    ) -> ClientConnection:  # fmt: skip
         """Returns an open connection whose broker's versions are known, and which is authenticated.
+
+        In ``silent`` is its address from an attempt or a request that stays unanswered to the next answer.
 
         KafkaError NETWORK_EXCEPTION when no server answers. When one does not let the client in, SASL_AUTHENTICATION_FAILED, of TLS
         too, or UNSUPPORTED_SASL_MECHANISM, which are not to be tried again.
@@ -89,7 +93,7 @@ class ClientConnection:
         made: list[ClientConnection] = []
 
         def make(transport: Connection) -> ClientConnection:
-            made.append(cls(world, transport, client_id, f"{host}:{port}"))
+            made.append(cls(world, transport, client_id, f"{host}:{port}", silent))
             return made[0]
 
         credentials = None if security is None else security.credentials
@@ -112,6 +116,8 @@ class ClientConnection:
         except (OSError, TimeoutError) as error:
             for connection in made:
                 connection.close()
+            if isinstance(error, TimeoutError) and silent is not None:
+                silent.add(f"{host}:{port}")
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {host}:{port}: {str(error) or 'timed out'}") from error
         except (KafkaError, asyncio.CancelledError):
             for connection in made:
@@ -123,6 +129,11 @@ class ClientConnection:
     def is_retired(self) -> bool:
         """Whether another connection is to be made for what is asked next."""
         return self._is_retired or self.is_closed
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests await their answers."""
+        return len(self._in_flight)
 
     def _retire_after(self, lifetime_ms: int) -> None:
         if lifetime_ms > 0:
@@ -196,8 +207,9 @@ class ClientConnection:
                 async with asyncio.timeout(timeout_ms / 1000):
                     response = await future
         except TimeoutError:
+            self._silent.add(self.address)
             self.close()  # responses come in order: what follows would wait for this one
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{api.name} was not answered in {timeout_ms} ms") from None
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.address} has not answered {api.name} in {timeout_ms} ms") from None
         assert isinstance(response, response_type), "an API has one response type"
         return response
 
@@ -238,6 +250,8 @@ class ClientConnection:
         """True when the response holds views of the frame (fetched records)."""
         sent, response = self._in_flight.answered(frame)
         self._was_answered = True
+        if self._silent:
+            self._silent.discard(self.address)
         if not sent.waiter.done():
             sent.waiter.set_result(response)
         if self._is_retired and not self._in_flight:

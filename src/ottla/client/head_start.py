@@ -19,8 +19,13 @@ AT_ONCE_MAX: Final = 3
 Attempt = Callable[[], Coroutine[Any, Any, ClientConnection]]
 
 
-async def first_of(attempts: Sequence[Attempt]) -> tuple[int, ClientConnection]:
-    """Returns the connection that was open first, with the index of its attempt. KafkaError of the last attempt when all fail."""
+async def first_of(
+    attempts: Sequence[Attempt], *, dispose: Callable[[ClientConnection], object] = ClientConnection.close
+) -> tuple[int, ClientConnection]:
+    """Returns the connection that was open first, with the index of its attempt. KafkaError of the last attempt when all fail.
+
+    ``dispose`` gets the connections of other attempts that came about meanwhile.
+    """
     assert attempts, "there is an address at least"
     running: dict[asyncio.Task[ClientConnection], int] = {}
     started = 0
@@ -45,6 +50,6 @@ async def first_of(attempts: Sequence[Attempt]) -> tuple[int, ClientConnection]:
         for task in running:
             await end(task)
             if not task.cancelled() and task.exception() is None:
-                task.result().close()
+                dispose(task.result())
     assert problem is not None, "no attempt succeeded"
     raise problem

@@ -13,3 +13,4 @@ class BrokerOutOfReach(KafkaError):
     def __init__(self, node_id: int, reason: KafkaError) -> None:
         super().__init__(reason.code, f"broker {node_id} cannot be reached: {reason.message}")
         self.node_id: Final = node_id
+        self.reason: Final = reason

@@ -321,11 +321,14 @@ class Producer:
             return False
         return partition is None or partition in found.partitions
 
-    async def _admit(self, topic: str, partition: int | None) -> None:
-        """Waits until ``_add`` may be called. KafkaError when that takes longer than ``max_block_ms``, or is impossible."""
-        now_ms = self._world.clock.monotonic_ms()
-        deadline_ms = now_ms + self._settings.max_block_ms
-        on_wait = partial(self._absent.wait, topic, now_ms, deadline_ms)
+    def _blocked_until_ms(self) -> int:
+        """Returns when a wait that starts now has lasted for ``max_block_ms``, on the monotonic clock."""
+        return self._world.clock.monotonic_ms() + self._settings.max_block_ms
+
+    async def _admit(self, topic: str, partition: int | None, deadline_ms: int | None = None) -> None:
+        """Waits until ``_add`` may be called. KafkaError at the deadline, that of ``max_block_ms`` without another, or when it is impossible."""
+        deadline_ms = self._blocked_until_ms() if deadline_ms is None else deadline_ms
+        on_wait = partial(self._absent.wait, topic, deadline_ms - self._settings.max_block_ms, deadline_ms)
         while not self._is_admitted(topic, partition):
             left_ms = deadline_ms - self._world.clock.monotonic_ms()
             async with ended_by(left_ms, f"send to topic {topic!r} has not ended in max_block_ms={self._settings.max_block_ms}"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.cluster import parse_bootstrap
+from ottla.client.bootstrap import parse_bootstrap
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.options import CHECKPOINTS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.cluster import parse_bootstrap
+from ottla.client.bootstrap import parse_bootstrap
 from ottla.spark.lookup import check_selection
 from ottla.spark.offsets import ending_bound, falls_back, starting_bound
 from ottla.spark.options import STREAM, checked

@@ -279,9 +279,10 @@ class Producer(Blocking[aio.Producer]):
             self._add_run(run)
 
     async def _admit(self, topic: str, partition: int | None) -> None:
-        """Waits until the records before have been moved, and a record of the partition may follow."""
+        """Waits until the records before have been moved, and a record of the partition may follow; ``max_block_ms`` at most for both."""
+        deadline_ms = self._inner._blocked_until_ms()
         await self._moved()
-        await self._inner._admit(topic, partition)
+        await self._inner._admit(topic, partition, deadline_ms)
 
     async def _after_moved(self, end: Callable[[], Awaitable[None]]) -> None:
         """Ends the transaction, after moving all records that were sent before."""
@@ -331,9 +332,8 @@ class Producer(Blocking[aio.Producer]):
 
     def _add_run(self, run: Run) -> int:
         """Moves as many of the run's records as there is room for to their batches. Returns the bytes that they took while they waited."""
-        inner = self._inner
-        values, futures = run.take(inner._rows_that_fit(run.size_bytes_max))
-        inner._add_rows(run.topic, values, futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
+        values, futures = run.take(self._inner._rows_that_fit(run.size_bytes_max))
+        self._inner._add_rows(run.topic, values, futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
         return _waiting_bytes(values)
 
     def _add_single(self, first: Single) -> None:

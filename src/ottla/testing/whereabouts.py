@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ottla.client.cluster import Cluster, parse_bootstrap
+from ottla.client.bootstrap import parse_bootstrap
+from ottla.client.cluster import Cluster
 from ottla.errors import KafkaError
 
 Address = tuple[str, int]
