@@ -232,9 +232,9 @@ def errors_page() -> str:
     lead = (
         "Kafka's error codes, as clients and commands name them. A client that has time left repeats what failed with a retriable one.\n"
         "`messages` has those of ottla's nodes, at most four of a code; `…` is what differs from case to case. The message of an\n"
-        "error, which follows its code, says more than this table."
+        "error, which follows its code, says more than this table. What ottla's own clients say is [below](#what-clients-say)."
     )
-    messages = causes()
+    messages = causes(ANSWERING, CAUSES_MAX)
     rows = (
         [
             str(found.value),
@@ -246,27 +246,47 @@ def errors_page() -> str:
         ]
         for found in sorted(ErrorCode)
     )
-    return "\n".join([page("Error codes", lead), table(["code", "name", "retriable", "why", "what to do", "messages"], rows)])
+    said = causes(CLIENTS, CLIENT_CAUSES_MAX)
+    below = (
+        "\n## What clients say\n\nThe messages of errors that the clients of `ottla.aio` and `ottla.sync`\n"
+        "raise without having asked a broker, or since none has answered; at most ten of a code.\n"
+    )
+    own = ([code(found.name), "; ".join(said[found.name])] for found in sorted(ErrorCode) if found.name in said)
+    first = table(["code", "name", "retriable", "why", "what to do", "messages"], rows)
+    return "\n".join([page("Error codes", lead), first, below, table(["name", "messages"], own)])
 
 
 ANSWERING: Final = ("broker", "controller", "groups", "transactions", "security", "storage", "quotas.py", "config", "types.py")
 """The packages whose errors nodes answer with."""
 CAUSES_MAX: Final = 4
+CLIENTS: Final = ("client", "sync", "aio.py")
+CLIENT_CAUSES_MAX: Final = 10
 
 
-def causes() -> dict[str, list[str]]:
-    """Returns the messages of each code that nodes answer with, the shortest ones, as the source has them."""
+def causes(packages: Sequence[str], count_max: int) -> dict[str, list[str]]:
+    """Returns the messages of each code in these packages, so many of the shortest ones, as the source has them."""
     found: dict[str, set[str]] = {}
-    for name in ANSWERING:
+    for name in packages:
         place = SOURCE / name
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                match node:
-                    case ast.Call(
-                        func=ast.Name(id="KafkaError"), args=[ast.Attribute(value=ast.Name(id="ErrorCode"), attr=error), message, *_]
-                    ) if text := message_of(message):
-                        found.setdefault(error, set()).add(text)
-    return {error: sorted(texts, key=lambda text: (len(text), text))[:CAUSES_MAX] for error, texts in found.items()}
+            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    for error, texts in raised_in(function):
+                        found.setdefault(error, set()).update(filter(None, texts))
+    return {error: sorted(texts, key=lambda text: (len(text), text))[:count_max] for error, texts in found.items() if texts}
+
+
+def raised_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, list[str]]]:
+    """Yields each code that the function makes an error of, with its messages; one may have a name before."""
+    named: dict[str, list[str]] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                named.setdefault(name, []).append(message_of(value))
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=ast.Name(id="KafkaError"), args=[ast.Attribute(value=ast.Name(id="ErrorCode"), attr=error), message, *_]):
+                yield error, named.get(message.id, []) if isinstance(message, ast.Name) else [message_of(message)]
 
 
 def message_of(node: ast.expr) -> str:

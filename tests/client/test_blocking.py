@@ -382,3 +382,26 @@ def test_the_records_before_it_and_its_own_room_hold_a_send_for_max_block_ms_tog
         producer._run(producer._admit(topic, None))
         monkeypatch.undo()
     assert seen == ["the time begins", "those before are moved", 17]
+
+
+ENDS_WITHOUT_CLOSE = """
+import sys
+from ottla.sync import Producer
+producer = Producer(sys.argv[1], linger_ms=60_000)
+producer.send(sys.argv[2], b"value")
+if "flushes" in sys.argv:
+    producer.flush()
+"""
+
+
+@pytest.mark.parametrize("does", ["nothing", "flushes"])
+def test_a_program_that_ends_without_close_says_what_it_loses(broker: BrokerThread, topic: str, does: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_WITHOUT_CLOSE, broker.bootstrap, topic, does],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+        check=True,
+    )
+    says = "bytes of records that are not acknowledged: make a Producer with `with`, or close it" in ended.stderr
+    assert says == (does == "nothing"), ended.stderr

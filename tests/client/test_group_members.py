@@ -572,3 +572,24 @@ def test_a_static_member_whose_instance_id_another_process_uses_loses_its_partit
         await second.close()
 
     with_broker(body)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_before_its_first_join_has_ended_a_member_has_nothing_to_commit_and_may_say_nothing_of_partitions(protocol: str) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        consumer = consumer_of(broker.client("c"), group_id="g", group_protocol=protocol)
+        consumer.subscribe(["t"])
+        assert not await consumer.poll(0)
+        await consumer.commit()
+        with pytest.raises(KafkaError, match="not a member"):
+            await consumer.commit({KEY: 1})
+        assert await consumer.committed([KEY]) == {}
+        while not consumer.assignment():
+            await consumer.poll(100)
+        await consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        await consumer.commit()
+        await consumer.close()
+
+    with_broker(body)

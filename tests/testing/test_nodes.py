@@ -11,8 +11,8 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.supervision.node_process import NodeProcess
 from ottla.sync import Consumer, Producer, TopicPartition
-from ottla.testing import Served, broker, cluster, secure_cluster, thread_cluster
-from ottla.testing.layout import PROFILE, Layout
+from ottla.testing import Served, broker, cluster, secure_cluster, thread_cluster, thread_nodes
+from ottla.testing.layout import PROFILE, Layout, too_few
 
 
 def send(served: Served, topic: str, *values: bytes) -> None:
@@ -200,6 +200,35 @@ def test_a_node_in_a_process_is_killed_paused_and_restarted(monkeypatch: pytest.
         assert served.log.count("broker_started") >= 3
         pids = [node.pid for node in served._nodes.values()]
     assert not any(pid is not None and Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_was_killed_as_a_whole_serves_again_when_its_nodes_start_together() -> None:
+    with cluster(3) as served:
+        topic = served.topic()
+        send(served, topic, b"before")
+        for node_id in served.node_ids:
+            served.kill(node_id)
+        served.restart(*served.node_ids)
+        assert values(served, topic, 1) == [b"before"]
+    with thread_cluster(3) as threads:
+        topic = threads.topic()
+        send(threads, topic, b"before")
+        for node_id in threads.node_ids:
+            threads.stop(node_id)
+        threads.start(*threads.node_ids)
+        assert values(threads, topic, 1) == [b"before"]
+
+
+def test_a_node_that_has_no_majority_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_majority = r"1 of 2 nodes are no majority, without which none serves; start several together, as in restart\(1, 2\)"
+    monkeypatch.setattr(thread_nodes, "START_SECONDS_MAX", 0.1)
+    threads = thread_cluster(2)
+    monkeypatch.setattr(threads, "_begin", threads._prepared)
+    with threads, pytest.raises(TimeoutError, match=rf"node 1 did not serve within 0\.1 s: {no_majority}"):
+        threads.start(1)
+    assert too_few(1, 0, 1) == too_few(1, 1, 3) == too_few(3, 0, 3) == ""
+    assert too_few(1, 0, 3).startswith(": 1 of 3 nodes are no majority")
 
 
 def test_a_paused_node_is_killed_at_the_end_and_a_killed_one_is_not_paused() -> None:

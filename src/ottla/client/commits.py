@@ -53,13 +53,16 @@ class Commits:
         self._membership = membership
         self._stored: dict[TopicPartition, Place] = {}  # of assigned partitions
         self._left: dict[TopicPartition, Place] = {}  # of those that were assigned by hand, and are no longer: not committed yet
+        self._was_member = False  # since it subscribed: what it had then, another may have now
         self._is_by_hand = False  # partitions are assigned by hand
         self._has_ended = True  # neither is the consumer subscribed, nor are partitions assigned
         self._committed_ms = clock.monotonic_ms()
         self._under_way: asyncio.Task[None] | None = None  # an automatic commit that a poll has started; one at a time
 
     async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
-        """Stores these offsets, or what is due, in the group. ILLEGAL_GENERATION for a subscribed consumer that is no member."""
+        """Stores these offsets, or what is due, in the group. ILLEGAL_GENERATION for a subscribed consumer that is no
+        member, unless it is due what a first member has: nothing.
+        """
         assert self._coordinator is not None, "the consumer has a group"
         assert self._membership is not None, "and with it a membership"
         await self.close()
@@ -72,7 +75,8 @@ class Commits:
                 self._left = {}
         elif self._membership.generation_id < 0:
             # As a commit without a member it would be taken while the group is empty, over what the successors have committed.
-            raise no_member(self._membership.why_out)
+            if wanted or self._was_member or offsets is not None:
+                raise no_member(self._membership.why_out)
         elif wanted:
             await self._membership.commit(wanted)
             self._meters.commits += 1
@@ -103,7 +107,11 @@ class Commits:
 
     def on_subscribe(self) -> None:
         """Commits in the name of a member from now on."""
-        self._is_by_hand, self._has_ended, self._left = False, False, {}
+        self._is_by_hand, self._has_ended, self._left, self._was_member = False, False, {}, False
+
+    def on_join(self) -> None:
+        """Notes that the consumer is a member: records may be handed out to it."""
+        self._was_member = True
 
     async def end(self, deadline_ms: int) -> None:
         """Does the last automatic commit, until the deadline at most, and then none until there are partitions again."""

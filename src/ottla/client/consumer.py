@@ -325,7 +325,7 @@ class Consumer(LookUps):
         With ``enable_auto_offset_store=False`` the default is what ``store_offsets`` was given. An offset may be an ``OffsetAndMetadata``,
         whose text ``Admin.committed_offsets`` returns.
 
-        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when it subscribes and is no member at present, UNKNOWN_MEMBER_ID when
+        INVALID_GROUP_ID without a ``group_id``. ILLEGAL_GENERATION when it is a member no longer, UNKNOWN_MEMBER_ID when
         it is assigned and the group has members; REBALANCE_IN_PROGRESS and others where it is refused: the next owner reads again.
         Sent again while no coordinator answers, for ``default_api_timeout_ms``; after that NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE or
         COORDINATOR_NOT_AVAILABLE says what is in the way, and REQUEST_TIMED_OUT what it waited for: the offsets may be stored or not.

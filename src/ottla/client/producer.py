@@ -217,9 +217,10 @@ class Producer:
         await self._transactional().send_offsets(offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
+        """Commits: every record sent in the transaction is stored and visible.
 
-        TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
+        TransactionAbortableError when one was not stored: then call ``abort_transaction``, which raises ProducerFencedError where another
+        producer has taken over. A commit raises that where no record was refused before. CommitOutcomeUnknownError when the coordinator
         did not answer within ``max_block_ms``: then call it again.
         """
         await self._ended(self._transactional().commit())
@@ -326,7 +327,7 @@ class Producer:
         return self._world.clock.monotonic_ms() + self._settings.max_block_ms
 
     async def _admit(self, topic: str, partition: int | None, deadline_ms: int | None = None) -> None:
-        """Waits until ``_add`` may be called. KafkaError at the deadline, that of ``max_block_ms`` without another, or when it is impossible."""
+        """Waits until ``_add`` may be called. KafkaError when that is impossible, or not before the deadline (that of ``max_block_ms``)."""
         deadline_ms = self._blocked_until_ms() if deadline_ms is None else deadline_ms
         on_wait = partial(self._absent.wait, topic, deadline_ms - self._settings.max_block_ms, deadline_ms)
         while not self._is_admitted(topic, partition):

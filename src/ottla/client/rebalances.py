@@ -97,6 +97,7 @@ class Rebalances:
             await self.give_up(given_up)
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
+            self._commits.on_join()
             membership.assigned(had_to_revoke=bool(given_up) and not is_lost)
         await self.listener.assigned(gained)
         if not subscription.is_ended:

@@ -12,8 +12,8 @@
             print(record.value)
 
 The methods are the same as in ``ottla.aio``, with the same arguments, and block until they are done; ``Producer.send`` returns at once with
-a ``concurrent.futures.Future``. Objects may be used from one thread at a time. A consumer's callbacks run in the thread that polls; the
-callbacks of a producer's records and ``on_connectivity`` run in the client's own thread.
+a ``concurrent.futures.Future``. A ``Producer`` may be used by several threads, the others by one at a time. A consumer's
+callbacks run in the thread that polls; the callbacks of a producer's records and ``on_connectivity`` run in the client's own thread.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextvars
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -40,6 +41,7 @@ async def in_caller(function: Callable[..., object], *arguments: Any) -> object:
     return await done
 
 
+log: Final = logging.getLogger("ottla.client")  # as in watch.py
 END_SECONDS_MAX: Final = 5
 """What was cancelled has ended by then, unless it refuses to."""
 
@@ -54,6 +56,7 @@ class LoopThread:
         self._is_stopped = False
         self.is_of_parent = False  # this process was forked; the thread is the parent's, and does not run here
         self.on_fork: Callable[[], Callable[[], None] | None] = lambda: None  # a weak reference, or none
+        self.unfinished_bytes: Callable[[], Callable[[], int] | None] = lambda: None  # as that one
         self._calls: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -192,9 +195,17 @@ _running: set[LoopThread] = set()  # a thread runs on when its client is forgott
 
 
 def _abandon() -> None:
-    """Lets the tasks of clients that were not closed end with the process: asyncio has nothing to say about each of them."""
+    """Lets the tasks of clients that were not closed end with the process: asyncio has nothing to say about each of them.
+
+    What they have not done is said once.
+    """
     for thread in list(_running):
         thread.loop.set_exception_handler(lambda loop, context: None)
+    sizes = [size() for thread in list(_running) if not thread.is_of_parent and (size := thread.unfinished_bytes()) is not None]
+    if lost := sum(sizes):
+        log.warning(
+            "the program ends with %s bytes of records that are not acknowledged: make a Producer with `with`, or close it", f"{lost:,}"
+        )
 
 
 atexit.register(_abandon)
@@ -226,9 +237,14 @@ class Blocking(Generic[Inner]):
         self._unclosed = self._inner._unclosed.replace(f"ottla.sync.{type(self).__name__}", "make it with `with`, or call `client.close()`")
         self._is_closed = False
         self._thread.on_fork = weakref.WeakMethod(self._in_child)
+        self._thread.unfinished_bytes = weakref.WeakMethod(self._unfinished_bytes)
 
     def _in_child(self) -> None:
         """Does what is needed in a child process of the client's own."""
+
+    def _unfinished_bytes(self) -> int:
+        """Returns the size of what is lost when the program ends now."""
+        return 0
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the object's loop, and returns its result."""

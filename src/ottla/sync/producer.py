@@ -32,12 +32,10 @@ from ottla.client.wrong_calls import cells_of, note_sent, with_brokers_first
 from ottla.errors import ErrorCode, UndeliveredRecord
 from ottla.sync.loop_thread import Blocking, T, blocking, on_loop
 from ottla.sync.sent_record import SentRecord, of_client
-from ottla.sync.waiting import Run, Single
+from ottla.sync.waiting import WAITING_OVERHEAD_BYTES, Run, Single, waiting_bytes
 
 _new_future = object.__new__  # without the call of an __init__ that does nothing
 WAITING_BYTES_MAX: Final = 1 << 20
-WAITING_OVERHEAD_BYTES: Final = 100
-"""The memory of a waiting record beside its content."""
 
 
 @with_method_hints
@@ -142,9 +140,10 @@ class Producer(Blocking[aio.Producer]):
         self._run(flush())
 
     def commit_transaction(self) -> None:
-        """Commits: every record sent in the transaction is stored and visible. ProducerFencedError when another producer took over.
+        """Commits: every record sent in the transaction is stored and visible.
 
-        TransactionAbortableError when one was not stored: then call ``abort_transaction``. CommitOutcomeUnknownError when the coordinator
+        TransactionAbortableError when one was not stored: then call ``abort_transaction``, which raises ProducerFencedError where another
+        producer has taken over. A commit raises that where no record was refused before. CommitOutcomeUnknownError when the coordinator
         did not answer within ``max_block_ms``: then call it again.
         """
         self._run(self._after_moved(self._inner.commit_transaction))
@@ -225,6 +224,9 @@ class Producer(Blocking[aio.Producer]):
         self._putting = threading.Lock()
         self._open_run = None
         self._moved_bytes = self._put_bytes - WAITING_BYTES_MAX - 1
+
+    def _unfinished_bytes(self) -> int:
+        return self._put_bytes - self._moved_bytes + self._inner._sender.memory.used_bytes
 
     def _is_full(self) -> bool:
         return self._put_bytes - self._moved_bytes > WAITING_BYTES_MAX
@@ -334,7 +336,7 @@ class Producer(Blocking[aio.Producer]):
         """Moves as many of the run's records as there is room for to their batches. Returns the bytes that they took while they waited."""
         values, futures = run.take(self._inner._rows_that_fit(run.size_bytes_max))
         self._inner._add_rows(run.topic, values, futures, size_bytes_max=run.size_bytes_max, timestamp_ms=run.timestamp_ms)
-        return _waiting_bytes(values)
+        return waiting_bytes(values)
 
     def _add_single(self, first: Single) -> None:
         """Moves the record to its batch, unless the partitioner fails."""
@@ -349,7 +351,7 @@ class Producer(Blocking[aio.Producer]):
         """Fails the next record."""
         if isinstance(first, Run):
             values, (future,) = first.take(1)
-            self._moved_bytes += _waiting_bytes(values)
+            self._moved_bytes += waiting_bytes(values)
             record = UndeliveredRecord(first.topic, -1, None, values[0], (), first.timestamp_ms)
         else:
             future, found = first.future, first.record
@@ -392,8 +394,3 @@ def _parts(records: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]
     remaining = iter(records)
     while some := list(islice(remaining, PART_COUNT)):
         yield some
-
-
-def _waiting_bytes(values: list[bytes]) -> int:
-    """Returns the memory that the rows took while they waited."""
-    return sum(map(len, values)) + WAITING_OVERHEAD_BYTES * len(values)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.outgoing import Outgoing
 from ottla.sync.sent_record import SentRecord
+
+WAITING_OVERHEAD_BYTES: Final = 100
+"""The memory of a waiting record beside its content."""
 
 
 class Single:
@@ -46,3 +49,8 @@ class Run:
         values = self.values[:count]
         del self.futures[:count], self.values[:count]
         return values, futures
+
+
+def waiting_bytes(values: list[bytes]) -> int:
+    """Returns the memory that the rows take while they wait."""
+    return sum(map(len, values)) + WAITING_OVERHEAD_BYTES * len(values)

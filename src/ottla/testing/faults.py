@@ -254,7 +254,9 @@ def _check_numbers(times: object, delay_ms: object) -> None:
         raise ValueError(f"ms={delay_ms!r}: milliseconds are expected, 0 or more")
 
 
-def _api_key(name: str) -> int:
+def _api_key(name: object) -> int:
+    if not isinstance(name, str):
+        raise TypeError(f"the API is {name!r}: give its name, such as 'Produce'")
     found = API_BY_NAME.get(name)
     if found is None:
         raise ValueError(f"{name!r} is not the name of an API{_suggested(name, API_BY_NAME)}")

@@ -138,3 +138,10 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"fewer than {count} ports are free from {FIRST_PORT} to {LAST_PORT}")
+
+
+def too_few(started: int, running: int, count: int) -> str:
+    """Returns what is to be done where the nodes that were started, with those that run, are no majority; else nothing."""
+    if 2 * (started + running) > count:
+        return ""
+    return f": {started + running} of {count} nodes are no majority, without which none serves; start several together, as in restart(1, 2)"

@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from ottla.runtime.supervision.node_process import NodeFailed, NodeProcess, Node
 from ottla.runtime.supervision.supervised import NodeOrder
 from ottla.runtime.world import real_world
 from ottla.sync.loop_thread import LoopThread
-from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count, too_few
 from ottla.testing.served import Served
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
@@ -117,12 +117,21 @@ class ProcessNodes(Served):
             self.resume(node_id)
         self._thread.run(node.stop(seconds_max=STOP_SECONDS_MAX))
 
-    def restart(self, node_id: int) -> None:
-        """Starts the node again with its data: after a kill or a stop; a running node is stopped in order before."""
-        node = self._node(node_id)
-        if node.is_running:
-            self.stop(node_id)
-        self._thread.run(node.start())
+    def restart(self, *node_ids: int) -> None:
+        """Starts the nodes again with their data: after a kill or a stop; running ones are stopped in order before.
+
+        Returns once they serve, for which a majority of the nodes must run: where too few do, several are started together. TimeoutError
+        when they do not serve in time, or end.
+        """
+        nodes = [self._node(node_id) for node_id in node_ids]
+        for node_id, node in zip(node_ids, nodes, strict=True):
+            if node.is_running:
+                self.stop(node_id)
+        running_count = sum(node.is_running for node in self._nodes.values())
+        try:
+            self._thread.run(_together(nodes))
+        except NodeFailed as error:
+            raise TimeoutError(f"{error}{too_few(len(nodes), running_count, self._count)}") from error
 
     def __enter__(self) -> Self:
         with ExitStack() as owned:
@@ -170,7 +179,7 @@ class ProcessNodes(Served):
             order = NodeOrder(node_id, layout.properties_of(node_id))
             command = node_command(NODE_MODULE, f"node-{node_id}", str(directory))
             self._nodes[node_id] = NodeProcess(NodeSpec(order, command, str(self.log_file(node_id))), _let_end)
-        await asyncio.gather(*(node.start() for node in self._nodes.values()))
+        await _together(self._nodes.values())
 
     async def _kill_all(self) -> None:
         self._paused.clear()
@@ -181,3 +190,7 @@ def _let_end(node: NodeProcess, _: str | None) -> None:
     """Lets a node end that has left its cluster; no other is stopped with it, for which it would have to wait."""
     if node.has_left:
         node.release()
+
+
+async def _together(nodes: Iterable[NodeProcess]) -> None:
+    await asyncio.gather(*(node.start() for node in nodes))

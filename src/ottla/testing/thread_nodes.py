@@ -27,7 +27,7 @@ from ottla.sync.loop_thread import LoopThread
 from ottla.testing.disturbed_network import DisturbedNetwork
 from ottla.testing.faults import Faults
 from ottla.testing.journal import JOURNAL
-from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count
+from ottla.testing.layout import CLUSTER_ID, HOST, Layout, checked_count, too_few
 from ottla.testing.served import Served
 
 START_SECONDS_MAX: Final = 60.0
@@ -88,11 +88,16 @@ class ThreadNodes(Served):
             raise ValueError(f"node {node_id} does not run; start({node_id}) starts it")
         self._thread.run(self._stop(self._nodes.pop(node_id)))
 
-    def start(self, node_id: int) -> None:
-        """Starts a node that was stopped again, with its data."""
-        if self.check(node_id) in self._nodes:
-            raise ValueError(f"node {node_id} runs; restart({node_id}) stops it and starts it again")
-        self._thread.run(self._start(node_id))
+    def start(self, *node_ids: int) -> None:
+        """Starts nodes that were stopped again, with their data.
+
+        Returns once they serve, for which a majority of the nodes must run: where too few do, several are started together. TimeoutError
+        when they do not serve in time.
+        """
+        for node_id in node_ids:
+            if self.check(node_id) in self._nodes:
+                raise ValueError(f"node {node_id} runs; restart({node_id}) stops it and starts it again")
+        self._thread.run(self._start(*node_ids))
 
     def start_stopped(self) -> None:
         """Starts all nodes that were stopped; nothing changes where all run."""
@@ -100,11 +105,12 @@ class ThreadNodes(Served):
         if stopped:
             self._thread.run(self._start(*stopped))
 
-    def restart(self, node_id: int) -> None:
-        """Stops the node in order, if it runs, and starts it again."""
-        if self.check(node_id) in self._nodes:
-            self.stop(node_id)
-        self.start(node_id)
+    def restart(self, *node_ids: int) -> None:
+        """Stops the nodes in order that run, and starts all of these again, as ``start`` does."""
+        for node_id in node_ids:
+            if self.check(node_id) in self._nodes:
+                self.stop(node_id)
+        self.start(*node_ids)
 
     def __enter__(self) -> Self:
         self._begun_at = JOURNAL.position
@@ -142,18 +148,27 @@ class ThreadNodes(Served):
     # On the loop
 
     async def _begin(self) -> None:
+        await self._prepared()
+        await self._start(*self._layout.ports)
+
+    async def _prepared(self) -> None:
+        """Formats the directories, where the nodes need that."""
         layout, credentials = self._layout, self._credentials()
         if credentials or not layout.is_alone:
             world = real_world(io_threads=1)
             for node_id in layout.ports:
                 await format_log_dirs(world, layout.config_of(node_id), cluster_id=CLUSTER_ID, features={}, credentials=credentials)
-        await self._start(*layout.ports)
 
     async def _start(self, *node_ids: int) -> None:
         """Starts these nodes together, since they wait for a majority."""
         made = [self._made(node_id) for node_id in node_ids]
-        async with asyncio.timeout(START_SECONDS_MAX):
-            await asyncio.gather(*(node.start() for node in made))
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await asyncio.gather(*(node.start() for node in made))
+        except TimeoutError:
+            names = "node " + " and ".join(map(str, node_ids))
+            text = f"{names} did not serve within {START_SECONDS_MAX} s{too_few(len(node_ids), len(self._nodes), self._count)}"
+            raise TimeoutError(text) from None
         for node in made:
             self._nodes[node.node_id] = node
             self._addresses[node.node_id] = f"{HOST}:{node.addresses[self._protocol][1]}"
