@@ -3,20 +3,27 @@
 Of the many futures that a producer makes, most are never waited for one by one. The base class makes a lock and two lists for each;
 here they are made by the first thread that looks at them. The order in ``land`` and ``set_exception`` is what makes this safe: the outcome
 is there before they look whether a thread waits, and a thread that waits says so before it looks for the outcome.
+
+No future has a ``__dict__``: CPython keeps the attributes of an object in a small array as long as all their names are among those that the
+class has seen early, and makes a dict of it where a name is new, or ``__dict__`` is asked for. CPython 3.11 may collect garbage while it
+makes one, and run a finalizer, during which another thread can make a second dict of the same array; the process ends with a segmentation
+fault some time later. So each class gets all names from its first object, and nothing looks at ``__dict__``.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
-from typing import Any, Never
+from typing import Any, Final, Never
 
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.other_methods import OTHER_METHODS_OF_FUTURES
 
-_MADE_LATE = {"_condition": threading.Condition, "_waiters": list, "_done_callbacks": list}
+_MADE_LATE: Final[Mapping[str, Callable[[], Any]]] = {"_condition": threading.Condition, "_waiters": list, "_done_callbacks": list}
+_NAMES: Final = ("_state", "_result", "_is_watched", "_exception", "_is_seen", *_MADE_LATE)
 
 
 class SentRecord(Future[RecordMetadata]):
@@ -27,6 +34,7 @@ class SentRecord(Future[RecordMetadata]):
     _exception: BaseException | None = None
     _is_seen = False
     _is_watched = False  # a thread has looked at what is made late
+    _making = threading.RLock()  # a finalizer may look, too, within another call of its thread
 
     def __init__(self) -> None:
         """Makes a future without the base class's call: ``object.__new__`` makes one, too; other attributes are made late."""
@@ -36,7 +44,13 @@ class SentRecord(Future[RecordMetadata]):
             hint = OTHER_METHODS_OF_FUTURES.get(name)
             raise AttributeError(f"the future of a record has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
         self._is_watched = True  # before the thread looks for the outcome
-        return self.__dict__.setdefault(name, _MADE_LATE[name]())  # one operation: all threads get the same
+        with self._making:  # all threads get the same
+            try:
+                return object.__getattribute__(self, name)
+            except AttributeError:
+                made = _MADE_LATE[name]()
+                setattr(self, name, made)
+                return made
 
     def done(self) -> bool:
         """True when it has landed, failed, or was cancelled."""
@@ -106,4 +120,16 @@ def _seconds(method: str, others: Mapping[str, object]) -> TypeError:
 
 def of_client(check: Callable[[], None]) -> type[SentRecord]:
     """Returns the class of a client's futures. ``check`` raises in a callback of the client, which does no work meanwhile."""
-    return type(SentRecord.__name__, (SentRecord,), {"_check": staticmethod(check)})
+    made = type(SentRecord.__name__, (SentRecord,), {"_check": staticmethod(check)})
+    first = made()
+    for name in _NAMES:
+        setattr(first, name, None)
+    return made
+
+
+def _in_child() -> None:
+    """Replaces the lock, which another thread may hold that is not in this process."""
+    SentRecord._making = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
