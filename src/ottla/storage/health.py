@@ -16,10 +16,11 @@ from ottla.storage.disk_errors import PASSING, is_disk_at_fault
 class LogHealth:
     """The health of one log. ``on_failed`` is called once; ``on_disk_failed`` after it, where the disk is at fault."""
 
-    __slots__ = ("drop_staged", "is_failed", "is_interrupted", "is_retired", "on_disk_failed", "on_failed", "reason", "room")
+    __slots__ = ("damage", "drop_staged", "is_failed", "is_interrupted", "is_retired", "on_disk_failed", "on_failed", "reason", "room")
 
     def __init__(self) -> None:
         self.is_failed = False
+        self.damage = ""  # what a reader found damaged, for which the log has failed
         self.is_interrupted = False  # it has failed only until it is opened again
         self.reason = ""  # why it has failed, where that is known, for people
         self.room: Room | None = None  # of its directory, where the owner has set it
@@ -49,6 +50,12 @@ class LogHealth:
             self.is_failed = True
             self.drop_staged()
             self.on_failed()
+
+    def fail_damaged(self, damage: str) -> None:
+        """Fails as ``fail`` does, for a file that is damaged while the disk is well."""
+        if not self.is_failed:
+            self.damage, self.reason = damage, f"damaged: {damage}"
+            self.fail()
 
     def broken_off(self, error: OSError) -> None:
         """Fails as ``fail`` does, for something was done by half. Opening the log again finishes it, if the error passes."""

@@ -63,13 +63,13 @@ class PartitionStore(Part):
         self.directory_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(directories, self._unique, self.fail_directory)
         self.departures: Final = Departures(self._unique, self.fail_directory)
-        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
         self._offsets = Checkpoints(world, shared.damage)
         self._missing = MissingReplicas(node_id, directories, self._offsets)
+        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory, shared.damage, self._missing.pass_over)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
@@ -309,7 +309,7 @@ class PartitionStore(Part):
                 may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
                 directory = error.directory if isinstance(error, MissingReplica) else directory
                 if directory is not None:
-                    self._damaged.note(key, directory)
+                    self._damaged.note_unopened(key, directory, error)
         if key in self._found:
             self._found.keep(key)
         self.unopened.add(key, directory, reason, may_pass=may_pass)
