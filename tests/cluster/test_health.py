@@ -84,7 +84,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
 
             async def states() -> dict[str, list[str]]:
                 found = (await seen(cluster))[1]["seen"]["partitions"]
-                brokers = ("could_lead", "silent_leaders")
+                brokers = ("could_lead", "silent_leaders", "full_leaders")
                 return {key: value for key, value in found.items() if isinstance(value, list) and key not in brokers}
 
             expected = {
@@ -205,7 +205,7 @@ def test_a_broker_that_just_did_not_answer_is_not_counted_among_the_controllers_
 
 def test_each_problem_has_a_kind_and_notes_are_values_too() -> None:
     """Programs had to read the text: notes were on the screen alone."""
-    states = PartitionStates(offline=["a-0"], under_min_isr=["b-0"], full=["c-0"], held=["d-0"], tight=["b-0"])
+    states = PartitionStates(offline=["a-0"], under_min_isr=["b-0"], full=["c-0"], full_leaders={3}, held=["d-0"], tight=["b-0"])
     voters = [Voter(1, 0, False), Voter(2, 5, True), Voter(3, 5, False, lags_for_ms=60_000)]
     ill = replace(
         *(WELL,), partitions=states, voters=voters, fenced=[2], silent=[3], full_log_dirs=[(3, "/d")], offline_log_dirs=[(1, "/e")],
@@ -710,7 +710,7 @@ def test_a_late_transaction_is_a_problem_and_an_open_one_is_not(tmp_path: Path) 
 
 def test_a_broker_that_does_not_answer_is_not_said_to_be_unable_to_open_replicas() -> None:
     """A process that was stopped (SIGSTOP) was sent to its log and to the limit of open files, until it was fenced."""
-    states = PartitionStates(missing={3: 2}, unopened={3: 2}, at_min_isr=["t-0"], under_replicated=["t-0", "t-1"])
+    states = PartitionStates(missing={3: 2}, unopened={3: 2}, at_min_isr=["t-0"], under_replicated=["t-0", "t-1"], lacking={"t-0": {3}})
     for found in (replace(WELL, partitions=states, silent=[3]), replace(WELL, partitions=states, silent=[3], unanswered={3: "timed out"})):
         shown = [f"{finding.problem} {finding.remedy}" for finding in findings(found)]
         assert not [text for text in shown if "open" in text.replace("`", "")], shown
@@ -744,7 +744,7 @@ def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:
     [silent] = findings(replace(WELL, silent=[3], unanswered={3: "timed out"}, paused={3: 77}))
     assert silent.problem == "broker 3 serves, and does not answer: its process 77 is stopped (SIGSTOP)"
     assert silent.remedy == "continue broker 3 (`kill -CONT 77`)"
-    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"])
+    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"], lacking={"t-0": {2, 3, 4}})
     all_down = replace(WELL, fenced=[2, 3, 4], hanging={3: "b:3"}, paused={4: 77}, partitions=states)
     ways = list(findings(all_down))[-1].remedy.split("; ")
     assert [way.split(" (")[0] for way in ways] == ["continue broker 4", "look at broker 3", "start broker 2"]
