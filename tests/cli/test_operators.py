@@ -55,6 +55,7 @@ def test_brokers_and_their_directories(bootstrap: str) -> None:
     [directory] = shown(bootstrap, "broker", "logdirs", "2")
     assert (directory["broker"], directory["replicas"], directory["error"]) == (2, 3, None)
     assert len(shown(bootstrap, "broker", "logdirs")) == 3
+    assert shown(bootstrap, "broker", "logdirs", "2", "--directory", str(directory["directory"])) == [directory]
     replicas = shown(bootstrap, "broker", "logdirs", "2", "--replicas")
     assert len(replicas) == 3
     assert sum(int(str(row["bytes"])) for row in replicas) == directory["bytes"]

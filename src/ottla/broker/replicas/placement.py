@@ -1,4 +1,7 @@
-"""The choice of a log directory for a new partition: the one with the fewest, unless a client has named one (AlterReplicaLogDirs)."""
+"""The choice of a log directory for a new partition: that with the fewest, of those with room, unless a client named one.
+
+A client does so by AlterReplicaLogDirs. Kafka does not ask for room.
+"""
 
 from __future__ import annotations
 
@@ -69,4 +72,4 @@ class Placement:
         if len(directories) == 1:
             return directories[0]
         lying = list(used)
-        return min(directories, key=lambda live: (live is not wanted, lying.count(live)))
+        return min(directories, key=lambda live: (live is not wanted, live.room.is_full, lying.count(live)))

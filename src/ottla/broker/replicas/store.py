@@ -1,6 +1,6 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a directory ``topic-index`` of a log directory, a new one where there are fewest. What a start finds and the image does not
+Each lives in a directory ``topic-index`` of a log directory (``placement.py``). What a start finds and the image does not
 name is kept (``found_replicas.py``). A deleted partition is not closed in order: its directory is renamed, which needs no room on disk.
 
 A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
