@@ -45,6 +45,8 @@ def test_a_controller_that_lost_its_disk_is_formatted_only_where_that_is_said(tm
             assert not directory.exists()
             code, text = await formatted(cluster, 1, "--replaces-lost-controller")
             assert (code, "formatted" in text) == (0, True), text
+            assert "warning: what broker 1 had there is fetched again from other replicas once it starts. Partitions with no other" in text
+            assert "`ottla topic describe --unavailable` lists them before it starts" in text
             await cluster.start(1)
             code, text = await formatted(cluster, 1, "--ignore-formatted")
             assert (code, "left as it is" in text) == (0, True), "what is formatted asks no one"

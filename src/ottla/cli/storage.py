@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -17,6 +17,12 @@ from ottla.types import uuid_bytes, uuid_text
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.ports import Disk
+
+
+EMPTIED: Final = (
+    "warning: what broker {0} had there is fetched again from other replicas once it starts. Partitions with no other replica begin again, "
+    "empty: `ottla topic describe --unavailable` lists them before it starts, and a backup may have their records"
+)
 
 
 @click.group("storage")
@@ -114,6 +120,8 @@ def format_(
         click.echo(f"left as it is: {', '.join(done.left)}{made}, for cluster {done.cluster_id}")
     else:
         click.echo(f"formatted {', '.join(done.made)} for cluster {done.cluster_id}")
+    if replaces_lost and roles.is_broker and done.made:
+        complain(EMPTIED.format(config.node_id))
     if untold:
         complain(_may_be_lost(config, untold))
 

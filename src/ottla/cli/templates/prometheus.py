@@ -13,6 +13,7 @@ LAG_PLACE: Final = "@lag@"
 NO_ACCESS: Final[Mapping[str, Any]] = MappingProxyType({})
 DAY_S: Final = 86_400
 LATELY_S: Final = 3_600
+_UNCLEAN: Final = "kafka_controller_controllerstats_uncleanleaderelections_total"
 SOON_DAYS: Final = 21
 VERY_SOON_DAYS: Final = 3
 
@@ -98,7 +99,7 @@ ALERTS: Final = (
     ),
     Alert(
         "UncleanLeaderElection",
-        "increase(kafka_controller_controllerstats_uncleanleaderelections_total[1h]) > 0",
+        f"({_UNCLEAN} > 0 and time() - process_start_time_seconds < {LATELY_S}) or increase({_UNCLEAN}[1h]) > 0",
         "0s",
         "critical",
         "{{ $value }} replicas that were not in sync were made leaders: records that were acknowledged may be lost",
