@@ -373,7 +373,7 @@ def test_each_replica_that_cannot_be_moved_has_its_own_error() -> None:
             await create(broker, new.topic)
             assert directory_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
         assert broker.broker is not None
-        broker.broker.partitions.fail_directory(broker.broker.partitions.directories[1])
+        broker.broker.partitions.fail_directory(broker.broker.partitions.directories[1], "a test")
         key = TopicPartition("t", next(index for index in range(2) if directory_of(broker, "t", index) == "data"))
         assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR

@@ -31,7 +31,7 @@ class DamagedReplicas:
         self,
         node_id: int,
         unique: Callable[[], str],
-        fail_directory: Callable[[LogDirectory], None],
+        fail_directory: Callable[[LogDirectory, OSError], None],
         meters: DamageMeters,
         on_found: Callable[[TopicPartition], None],
     ) -> None:
@@ -77,7 +77,7 @@ class DamagedReplicas:
         except OSError as error:
             log.error("damaged_replica_not_set_aside", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_directory(directory)
+                self._fail_directory(directory, error)
             return False
         del self._directories[key]
         if path is not None:

@@ -37,7 +37,7 @@ class Placement:
         used: Collection[LogDirectory],
         *,
         set_aside: Callable[[LogDirectory, TopicPartition, str], Awaitable[None]],
-        on_failed: Callable[[LogDirectory], None],
+        on_failed: Callable[[LogDirectory, OSError], None],
         is_durable: bool,
     ) -> LogDirectory:
         """Makes a directory for the partition in one of ``live``: where a disk refuses, that has failed, and the next one is tried.
@@ -56,7 +56,7 @@ class Placement:
                 if not is_disk_at_fault(error):
                     self._begun[key] = directory
                     raise
-                on_failed(directory)
+                on_failed(directory, error)
             else:
                 self._begun.pop(key, None)
                 return directory

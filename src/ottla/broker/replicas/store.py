@@ -82,8 +82,8 @@ class PartitionStore(Part):
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
         self.interrupted_moves, failed = await self._found.scan(self._offsets.read)
         self._must_be_found |= bool(failed)
-        for directory in failed:
-            self.fail_directory(directory)
+        for directory, error in failed.items():
+            self.fail_directory(directory, error)
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Opens exactly what the newer image gives to this broker, each with its role.
@@ -142,7 +142,7 @@ class PartitionStore(Part):
                 await self._world.disk.sync_file_system(directory.path)
             except OSError as error:
                 log.error("log_dir_not_synced", directory=directory.path, reason=str(error))
-                self.fail_directory(directory)
+                self.fail_directory(directory, error)
 
     async def lead_nothing(self) -> None:
         """Ends all leading of this process, whatever the image says; requests that wait there are answered."""
@@ -220,7 +220,7 @@ class PartitionStore(Part):
             except OSError as error:
                 problem = error
                 if await directory.is_lost(error):
-                    self.fail_directory(directory)
+                    self.fail_directory(directory, error)
         if problem is None:
             self._left = {partition: directory for partition, directory in self._left.items() if left.get(partition) is not directory}
         else:
@@ -245,12 +245,12 @@ class PartitionStore(Part):
         self.by_id.clear()
         self.closed = [directory for directory in self._live_directories() if are_offsets_kept and directory not in unclosed]
 
-    def fail_directory(self, directory: LogDirectory) -> None:
+    def fail_directory(self, directory: LogDirectory, reason: OSError | str) -> None:
         """Fails a directory whose disk is no longer trusted: its partitions are offline, and nothing is retried until the next start."""
         if directory.is_failed:
             return
         directory.is_failed = True
-        log.error("log_dir_failed", directory=directory.path)
+        log.error("log_dir_failed", directory=directory.path, reason=str(reason))
         for partition in self.in_directory(directory):
             partition.fail()
         self._node.on_directory_failed(directory)
@@ -302,7 +302,7 @@ class PartitionStore(Part):
             except OSError as error:
                 reason = str(error)
                 if directory is not None and is_disk_at_fault(error):
-                    self.fail_directory(directory)
+                    self.fail_directory(directory, error)
                 may_pass = error.errno in PASSING
             except (DecodeError, StorageError) as error:
                 reason = error.message
