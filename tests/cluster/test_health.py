@@ -486,6 +486,25 @@ def test_a_way_out_is_one_that_can_be_gone() -> None:
     assert "drain" not in undecided
 
 
+def test_a_move_to_a_broker_that_is_down_is_taken_back() -> None:
+    """A broker was to be added, and this one drained, which a move that is under way does not let."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(1, [1, 2, 3, 4], [1, 2, 3]), min_isr=1, adding=[4], serving={1, 2, 3})
+    [target] = findings(replace(WELL, fenced=[4], partitions=states))
+    assert target.remedy.startswith("start broker 4 (")
+    assert "), or take back what is being moved to it (`ottla partition cancel t:0 --yes`) and forget it (" in target.remedy
+    assert "drain" not in target.remedy
+    states.add(TopicPartition("u", 0), partition(1, [1, 4], [1]), min_isr=1, adding=[], serving={1, 2, 3})
+    both = next(finding for finding in findings(replace(WELL, fenced=[4], partitions=states)) if finding.kind == "broker_fenced")
+    assert "`ottla partition cancel t:0 --yes`), and move its replicas to others (`ottla broker drain 4 --replicas --yes`)" in both.remedy
+    for index in range(1, 7):
+        found = partition(1, [1, 2, 3, 4], [1, 2, 3])
+        states.add(TopicPartition("t", index), found, min_isr=1, adding=[4], serving={1, 2, 3})
+    many = next(finding for finding in findings(replace(WELL, fenced=[4], partitions=states)) if finding.kind == "broker_fenced")
+    assert "`ottla partition cancel --all --yes`" in many.remedy
+    assert "add a broker first" not in many.remedy
+
+
 def test_without_a_controller_what_brokers_show_may_be_old() -> None:
     ill = replace(WELL, controller=None, controller_problem="why", silent=[3])
     first, second = problems(ill)

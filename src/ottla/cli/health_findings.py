@@ -148,7 +148,13 @@ def _or_move_away(broker: int, health: Health, then: str = "") -> str:
     """Returns the second way out, of a broker that will not return: nothing where no majority of controllers is there to move replicas."""
     if not health.can_decide:
         return ""
-    way = f"move its replicas to others (`ottla broker drain {broker} --replicas --yes`){then}"
+    way, states = f"move its replicas to others (`ottla broker drain {broker} --replicas --yes`){then}", health.partitions
+    if moves := states.arriving.get(broker):
+        names = " ".join(moves[:NAMES_MAX]) if len(moves) <= NAMES_MAX else "--all"
+        back = f"take back what is being moved to it (`ottla partition cancel {names} --yes`)"
+        if broker not in states.missing and broker not in states.could_lead:
+            return f", or {back}{then}"
+        way = f"{back}, and {way}"
     if broker in health.partitions.immovable:
         return f"; if it will not return, add a broker first, for every other one that serves has its replicas already, then {way}"
     return f", or {way}"

@@ -33,6 +33,7 @@ class PartitionStates:
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
     lacking: dict[str, set[int]] = field(default_factory=dict)  # the brokers of replicas out of sync, by partition that has a leader
     immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
+    arriving: dict[int, list[str]] = field(default_factory=dict)  # partitions that are moved to the broker, as TOPIC:PARTITION
     tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
     unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
     sole: list[str] = field(default_factory=list)  # offline ones without another replica
@@ -63,7 +64,9 @@ class PartitionStates:
             self.missing[node] = self.missing.get(node, 0) + 1
         if absent and not is_offline:
             self.lacking[name] = set(absent)
-        for node in replicas if set(serving) <= set(replicas) else ():
+        for node in adding:
+            self.arriving.setdefault(node, []).append(f"{key.topic}:{key.partition}")
+        for node in set(replicas) - {*adding} if set(serving) <= set(replicas) else ():
             self.immovable[node] = self.immovable.get(node, 0) + 1
         for node in set(partition.offline) & set(serving):
             self.unopened[node] = self.unopened.get(node, 0) + 1
