@@ -30,7 +30,8 @@ from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.main import cli
-from ottla.cli.nodes.standing import seen_from_outside
+from ottla.cli.nodes.place import NodeStatus
+from ottla.cli.nodes.standing import Standing, seen_from_outside
 from ottla.cli.output import way_out
 from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
@@ -375,14 +376,37 @@ def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(mon
         def describe_quorum(self) -> QuorumDescription:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is active")
 
+        def describe_configs(self, _: object) -> dict[str, Any]:
+            ports = live.getsockname()[1], dead.getsockname()[1], dead.getsockname()[1]
+            voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip((1, 2, 101), ports))
+            return {"controller.quorum.voters": SimpleNamespace(value=voters)}
+
     monkeypatch.setattr("ottla.sync.Admin", Asked)
     with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         shown = seen_from_outside("a:1", 1000)
         listed = CliRunner().invoke(cli, ["broker", "list", "-B", "a:1", "--json"])
-    assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
+    found = [(row[0], *row[3:5]) for row in shown.rows]
+    assert found == [(1, "alive", "unknown"), (2, "down", "ended"), (101, None, "ended")], "health has them as ended, too"
     assert [row["state"] for row in json.loads(listed.stdout)["items"]] == ["serves", "down"], "both served"
     assert (listed.exit_code, "STATE is as brokers last knew it, but for down: no controller is active" in listed.stderr) == (1, True)
+
+
+def test_the_status_of_this_machines_cluster_has_a_controller_without_a_process_as_down() -> None:
+    """Without an active one all of them were unknown."""
+    nobody = Standing(None, None, "no controller is active")
+    nodes = [cast(NodeStatus, SimpleNamespace(node_id=node, roles=("controller",), pid=pid)) for node, pid in ((1, 77), (2, None))]
+    assert [nobody.controller_of(node) for node in nodes] == ["unknown", "down"]
+
+
+def test_one_broker_that_had_everything_is_one() -> None:
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(-1, [2], [2]), min_isr=1, adding=[], serving={1})
+    offline = next(finding for finding in findings(replace(WELL, partitions=states, fenced=[2])) if finding.kind == "partitions_offline")
+    assert ": it had everything; " in offline.remedy
+    states.add(TopicPartition("t", 1), partition(-1, [3], [3]), min_isr=1, adding=[], serving={1})
+    offline = next(finding for finding in findings(replace(WELL, partitions=states, fenced=[2, 3])) if finding.kind == "partitions_offline")
+    assert ": they had everything; " in offline.remedy
 
 
 class QuorumAsked:

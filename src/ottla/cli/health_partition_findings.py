@@ -64,7 +64,7 @@ def _led_again(health: Health, ways: Ways) -> str:
     does, it = ("does", "it leads") if len(alive) == 1 else ("do", "they lead")
     waits = f"{named(alive)} had everything, and {does} not answer, as above: {it} again once {it.split()[0]} {does}"
     unknown = opening or "start the brokers that have replicas: `ottla topic describe --unavailable`"
-    lossless = f"{health.back(owners)}: they had everything" if owners else waits if alive else unknown
+    lossless = f"{health.back(owners)}: {'it' if len(owners) == 1 else 'they'} had everything" if owners else waits if alive else unknown
     others = []
     if states.sole and (owners or ways.unopened):
         others.append(f"{counted(states.sole)} no other replica: without that one the records are lost")
