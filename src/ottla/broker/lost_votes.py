@@ -27,9 +27,9 @@ CONTROLLERS: Final = 2
 
 
 class Asked(NamedTuple):
-    """What is known of a controller without a metadata log: ``evidence`` that it was in its quorum before, None where there is none.
+    """The answers about a controller without a metadata log: ``evidence`` that it was in its quorum before, None where there is none.
 
-    ``silent`` are all other voters where none of them could tell: none answers, or those that do have no metadata either.
+    ``silent`` are all other voters where none of them could say it: none answers, or those that do have no metadata either.
     """
 
     evidence: str | None = None

@@ -22,7 +22,7 @@ def undone(
 ) -> dict[TopicPartition, Sequence[int]]:
     """Returns the replicas of before, of partitions that have others now or are being moved; says which are left out.
 
-    A partition whose replicas are neither those of before nor those of afterwards was moved again since: it is left as it is.
+    A partition that has neither its replicas of before nor those that it was given was moved again since: it is left as it is.
     """
     replicas: dict[TopicPartition, Sequence[int]] = {}
     for item in _items(path):

@@ -27,7 +27,7 @@ def without_room(log_dirs: Iterable[tuple[int, LogDir]]) -> dict[TopicPartition,
 
 
 def named_only(log_dirs: Iterable[LogDir], paths: Collection[str]) -> list[LogDir]:
-    """Returns those of these paths; all where there are none."""
+    """Returns the directories with these paths; all where there are none."""
     return [log_dir for log_dir in log_dirs if not paths or log_dir.path in paths]
 
 

@@ -101,7 +101,7 @@ def reassign(
     """Move the replicas of partitions to these brokers.
 
     The first of them is preferred as leader. With --topics and --brokers a plan is made, as kafka-reassign-partitions --generate does, with
-    as many replicas as each topic has; --yes applies the plan that is shown. REPLICAS are those of before: keep the JSON for --undo.
+    as many replicas as each topic has; --yes applies the plan that is shown. REPLICAS are what each had before: keep the JSON for --undo.
 
     \b
     ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes

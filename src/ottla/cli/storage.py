@@ -67,7 +67,7 @@ def format_(
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
 
     A controller that another one knows from before is not formatted without --replaces-lost-controller: with its directory it has
-    lost its votes. Where no other controller can tell, as before a new cluster's first start, a warning says so.
+    lost its votes. Where no other controller answers that, as before a new cluster's first start, a warning says so.
     """
     from ottla.broker.formatting import Formatted, format_log_dirs
     from ottla.broker.lost_votes import Asked, ask_others
@@ -127,7 +127,7 @@ def format_(
 
 
 def _may_be_lost(config: BrokerConfig, silent: tuple[str, ...]) -> str:
-    """Returns the warning of a controller whose votes may be lost: what no other could tell."""
+    """Returns the warning of a controller whose votes may be lost, which no other could say."""
     who = f"no other controller could tell whether this one is new ({', '.join(silent)}). In a new cluster that is as it should be"
     lost = "it has lost its votes, and started now it can elect a controller without topics and records that were acknowledged"
     way_out = 'Restore its directory, or do as docs/operating.md says in "Replace a lost controller"'

@@ -35,7 +35,7 @@ log = get_logger(__name__)
 HELLO_MS: Final = 40
 """So long after it has become active a controller takes every broker that it has not heard from for alive."""
 STOOD_STILL_MS: Final = 1_000
-"""A timer that fires so late says that this process was stopped: it has heard nothing meanwhile, whoever lives."""
+"""A timer that fires so late says that this process was stopped: it has heard nothing meanwhile."""
 SILENT_MS: Final = 1_500
 """In this time after a controller has become active it hears from every broker that lives and reaches it: one looks for it every 640 ms."""
 _NOTHING: Final = Recorded(())
