@@ -272,5 +272,13 @@ class StorageError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+class DamagedLog(StorageError):
+    """A file of a log is damaged, while the disk is well."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path} {message}")
+        self.path: Final = path
+
+
 class WorkerDied(OttlaError):
     """The process that did a job (class c) ended in the middle of it. The next job gets a new one."""

@@ -268,8 +268,11 @@ def test_notes_name_more_partitions_than_they_list_and_a_controller_that_is_miss
             partitions=SimpleNamespace(all=list, directories=[]),
             image=SimpleNamespace(index=SimpleNamespace(leaderless={})),
             quorum=SimpleNamespace(leader_id=-1),
+            unclean_election_count=0,
         )
         [note] = pages._notes(cast(Any, seen))
         assert note.startswith("no controller is active, as far as this node knows")
+        seen.unclean_election_count = 2
+        assert pages._notes(cast(Any, seen))[1].startswith("this controller has elected 2 leaders that were not in sync since its start: ")
 
     play(act, log_dirs="/data,/spare")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.broker.test_log_care import attempt, create, directory_of, play
 
 from ottla.errors import ErrorCode, KafkaError
@@ -95,6 +97,27 @@ def test_a_partition_that_is_made_after_its_log_directory_was_removed_does_not_m
     play(act, log_dirs="/data,/spare")
 
 
+def failures_in(logs: list[Any]) -> list[tuple[str, str]]:
+    """Directories that have failed, with the reasons."""
+    return [(line["directory"], line["reason"]) for line in logs if line["event"] == "log_dir_failed"]
+
+
+@pytest.mark.parametrize(("operation", "code"), [("append", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
+def test_a_log_directory_that_has_failed_is_logged_with_its_error(operation: str, code: int) -> None:
+    """One line said that it has failed, and nothing why."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 4, flush_messages="1")
+        bad = next(index for index in range(4) if directory_of(broker, "t", index) == "spare")
+        broker.machine.disk.faults.append(Fault(operation, ".log", code, within="/spare"))
+        with capture_logs() as logs:
+            assert await attempt(broker, bad) == ErrorCode.KAFKA_STORAGE_ERROR
+        [(path, reason)] = failures_in(logs)
+        assert (path, reason.startswith(f"[Errno {code}] ")) == ("/spare", True), reason
+
+    play(act, log_dirs="/data,/spare")
+
+
 def test_a_log_directory_whose_disk_was_unmounted_is_offline_within_seconds() -> None:
     """An empty mount point is left, to which partitions and checkpoints could be written."""
 
@@ -103,7 +126,9 @@ def test_a_log_directory_whose_disk_was_unmounted_is_offline_within_seconds() ->
         disk = broker.machine.disk
         await disk.remove_tree("/spare")
         await disk.make_dirs("/spare")
-        await asyncio.sleep(NOTICED_SECONDS_MAX)
+        with capture_logs() as logs:
+            await asyncio.sleep(NOTICED_SECONDS_MAX)
+        assert failures_in(logs) == [("/spare", "it was removed, or its disk was unmounted")]
         assert broker.broker is not None
         assert [directory.path for directory in broker.broker.partitions.directories if directory.is_failed] == ["/spare"]
         assert await disk.list_dir("/spare") == []

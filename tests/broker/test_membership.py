@@ -133,6 +133,40 @@ def test_a_lone_broker_waits_for_heartbeats_of_others_and_not_for_its_own(is_own
     run(body())
 
 
+@pytest.mark.parametrize("leads_on", [False, True])
+def test_a_controller_that_stood_still_fences_no_broker_before_it_can_have_heard_of_it(leads_on: bool) -> None:
+    """Awake after a SIGSTOP it logged that all brokers were fenced, while another led and none was."""
+
+    async def body() -> None:
+        made, controller, _ = membership(sees=False)
+        clock = made._now_ms
+        with structlog.testing.capture_logs() as events:
+            await asyncio.sleep(1)
+            made._now_ms = lambda: clock() + 20_000  # type: ignore[method-assign]
+            await asyncio.sleep(10)
+            assert [event["event"] for event in events] == ["controller_stood_still"]
+            assert 20_000 <= events[0]["late_ms"] < 21_000
+            controller.is_active = leads_on
+            await asyncio.sleep(10)
+        assert [event["broker_id"] for event in events if event["event"] == "broker_fenced"] == ([1, 2, 3] if leads_on else [])
+        made.on_inactive()
+
+    run(body())
+
+
+def test_a_controller_that_is_late_each_time_fences_all_the_same() -> None:
+    async def body() -> None:
+        made, _, _ = membership(sees=False)
+        clock = made._now_ms
+        with structlog.testing.capture_logs() as events:
+            made._now_ms = lambda: 3 * clock()  # type: ignore[method-assign]  # each look comes long after it was due
+            await asyncio.sleep(60)
+        assert [event["broker_id"] for event in events if event["event"] == "broker_fenced"] == [1, 2, 3]
+        made.on_inactive()
+
+    run(body())
+
+
 def test_a_connection_that_is_given_up_because_the_node_stops_is_no_mistake() -> None:
     async def body() -> None:
         for error, count in ((asyncio.CancelledError(), 0), (OSError(), 0), (ValueError(), 1)):

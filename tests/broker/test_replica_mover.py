@@ -73,6 +73,28 @@ async def directories_on_disk(broker: SimBroker) -> list[str]:
     ]
 
 
+def test_a_new_replica_is_made_where_there_is_room_and_are_fewest() -> None:
+    """One was made in a full directory, beside one with room, and was out of sync from its first record on."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), DIRECTORIES)
+        await broker.start()
+        assert broker.broker is not None
+        data, spare = broker.broker.partitions.directories
+        spare.room.is_full = True
+        await create(broker, "t", 3)
+        assert {directory_of(broker, "t", index) for index in range(3)} == {"data"}, "whatever the numbers"
+        spare.room.is_full = False
+        await create(broker, "u", 3)
+        assert {directory_of(broker, "u", index) for index in range(3)} == {"spare"}
+        data.room.is_full = spare.room.is_full = True
+        await create(broker, "v", 2)
+        assert {directory_of(broker, "v", index) for index in range(2)} == {"data", "spare"}, "where none has room, as before"
+        await broker.stop()
+
+    run(main())
+
+
 def test_a_replica_moves_while_records_come_in() -> None:
     async def main() -> None:
         broker = SimBroker(Simulation(1), DIRECTORIES)
@@ -351,7 +373,7 @@ def test_each_replica_that_cannot_be_moved_has_its_own_error() -> None:
             await create(broker, new.topic)
             assert directory_of(broker, new.topic, 0) == path.strip("/"), "it was wanted there"
         assert broker.broker is not None
-        broker.broker.partitions.fail_directory(broker.broker.partitions.directories[1])
+        broker.broker.partitions.fail_directory(broker.broker.partitions.directories[1], "a test")
         key = TopicPartition("t", next(index for index in range(2) if directory_of(broker, "t", index) == "data"))
         assert await move(broker, "/spare", key) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await move(broker, "/data", TopicPartition("t", 1 - key.partition)) == ErrorCode.KAFKA_STORAGE_ERROR

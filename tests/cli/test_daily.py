@@ -366,6 +366,13 @@ def test_produce_to_a_broker_that_is_not_there_fails_with_nothing_to_send(nobody
     assert isinstance(done.exception, KafkaError)
     ways = way_out(done.exception)
     assert "`ottla dev` starts a broker on this machine" in ways
+    unknown = with_way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker at foo:9092: [Errno -2] Name or service not known"))
+    assert "`ottla dev`" not in unknown, "the cause is the name"
+    assert "; see that the name is spelt right (-B, OTTLA_BOOTSTRAP), and that this machine knows it: " in unknown
+    wants = "as a listener does that wants TLS or a user (security.protocol)"
+    closed = f"the connection broke: closed by the broker before its first answer, {wants}"
+    told = with_way_out(KafkaError(ErrorCode.NETWORK_EXCEPTION, closed))
+    assert told.endswith("a user (security.protocol); --command-config names a file with it"), "it said the same twice"
     assert "waits for its quorum takes no clients yet: its log says so at node_waits" in ways
 
 

@@ -148,6 +148,9 @@ def test_alert_rules_ask_for_what_brokers_tell(served: dict[str, set[str]]) -> N
     assert names >= {"DiskFull", "UncleanLeaderElection", "LogCut", "DamagedSegment", "MissingReplica"}, "lost records raised no alarm"
     assert names >= {"ReplicaDoesNotCatchUp", "AtMinIsrPartitions", "SlowRequests", "FailedRequests", "OpenDescriptors", "ClockSkew"}
     assert names >= {"FencedBroker", "VoterLags", "FailedIsrUpdates", "LateTransactions", "FailedLogins"}
+    for name in ("UncleanLeaderElection", "DamagedSegment", "MissingReplica", "LogCut"):
+        [lossy] = [rule for rule in group["rules"] if rule["alert"] == name]
+        assert "_total > 0 and time() - process_start_time_seconds < 3600" in lossy["expr"], "what is counted before the first scrape"
     for rule in group["rules"]:
         assert names_in(rule["expr"])
         assert rule["annotations"]["description"], "an alert had no next step"

@@ -156,3 +156,29 @@ def test_a_list_that_is_cut_begins_with_topics_of_users() -> None:
     for key in keys:
         states.add(key, partition(1, [1, 2, 3], [1, 2]), min_isr=2, adding=[], serving={1, 2})
     assert problems(replace(WELL, fenced=[3], partitions=states))[-1].startswith("10 partitions (orders-0, __consumer_offsets-0, ")
+
+
+def test_advice_names_the_brokers_that_have_replicas_of_these_partitions_and_each_cause() -> None:
+    """With one broker down, all partitions were to wait for it, also those of which it had none."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(2, [2, 3], [2]), min_isr=1, adding=[], serving={2, 3}, without_room=[3])
+    states.add(TopicPartition("u", 0), partition(-1, [4], [4]), min_isr=1, adding=[], serving={2, 3})
+    ill = replace(WELL, partitions=states, fenced=[4], full_log_dirs=[(3, "/d")])
+    assert list(findings(ill))[-1].remedy == "make room on broker 3: a log directory there is full, as above"
+    states.add(TopicPartition("t", 1), partition(2, [1, 2, 3], [2]), min_isr=1, adding=[], serving={2, 3})
+    both = list(findings(replace(ill, fenced=[1, 4])))[-1]
+    assert both.problem.startswith("2 partitions (t-0, t-1) have no replica in sync to spare")
+    assert both.remedy.startswith("start broker 1 (")
+    assert both.remedy.endswith("; make room on broker 3: a log directory there is full, as above")
+    assert "4" not in both.remedy
+    offline = list(findings(replace(ill, fenced=[1, 4], full_log_dirs=[], offline_log_dirs=[(3, "/d")])))[-1]
+    assert offline.remedy.endswith("; mend the log directories of broker 3, as above")
+
+
+def test_partitions_that_refuse_records_send_to_the_brokers_that_lead_them() -> None:
+    """A broker with another full directory was to have room made, too."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(2, [2, 3], [2, 3]), min_isr=1, adding=[], serving={2, 3}, without_room=[2])
+    found = list(findings(replace(WELL, partitions=states, full_log_dirs=[(2, "/d"), (3, "/e")])))
+    [refused] = [finding for finding in found if finding.kind == "partitions_full"]
+    assert (refused.remedy, refused.nodes) == ("make room there, as above: broker 2", (2,))

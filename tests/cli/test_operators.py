@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -55,6 +56,9 @@ def test_brokers_and_their_directories(bootstrap: str) -> None:
     [directory] = shown(bootstrap, "broker", "logdirs", "2")
     assert (directory["broker"], directory["replicas"], directory["error"]) == (2, 3, None)
     assert len(shown(bootstrap, "broker", "logdirs")) == 3
+    only = shown(bootstrap, "broker", "logdirs", "2", "--directory", str(directory["directory"]))
+    assert [(row["broker"], row["directory"]) for row in only] == [(2, directory["directory"])]
+    assert ottla(bootstrap, "broker", "logdirs", "2", "--directory", "/nowhere").returncode == 1
     replicas = shown(bootstrap, "broker", "logdirs", "2", "--replicas")
     assert len(replicas) == 3
     assert sum(int(str(row["bytes"])) for row in replicas) == directory["bytes"]
@@ -102,6 +106,37 @@ def test_a_reassignment_is_planned_made_and_seen(bootstrap: str) -> None:
     assert (failed.returncode, json.loads(failed.stdout)["items"][0]["result"]) == (1, "failed")
     cancelled = ottla(bootstrap, "partition", "cancel", "t:2", "--yes", "--format", "json")
     assert "NO_REASSIGNMENT_IN_PROGRESS" in json.loads(cancelled.stdout)["items"][0]["error"]
+
+
+def test_a_reassignment_says_what_was_before_and_is_taken_back_by_that(bootstrap: str, tmp_path: Path) -> None:
+    """With --yes it kept nothing of what partitions had."""
+    file = tmp_path / "moved.json"
+    with Admin(bootstrap) as admin:
+        assert admin.create_topics([NewTopic("back", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})]) == {"back": None}
+
+        def replicas() -> list[list[int]]:
+            there = [] if admin.list_partition_reassignments() else admin.describe_topic("back").partitions.values()
+            return [list(partition.replicas) for partition in there]
+
+        moved = ottla(bootstrap, "partition", "reassign", "back:0=3,2", "back:1=1,3", "back:2=2,1", "back:7=1", "--yes", "--json")
+        rows = [(row["replicas"], row["replicas_afterwards"], row["result"]) for row in json.loads(moved.stdout)["items"]]
+        assert rows[:3] == [([1, 2], [3, 2], "begun"), ([2, 3], [1, 3], "begun"), ([3, 1], [2, 1], "begun")]
+        assert rows[3] == (None, [1], "failed")
+        file.write_text(moved.stdout)
+        eventually(replicas, lambda found: found == [[3, 2], [1, 3], [2, 1]])
+        assert ottla(bootstrap, "partition", "reassign", "back:2=1,2", "--yes").returncode == 0
+        eventually(replicas, lambda found: found == [[3, 2], [1, 3], [1, 2]])
+        undone = ottla(bootstrap, "partition", "reassign", "--undo", str(file), "--yes", "--json")
+        assert [row["replicas_afterwards"] for row in json.loads(undone.stdout)["items"]] == [[1, 2], [2, 3]], undone.stderr
+        assert "back:2 is left out: it has replicas 1,2, so that it was moved again since" in undone.stderr
+        eventually(replicas, lambda found: found == [[1, 2], [2, 3], [1, 2]])
+        again = ottla(bootstrap, "partition", "reassign", "--undo", str(file), "--yes", "--json")
+        assert (again.returncode, json.loads(again.stdout)["items"]) == (0, []), "it is as it was"
+        admin.delete_topics(["back"])
+        gone = ottla(bootstrap, "partition", "reassign", "--undo", str(file), "--yes", "--json")
+        assert "back:0 is left out: it is no longer there" in gone.stderr
+    file.write_text("[]")
+    assert ottla(bootstrap, "partition", "reassign", "--undo", str(file)).returncode == 2
 
 
 def test_preferred_leaders_are_elected(bootstrap: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.admin_http.test_troubles import value
 from tests.cluster.in_simulation import SimNodes, play
 from tests.cluster.loop_clients import asking
@@ -23,7 +24,7 @@ from ottla.broker.replicas.partition import Partition
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.client.admin import Admin, Topic
 from ottla.client.cluster import Cluster
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.batch import HEADER_SIZE
 from ottla.runtime.zookeeper_server import ZooKeeperServer
 from ottla.sim.disk_faults import Fault
@@ -33,6 +34,8 @@ from ottla.types import TopicPartition
 RECORDS = 40
 SEGMENT_BYTES = "2048"
 WAIT_SECONDS_MAX = 60
+MAGIC_AT = 16
+"""Where a batch has its version."""
 
 
 def replica(cluster: LoopCluster, node: int) -> Partition:
@@ -61,6 +64,12 @@ def damage(directory: Path, *, segment: int = 0, after: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2 + after] ^= 1
     path.write_bytes(data)
+
+
+def counts(cluster: LoopCluster, node: int) -> tuple[int, int]:
+    """The damaged segments and the missing replicas that the node has found."""
+    found = cluster.nodes[node].partitions.replication.damage
+    return found.damaged_segments, found.missing_replicas
 
 
 def logs_of(directory: Path) -> bytes:
@@ -134,6 +143,50 @@ def test_a_follower_that_is_found_to_be_damaged_at_the_start_is_fetched_again(tm
             await cluster.start(3)
             await are_equal(cluster, tmp_path, RECORDS)
             assert len(strays(tmp_path, 3)) == 1
+            assert counts(cluster, 3) == (1, 0), "it is damaged, and not missing"
+
+    asyncio.run(body())
+
+
+def test_damage_that_a_start_after_a_kill_finds_is_counted_as_damage_and_not_as_a_missing_replica(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            await cluster.stop(1)
+            (tmp_path / "node-1" / CLEAN_SHUTDOWN_NAME).unlink()
+            damage(place(tmp_path, 1), segment=-1)
+            newest = str(max(place(tmp_path, 1).glob("*.log")))
+            with capture_logs() as logs:
+                await cluster.start(1)
+                await are_equal(cluster, tmp_path, RECORDS)
+            [said] = [line for line in logs if line["event"] == "segment_damaged"]
+            assert said["file"] == newest
+            assert "is damaged: it is intact up to offset" in said["reason"]
+            assert not [line for line in logs if line["event"] == "replica_missing"]
+            assert len(strays(tmp_path, 1)) == 1
+            assert counts(cluster, 1) == (1, 0)
+
+    asyncio.run(body())
+
+
+def test_damage_that_a_read_finds_is_counted_and_named(tmp_path: Path) -> None:
+    """It was set aside, and nothing said why."""
+
+    async def body() -> None:
+        async with cluster_on_loop(tmp_path, ottla_log_scrub_interval_ms="-1", log_segment_bytes=SEGMENT_BYTES) as cluster:
+            await filled(cluster)
+            before = replica(cluster, 1)
+            path = min(place(tmp_path, 1).glob("*.log"))
+            data = bytearray(path.read_bytes())
+            data[MAGIC_AT] = 9
+            path.write_bytes(data)
+            with capture_logs() as logs, pytest.raises(StorageError, match="cannot be read"):
+                await before.log.read(0, max_bytes=1, end_offset=RECORDS)
+            assert [line["directory"] for line in logs if line["event"] == "segment_damaged"] == [str(place(tmp_path, 1))]
+            assert before.log.health.reason.startswith("damaged: ")
+            await are_equal(cluster, tmp_path, RECORDS)
+            assert len(strays(tmp_path, 1)) == 1
+            assert counts(cluster, 1) == (1, 0)
 
     asyncio.run(body())
 

@@ -52,7 +52,7 @@ def test_replicas_of_a_failed_directory_get_other_leaders_and_the_rest_stay(tmp_
             lost = cluster.nodes[1].directories.opened[1]  # without the first one the node would end: its metadata log lies there
             failed = uuid_bytes(lost.identity.directory_id)
             there = [index for index in range(4) if lying[index] == failed]
-            cluster.nodes[1].partitions.fail_directory(lost)
+            cluster.nodes[1].partitions.fail_directory(lost, "a test")
 
             async def left() -> list[int]:
                 """What others lead: which one, brokers that have only just come decide by who came first."""

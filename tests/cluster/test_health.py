@@ -30,7 +30,8 @@ from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.main import cli
-from ottla.cli.nodes.standing import seen_from_outside
+from ottla.cli.nodes.place import NodeStatus
+from ottla.cli.nodes.standing import Standing, seen_from_outside
 from ottla.cli.output import way_out
 from ottla.cli.quorum_health import Voter, ended_voters
 from ottla.cli.quorum_voters import voters_in, without_connection
@@ -84,7 +85,7 @@ def test_a_node_that_is_gone_is_a_problem_with_a_way_out_until_it_is_back(tmp_pa
 
             async def states() -> dict[str, list[str]]:
                 found = (await seen(cluster))[1]["seen"]["partitions"]
-                brokers = ("could_lead", "silent_leaders")
+                brokers = ("could_lead", "silent_leaders", "full_leaders")
                 return {key: value for key, value in found.items() if isinstance(value, list) and key not in brokers}
 
             expected = {
@@ -205,7 +206,7 @@ def test_a_broker_that_just_did_not_answer_is_not_counted_among_the_controllers_
 
 def test_each_problem_has_a_kind_and_notes_are_values_too() -> None:
     """Programs had to read the text: notes were on the screen alone."""
-    states = PartitionStates(offline=["a-0"], under_min_isr=["b-0"], full=["c-0"], held=["d-0"], tight=["b-0"])
+    states = PartitionStates(offline=["a-0"], under_min_isr=["b-0"], full=["c-0"], full_leaders={3}, held=["d-0"], tight=["b-0"])
     voters = [Voter(1, 0, False), Voter(2, 5, True), Voter(3, 5, False, lags_for_ms=60_000)]
     ill = replace(
         *(WELL,), partitions=states, voters=voters, fenced=[2], silent=[3], full_log_dirs=[(3, "/d")], offline_log_dirs=[(1, "/e")],
@@ -375,14 +376,37 @@ def test_the_status_without_a_controller_has_brokers_that_have_ended_as_down(mon
         def describe_quorum(self) -> QuorumDescription:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is active")
 
+        def describe_configs(self, _: object) -> dict[str, Any]:
+            ports = live.getsockname()[1], dead.getsockname()[1], dead.getsockname()[1]
+            voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip((1, 2, 101), ports))
+            return {"controller.quorum.voters": SimpleNamespace(value=voters)}
+
     monkeypatch.setattr("ottla.sync.Admin", Asked)
     with socket.create_server(("127.0.0.1", 0)) as live, socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         shown = seen_from_outside("a:1", 1000)
         listed = CliRunner().invoke(cli, ["broker", "list", "-B", "a:1", "--json"])
-    assert [row[3:5] for row in shown.rows] == [("alive", "unknown"), ("down", "unknown")]
+    found = [(row[0], *row[3:5]) for row in shown.rows]
+    assert found == [(1, "alive", "unknown"), (2, "down", "ended"), (101, None, "ended")], "health has them as ended, too"
     assert [row["state"] for row in json.loads(listed.stdout)["items"]] == ["serves", "down"], "both served"
     assert (listed.exit_code, "STATE is as brokers last knew it, but for down: no controller is active" in listed.stderr) == (1, True)
+
+
+def test_the_status_of_this_machines_cluster_has_a_controller_without_a_process_as_down() -> None:
+    """Without an active one all of them were unknown."""
+    nobody = Standing(None, None, "no controller is active")
+    nodes = [cast(NodeStatus, SimpleNamespace(node_id=node, roles=("controller",), pid=pid)) for node, pid in ((1, 77), (2, None))]
+    assert [nobody.controller_of(node) for node in nodes] == ["unknown", "down"]
+
+
+def test_one_broker_that_had_everything_is_one() -> None:
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(-1, [2], [2]), min_isr=1, adding=[], serving={1})
+    offline = next(finding for finding in findings(replace(WELL, partitions=states, fenced=[2])) if finding.kind == "partitions_offline")
+    assert ": it had everything; " in offline.remedy
+    states.add(TopicPartition("t", 1), partition(-1, [3], [3]), min_isr=1, adding=[], serving={1})
+    offline = next(finding for finding in findings(replace(WELL, partitions=states, fenced=[2, 3])) if finding.kind == "partitions_offline")
+    assert ": they had everything; " in offline.remedy
 
 
 class QuorumAsked:
@@ -484,6 +508,25 @@ def test_a_way_out_is_one_that_can_be_gone() -> None:
     assert "add a broker first" in absent
     [undecided] = remedies({1, 2, 4}, fenced=[3], controller=None)
     assert "drain" not in undecided
+
+
+def test_a_move_to_a_broker_that_is_down_is_taken_back() -> None:
+    """A broker was to be added, and this one drained, which a move that is under way does not let."""
+    states = PartitionStates()
+    states.add(TopicPartition("t", 0), partition(1, [1, 2, 3, 4], [1, 2, 3]), min_isr=1, adding=[4], serving={1, 2, 3})
+    [target] = findings(replace(WELL, fenced=[4], partitions=states))
+    assert target.remedy.startswith("start broker 4 (")
+    assert "), or take back what is being moved to it (`ottla partition cancel t:0 --yes`) and forget it (" in target.remedy
+    assert "drain" not in target.remedy
+    states.add(TopicPartition("u", 0), partition(1, [1, 4], [1]), min_isr=1, adding=[], serving={1, 2, 3})
+    both = next(finding for finding in findings(replace(WELL, fenced=[4], partitions=states)) if finding.kind == "broker_fenced")
+    assert "`ottla partition cancel t:0 --yes`), and move its replicas to others (`ottla broker drain 4 --replicas --yes`)" in both.remedy
+    for index in range(1, 7):
+        found = partition(1, [1, 2, 3, 4], [1, 2, 3])
+        states.add(TopicPartition("t", index), found, min_isr=1, adding=[4], serving={1, 2, 3})
+    many = next(finding for finding in findings(replace(WELL, fenced=[4], partitions=states)) if finding.kind == "broker_fenced")
+    assert "`ottla partition cancel --all --yes`" in many.remedy
+    assert "add a broker first" not in many.remedy
 
 
 def test_without_a_controller_what_brokers_show_may_be_old() -> None:
@@ -710,7 +753,7 @@ def test_a_late_transaction_is_a_problem_and_an_open_one_is_not(tmp_path: Path) 
 
 def test_a_broker_that_does_not_answer_is_not_said_to_be_unable_to_open_replicas() -> None:
     """A process that was stopped (SIGSTOP) was sent to its log and to the limit of open files, until it was fenced."""
-    states = PartitionStates(missing={3: 2}, unopened={3: 2}, at_min_isr=["t-0"], under_replicated=["t-0", "t-1"])
+    states = PartitionStates(missing={3: 2}, unopened={3: 2}, at_min_isr=["t-0"], under_replicated=["t-0", "t-1"], lacking={"t-0": {3}})
     for found in (replace(WELL, partitions=states, silent=[3]), replace(WELL, partitions=states, silent=[3], unanswered={3: "timed out"})):
         shown = [f"{finding.problem} {finding.remedy}" for finding in findings(found)]
         assert not [text for text in shown if "open" in text.replace("`", "")], shown
@@ -744,7 +787,7 @@ def test_a_broker_whose_process_lives_is_not_answered_by_a_start() -> None:
     [silent] = findings(replace(WELL, silent=[3], unanswered={3: "timed out"}, paused={3: 77}))
     assert silent.problem == "broker 3 serves, and does not answer: its process 77 is stopped (SIGSTOP)"
     assert silent.remedy == "continue broker 3 (`kill -CONT 77`)"
-    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"])
+    states = PartitionStates(missing={2: 1, 3: 1, 4: 1}, under_min_isr=["t-0"], lacking={"t-0": {2, 3, 4}})
     all_down = replace(WELL, fenced=[2, 3, 4], hanging={3: "b:3"}, paused={4: 77}, partitions=states)
     ways = list(findings(all_down))[-1].remedy.split("; ")
     assert [way.split(" (")[0] for way in ways] == ["continue broker 4", "look at broker 3", "start broker 2"]

@@ -17,7 +17,7 @@ from ottla.aio import NewTopic, Producer
 from ottla.broker.upkeep.scrubber import Scrubber
 from ottla.cli.health_findings import findings
 from ottla.cli.health_partitions import PartitionStates
-from ottla.cli.log_dirs import lags_of, room_notes, without_room
+from ottla.cli.log_dirs import lags_of, largest_of, named_only, room_notes, without_room
 from ottla.client.admin import DirectoryReplica, LogDir
 from ottla.errors import ErrorCode, KafkaError
 from ottla.storage.directory.room import Room
@@ -113,6 +113,23 @@ def test_room_that_is_almost_used_up_and_what_replicas_lack() -> None:
     assert without_room([*left, *full]) == {TopicPartition("t", 0): {2}, TopicPartition("t", 1): {2}}
     [note] = room_notes([*left, *full])
     assert note.startswith("log directory /d of broker 1 has 1,531,904 bytes left; ")
+
+
+def test_what_fills_a_full_directory_is_named_and_not_what_is_beside_it() -> None:
+    """The largest replica of the broker was another directory's: deleting its topic made no room."""
+
+    def replica(topic: str, size_bytes: int) -> DirectoryReplica:
+        return DirectoryReplica(TopicPartition(topic, 0), size_bytes, 0, False)
+
+    sizes = (("small", 5), ("large", 7_000), ("middle", 600), ("least", 1))
+    full = LogDir("/full disk", None, 100 << 20, 0, tuple(replica(topic, size) for topic, size in sizes))
+    beside = LogDir("/beside", None, 100 << 20, 50 << 20, (replica("largest", 9_000),))
+    largest = largest_of([(3, beside), (3, full)])
+    [finding] = findings(replace(WELL, full_log_dirs=[(3, "/full disk")], largest=largest))
+    lists = "`ottla broker logdirs 3 --replicas --directory '/full disk'` lists what fills it, the largest first "
+    assert finding.remedy.startswith(f"{lists}(large-0 has 7,000 bytes, middle-0 has 600 bytes, small-0 has 5 bytes); lower `retention.ms`")
+    assert named_only([beside, full], ["/full disk"]) == [full]
+    assert named_only([beside, full], []) == [beside, full]
 
 
 def test_what_a_lagging_broker_lacks_is_said() -> None:

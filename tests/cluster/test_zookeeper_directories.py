@@ -55,7 +55,7 @@ def test_replicas_of_a_failed_directory_get_other_leaders_under_each_controller(
             there = [directory(cluster, index, failing) == uuid_bytes(lost.identity.directory_id) for index in range(4)]
             assert sum(there) == 2, "new partitions go where there are fewest"
             session = await ZooKeeper().connect(address, session_timeout_ms=9000)
-            cluster.nodes[failing].partitions.fail_directory(lost)
+            cluster.nodes[failing].partitions.fail_directory(lost, "a test")
             await eventually_is(left, there)
 
             async def shown() -> list[bool]:

@@ -182,4 +182,8 @@ def _notes(status: Status) -> list[str]:
         notes.append(f"{leaderless} partition{'s of the cluster have' if leaderless > 1 else ' of the cluster has'} no leader")
     if status.quorum is not None and status.quorum.leader_id < 0:
         notes.append("no controller is active, as far as this node knows: nothing can be created or changed, and no leader elected")
+    if count := status.unclean_election_count:
+        leaders = f"{count} leader{'s' * (count > 1)} that {'were' if count > 1 else 'was'} not in sync"
+        found = "unclean_leader_elected in its log has the partitions"
+        notes.append(f"this controller has elected {leaders} since its start: records may be lost; {found}")
     return notes

@@ -66,7 +66,7 @@ class LogDirectories(Part):
                 if error.errno in SHORTAGE:  # of this process: the disk is well
                     raise StorageError(f"{path} cannot be opened: {error}") from error
                 made.has_offline = True
-                log.error("log_dir_failed", directory=path, error=str(error))
+                log.error("log_dir_failed", directory=path, reason=str(error))
                 continue
             cluster_id = directory.identity.cluster_id
             made.opened.append(directory)

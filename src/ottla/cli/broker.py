@@ -156,12 +156,13 @@ def describe(ids: tuple[int, ...], bootstrap: str, output: str) -> None:
 @bootstrap_option
 @format_option
 @click.option("--replicas", "is_by_replica", is_flag=True, help="A row a replica, the largest first.")
-def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bool) -> None:
+@click.option("--directory", "paths", multiple=True, metavar="DIR", help="Of each broker only this directory.")
+def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bool, paths: tuple[str, ...]) -> None:
     """List log directories: of these brokers, or of all that serve.
 
     LAG is how many records the replicas in it lack of what their leaders have committed, and - where a broker does not know it.
     """
-    from ottla.cli.log_dirs import lag_of, print_replicas
+    from ottla.cli.log_dirs import lag_of, named_only, print_replicas
     from ottla.sync import Admin
 
     unanswered = Unanswered()
@@ -174,7 +175,9 @@ def logdirs(ids: tuple[int, ...], bootstrap: str, output: str, is_by_replica: bo
                 unanswered.say(f"the log directories of broker {node_id} are not shown: it is registered and does not serve")
         for node_id in ids:
             with unanswered.of(node_id, f"the log directories of broker {node_id}"):
-                found |= admin.describe_log_dirs([node_id])
+                found |= {owner: named_only(each, paths) for owner, each in admin.describe_log_dirs([node_id]).items()}
+    if paths and not any(found.values()):
+        unanswered.say(f"no broker that was asked has a log directory {', '.join(paths)}; without --directory all are listed")
     if is_by_replica:
         print_replicas(output, found)
         unanswered.end()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.health_partitions import PartitionStates
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.health_ways import counted
-from ottla.cli.log_dirs import lags_of, room_notes, without_room
+from ottla.cli.log_dirs import lags_of, largest_of, room_notes, without_room
 from ottla.cli.node_configs import CONFIGS_UNSEEN, NodeConfigs, node_configs
 from ottla.cli.partition_states import default_replicas, min_isr_of, moves_known
 from ottla.cli.quorum_health import ended_voters, spare, voters_of, without_fetch
@@ -122,6 +122,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         log_dir_count=len(log_dirs),
         offline_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.error is not None],
         full_log_dirs=[(broker, log_dir.path) for broker, log_dir in log_dirs if log_dir.is_full],
+        largest=largest_of(log_dirs),
         lags=lags_of(log_dirs),
         silent=silent,
         unanswered=unanswered,

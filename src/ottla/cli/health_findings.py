@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from ottla.cli.health_partition_findings import partition_findings
 from ottla.cli.health_quorum_findings import quorum_findings, voter_findings
 from ottla.cli.health_seen import Finding, Health
 from ottla.cli.health_ways import NAMES_MAX, Ways
+from ottla.cli.log_dirs import place_of
 from ottla.cli.starting import HOW_TO_START
 from ottla.cli.unanswered_health import brought_back, shut_by, unanswered_by
 
@@ -56,10 +58,12 @@ def _brokers(health: Health, ways: Ways) -> Iterator[Finding]:
 
 def _log_dirs(health: Health) -> Iterator[Finding]:
     for broker, path in health.full_log_dirs:
+        largest = health.largest.get(place_of(broker, path), "")
         yield Finding(
             f"log directory {path} of broker {broker} is full: nothing is written there",
-            f"`ottla broker logdirs {broker} --replicas` lists what fills it, the largest first; lower `retention.ms` of that, delete "
-            "topics, or add room; writing goes on by itself",
+            f"`ottla broker logdirs {broker} --replicas --directory {shlex.quote(path)}` lists what fills it, the largest first"
+            f"{f' ({largest})' * bool(largest)}; lower `retention.ms` of that, delete topics that have replicas there, or add room; "
+            "writing goes on by itself",
             (broker,),
             kind="log_dir_full",
         )
@@ -144,7 +148,13 @@ def _or_move_away(broker: int, health: Health, then: str = "") -> str:
     """Returns the second way out, of a broker that will not return: nothing where no majority of controllers is there to move replicas."""
     if not health.can_decide:
         return ""
-    way = f"move its replicas to others (`ottla broker drain {broker} --replicas --yes`){then}"
+    way, states = f"move its replicas to others (`ottla broker drain {broker} --replicas --yes`){then}", health.partitions
+    if moves := states.arriving.get(broker):
+        names = " ".join(moves[:NAMES_MAX]) if len(moves) <= NAMES_MAX else "--all"
+        back = f"take back what is being moved to it (`ottla partition cancel {names} --yes`)"
+        if broker not in states.missing and broker not in states.could_lead:
+            return f", or {back}{then}"
+        way = f"{back}, and {way}"
     if broker in health.partitions.immovable:
         return f"; if it will not return, add a broker first, for every other one that serves has its replicas already, then {way}"
     return f", or {way}"

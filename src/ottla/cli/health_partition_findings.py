@@ -21,11 +21,11 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
     if states.under_min_isr:
         yield Finding(
             f"{counted(states.under_min_isr)} too few replicas in sync: acks=all is refused",
-            ways.into_sync,
+            ways.into_sync(states.under_min_isr),
             kind="partitions_under_min_isr",
         )
     if states.full:
-        full_on = tuple(sorted({broker for broker, _ in health.full_log_dirs}))
+        full_on = tuple(sorted(states.full_leaders))
         room = f"make room there, as above: {named(list(full_on))}"
         yield Finding(
             f"{counted(states.full, ('is', 'are'))} led from a full log directory: what is produced is refused",
@@ -40,7 +40,7 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
             else "only a majority of the controllers takes it out of the replicas in sync"
         )
         waits = f"{counted(states.waiting)} a replica in sync that does not answer: acks=all waits for it, and {goes_on}"
-        yield Finding(waits, answered(health.silent) if health.silent else ways.into_sync, kind="acks_all_waits")
+        yield Finding(waits, answered(health.silent) if health.silent else ways.into_sync(states.waiting), kind="acks_all_waits")
     if states.held:
         yield Finding(
             f"{counted(states.held)} a transaction that is open for longer than any may be: readers of committed records wait for its end",
@@ -52,23 +52,23 @@ def partition_findings(health: Health, ways: Ways) -> Iterator[Finding]:
     if at_risk:
         yield Finding(
             f"{counted(at_risk)} no replica in sync to spare: one more failure stops acks=all there",
-            ways.into_sync,
+            ways.into_sync(at_risk),
             kind="partitions_at_risk",
         )
 
 
 def _led_again(health: Health, ways: Ways) -> str:
     """Returns what gives partitions without a leader one."""
-    states = health.partitions
+    states, opening = health.partitions, ways.opening()
     owners, alive = sorted(states.could_lead), sorted(states.silent_owners)
     does, it = ("does", "it leads") if len(alive) == 1 else ("do", "they lead")
     waits = f"{named(alive)} had everything, and {does} not answer, as above: {it} again once {it.split()[0]} {does}"
-    unknown = ways.opening or "start the brokers that have replicas: `ottla topic describe --unavailable`"
-    lossless = f"{health.back(owners)}: they had everything" if owners else waits if alive else unknown
+    unknown = opening or "start the brokers that have replicas: `ottla topic describe --unavailable`"
+    lossless = f"{health.back(owners)}: {'it' if len(owners) == 1 else 'they'} had everything" if owners else waits if alive else unknown
     others = []
     if states.sole and (owners or ways.unopened):
         others.append(f"{counted(states.sole)} no other replica: without that one the records are lost")
-    if states.electable and (owners or not (ways.opening or alive)):
+    if states.electable and (owners or not (opening or alive)):
         partitions = " ".join(states.electable[:NAMES_MAX]) + " ..." * (len(states.electable) > NAMES_MAX)
         others.append(f"only if they never return: `ottla partition elect {partitions} --unclean`, which may lose records")
     return "; ".join([lossless, *others])

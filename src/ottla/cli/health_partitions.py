@@ -24,13 +24,16 @@ class PartitionStates:
     unanswered: list[str] = field(default_factory=list)  # led by a broker that serves, as the cluster says, and does not answer
     silent_leaders: set[int] = field(default_factory=set)  # of those
     full: list[str] = field(default_factory=list)  # led from a log directory that is full
+    full_leaders: set[int] = field(default_factory=set)  # of those
     waiting: list[str] = field(default_factory=list)  # in sync is a broker that does not answer, with a leader that does
     under_replicated: list[str] = field(default_factory=list)
     without_preferred_leader: list[str] = field(default_factory=list)
     eligible_in_use: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)  # by transactions that are open for longer than any may be
     missing: dict[int, int] = field(default_factory=dict)  # replicas out of sync, by broker
+    lacking: dict[str, set[int]] = field(default_factory=dict)  # the brokers of replicas out of sync, by partition that has a leader
     immovable: dict[int, int] = field(default_factory=dict)  # replicas that no other broker that serves could take, by broker
+    arriving: dict[int, list[str]] = field(default_factory=dict)  # partitions that are moved to the broker, as TOPIC:PARTITION
     tight: list[str] = field(default_factory=list)  # whose min.insync.replicas is not below the number of their replicas
     unopened: dict[int, int] = field(default_factory=dict)  # replicas that a broker that serves has and cannot open, by broker
     sole: list[str] = field(default_factory=list)  # offline ones without another replica
@@ -59,7 +62,11 @@ class PartitionStates:
         self.count += 1
         for node in absent if not is_offline else set(absent) - set(serving):  # one that serves has no leader to catch up with
             self.missing[node] = self.missing.get(node, 0) + 1
-        for node in replicas if set(serving) <= set(replicas) else ():
+        if absent and not is_offline:
+            self.lacking[name] = set(absent)
+        for node in adding:
+            self.arriving.setdefault(node, []).append(f"{key.topic}:{key.partition}")
+        for node in set(replicas) - {*adding} if set(serving) <= set(replicas) else ():
             self.immovable[node] = self.immovable.get(node, 0) + 1
         for node in set(partition.offline) & set(serving):
             self.unopened[node] = self.unopened.get(node, 0) + 1
@@ -67,6 +74,8 @@ class PartitionStates:
             self.tight.append(name)
         if is_unanswered:
             self.silent_leaders.add(partition.leader)
+        if partition.leader in without_room:
+            self.full_leaders.add(partition.leader)
         if is_offline:
             lagging = set(replicas) & set(serving) - {*in_sync, *eligible, *partition.offline, *silent}
             if lagging:

@@ -34,6 +34,7 @@ class Health:
     unanswered: dict[int, str] = field(default_factory=dict)  # why: of the silent ones, and of those that let the one who looks not in
     controller_silence: str | None = None  # of one that is active, as far as brokers know
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)
+    largest: dict[str, str] = field(default_factory=dict)  # by BROKER:DIRECTORY that is full: its largest replicas
     lags: dict[int, int] = field(default_factory=dict)  # by broker: the records that its replicas lack, as far as they know
     configured_voters: dict[int, str] = field(default_factory=dict)
     unreachable_voters: list[int] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from ottla.cli.health_seen import Health
@@ -27,31 +27,36 @@ class Ways:
         self.lagging = {broker: count for broker, count in sorted(states.missing.items()) if broker not in self.down}
         self.first = f"; where it runs, first mend what is wrong with {named(self.shut)}, as above" if self.shut else ""
 
-    @property
-    def opening(self) -> str:
-        """What to do about replicas that brokers which serve cannot open; empty where there are none."""
-        if self.diskless:
-            return f"mend the log directories of {named(self.diskless)}, as above"
-        return f"{named(self.unopened)} cannot open replicas there: mend that, as above" if self.unopened else ""
+    def opening(self, brokers: Collection[int] | None = None) -> str:
+        """Returns what to do about replicas that brokers which serve, of these or of all, cannot open; empty where there are none."""
+        diskless, unopened = ([one for one in found if brokers is None or one in brokers] for found in (self.diskless, self.unopened))
+        ways = [f"mend the log directories of {named(diskless)}, as above"] * bool(diskless)
+        if unopened and (brokers is not None or not diskless):
+            ways.append(f"{named(unopened)} cannot open replicas there: mend that, as above")
+        return "; ".join(ways)
 
-    @property
-    def into_sync(self) -> str:
-        """What brings replicas back in sync."""
-        health, lagging = self._health, [*self.lagging]
-        if self.down:
-            return f"{health.back(self.down)}{self.first}"
-        if self.full:
-            return f"make room on {named(self.full)}: a log directory there is full, as above"
-        if self.opening:
-            return self.opening
-        if silent := [broker for broker in lagging if broker in health.silent or broker in health.unanswered]:
-            return answered(silent)
-        if lagging and health.throttles is not None:
-            return f"take off the throttle that may hold {named(lagging)} back, as above: `ottla partition unthrottle --yes`"
-        if lagging:
+    def into_sync(self, partitions: Iterable[str]) -> str:
+        """Returns what brings replicas of these partitions back in sync: each cause, with the brokers that have replicas of them."""
+        health = self._health
+        brokers = set[int]().union(*(health.partitions.lacking.get(name, ()) for name in partitions))
+        ways = []
+        if down := [broker for broker in self.down if broker in brokers]:
+            ways.append(f"{health.back(down)}{self.first}")
+        if full := [broker for broker in self.full if broker in brokers]:
+            ways.append(f"make room on {named(full)}: a log directory there is full, as above")
+        if opening := self.opening(brokers):
+            ways.append(opening)
+        others = brokers - {*down, *full, *self.diskless, *self.unopened}
+        if silent := sorted(broker for broker in others if broker in health.silent or broker in health.unanswered):
+            ways.append(answered(silent))
+        if lagging := sorted(others - {*silent}):
             catch = "catches" if len(lagging) == 1 else "catch"
-            return f"{named(lagging)} {catch} up, as above: `ottla topic describe --under-replicated` lists what is left"
-        return "see that all brokers run and reach each other: `ottla cluster status`"
+            ways.append(
+                f"take off the throttle that may hold {named(lagging)} back, as above: `ottla partition unthrottle --yes`"
+                if health.throttles is not None
+                else f"{named(lagging)} {catch} up, as above: `ottla topic describe --under-replicated` lists what is left"
+            )
+        return "; ".join(ways) or "see that all brokers run and reach each other: `ottla cluster status`"
 
 
 def answered(brokers: Iterable[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.output import print_rows
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.client.admin import LogDir
     from ottla.types import TopicPartition
 
+LARGEST_MAX: Final = 3
 _ALMOST_FULL: Final = (
     "log directory {} of broker {} has {:,} bytes left; once a write finds no room there, nothing more is written until there are 4 MB"
 )
@@ -23,6 +24,26 @@ def without_room(log_dirs: Iterable[tuple[int, LogDir]]) -> dict[TopicPartition,
         for replica in log_dir.replicas if log_dir.is_full else ():
             found.setdefault(replica.partition, set()).add(broker)
     return found
+
+
+def named_only(log_dirs: Iterable[LogDir], paths: Collection[str]) -> list[LogDir]:
+    """Returns the directories with these paths; all where there are none."""
+    return [log_dir for log_dir in log_dirs if not paths or log_dir.path in paths]
+
+
+def largest_of(log_dirs: Iterable[tuple[int, LogDir]]) -> dict[str, str]:
+    """Returns what fills each full directory, as text: its largest replicas. The keys have the broker's id before the path."""
+    found = {}
+    for broker, log_dir in log_dirs:
+        if log_dir.is_full and log_dir.replicas:
+            largest = sorted(log_dir.replicas, key=lambda replica: (-replica.size_bytes, replica.partition))[:LARGEST_MAX]
+            names = (f"{each.partition.topic}-{each.partition.partition} has {each.size_bytes:,} bytes" for each in largest)
+            found[place_of(broker, log_dir.path)] = ", ".join(names)
+    return found
+
+
+def place_of(broker: int, path: str) -> str:
+    return f"{broker}:{path}"
 
 
 def lag_of(log_dirs: Iterable[LogDir]) -> int | None:

@@ -235,11 +235,13 @@ def way_out(error: BaseException) -> str:
             return ""
         if is_silent(error):
             return _SILENT
+        if is_out_of_reach(error) and "[Errno -" in error.message and "Connect call failed" not in error.message:  # of getaddrinfo
+            return "; see that the name is spelt right (-B, OTTLA_BOOTSTRAP), and that this machine knows it: `getent hosts NAME`"
         if is_out_of_reach(error):
             waits = "a node that has started and waits for its quorum takes no clients yet: its log says so at node_waits"
             return f"; `ottla dev` starts a broker on this machine, -B or OTTLA_BOOTSTRAP names another one; {waits}"
         if error.code == ErrorCode.NETWORK_EXCEPTION and "closed by the broker before its first answer" in error.message:
-            return "; a listener that requires TLS or a user does this: --command-config names a file with security.protocol"
+            return "; --command-config names a file with it"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("unknown "):
             return "; `ottla config keys` lists the keys"
         if error.code == ErrorCode.INVALID_CONFIG and error.message.startswith("logger "):

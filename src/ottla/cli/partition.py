@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.config import once
+from ottla.cli.earlier_replicas import undone
 from ottla.cli.moves import moves
 from ottla.cli.named_topics import check_partitions, chosen, found_topic
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, end_with, format_option, print_rows, with_way_out, yes_option
@@ -76,28 +78,42 @@ def elect(partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str,
     help="Make a plan for all partitions of these topics, or of those that match (^orders), which spreads them over --brokers.",
 )
 @click.option("--brokers", metavar="ID,ID", help="The brokers that get the replicas of --topics; racks count.")
+@click.option(
+    "--undo",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Move them back; FILE has what `ottla partition reassign ... --yes --json` printed.",
+)
 @click.option("--throttle", "rate", callback=rate_of, metavar="RATE", help=THROTTLE_HELP)
 @yes_option
 @bootstrap_option
 @format_option
 def reassign(
-    wanted: tuple[str, ...], topics: str | None, brokers: str | None, rate: int | None, yes: bool, bootstrap: str, output: str
+    wanted: tuple[str, ...],
+    topics: str | None,
+    brokers: str | None,
+    undo: Path | None,
+    rate: int | None,
+    yes: bool,
+    bootstrap: str,
+    output: str,
 ) -> None:
     """Move the replicas of partitions to these brokers.
 
     The first of them is preferred as leader. With --topics and --brokers a plan is made, as kafka-reassign-partitions --generate does, with
-    as many replicas as each topic has; --yes applies the plan that is shown.
+    as many replicas as each topic has; --yes applies the plan that is shown. REPLICAS are what each had before: keep the JSON for --undo.
 
     \b
     ottla partition reassign orders:0=1,2,3 orders:1=2,3,1 --yes
-    ottla partition reassign --topics orders,payments --brokers 1,2,3 --throttle 50MB --yes
+    ottla partition reassign --topics orders,payments --brokers 1,2,3 --throttle 50MB --yes --json > moved.json
     ottla partition moves
     ottla partition unthrottle --wait --yes
+    ottla partition reassign --undo moved.json --yes
     """
     from ottla.sync import Admin
 
-    if (topics is None) != (brokers is None) or bool(wanted) == (topics is not None):
-        raise click.UsageError("give moves, as in orders:0=1,2,3, or both --topics and --brokers")
+    if (topics is None) != (brokers is None) or sum((bool(wanted), topics is not None, undo is not None)) != 1:
+        raise click.UsageError("give moves, as in orders:0=1,2,3, or both --topics and --brokers, or --undo alone")
     if brokers is not None and re.fullmatch(r"\d+(,\d+)*", brokers) is None:
         raise click.UsageError(f"--brokers {brokers}: expected ids of brokers, as in 1,2,3")
     moves = [_move(text) for text in wanted]
@@ -111,6 +127,10 @@ def reassign(
             there |= {name: found_topic(admin, name, there) for name in names}
             there |= {name: _settled(there[name], moving) for name in names}
             replicas = _spread(cluster, {name: there[name] for name in names}, sorted({int(text) for text in brokers.split(",")}))
+        if undo is not None:
+            replicas = undone(undo, there, moving)
+            if not replicas:
+                complain("nothing is as that command left it: there is nothing to move back")
         current = {key: _settled(there[key.topic], moving).partitions[key.partition].replicas for key in replicas if _is_there(key, there)}
         for key in sorted(key for key in replicas if key in moving):
             ways = f"wait for it (`ottla partition moves`), or take it back first (`ottla partition cancel {key.topic}:{key.partition}`)"
@@ -128,8 +148,11 @@ def reassign(
         if rate is not None:
             throttle(admin, rate, replicas, current)
             complain(HOW_TO_UNTHROTTLE)
-        results = admin.alter_partition_reassignments(replicas)
-    _report(output, "partition reassign", results, "begun")
+        results = admin.alter_partition_reassignments(replicas) if replicas else {}
+    done = [(key.topic, key.partition, current.get(key), replicas[key], *_result(error, "begun")) for key, error in sorted(results.items())]
+    print_rows(output, "partition reassign", ("topic", "partition", "replicas", "replicas_afterwards", "result", "error"), done)
+    if any(results.values()):
+        sys.exit(1)
 
 
 @partition.command()
@@ -259,11 +282,12 @@ def _move(text: str) -> tuple[TopicPartition, Sequence[int]]:
     return TopicPartition(found[1], int(found[2])), ids
 
 
+def _result(error: KafkaError | None, done: str) -> tuple[str, str | None]:
+    return (done, None) if error is None else ("failed", with_way_out(error))
+
+
 def _report(output: str, command: str, results: Mapping[TopicPartition, KafkaError | None], done: str) -> None:
-    rows = [
-        (key.topic, key.partition, done if error is None else "failed", None if error is None else with_way_out(error))
-        for key, error in sorted(results.items())
-    ]
+    rows = [(key.topic, key.partition, *_result(error, done)) for key, error in sorted(results.items())]
     print_rows(output, command, ("topic", "partition", "result", "error"), rows)
     if any(results.values()):
         sys.exit(1)

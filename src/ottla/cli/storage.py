@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -17,6 +17,12 @@ from ottla.types import uuid_bytes, uuid_text
 if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.ports import Disk
+
+
+EMPTIED: Final = (
+    "warning: what broker {0} had there is fetched again from other replicas once it starts. Partitions with no other replica begin again, "
+    "empty: `ottla topic describe --unavailable` lists them before it starts, and a backup may have their records"
+)
 
 
 @click.group("storage")
@@ -61,10 +67,10 @@ def format_(
     an older metadata.version. A broker that is its own controller creates its log directories when it first starts.
 
     A controller that another one knows from before is not formatted without --replaces-lost-controller: with its directory it has
-    lost its votes.
+    lost its votes. Where no other controller answers that, as before a new cluster's first start, a warning says so.
     """
     from ottla.broker.formatting import Formatted, format_log_dirs
-    from ottla.broker.lost_votes import voter_that_knows
+    from ottla.broker.lost_votes import Asked, ask_others
     from ottla.broker.start_check import check_start
     from ottla.cli.scram_argument import credential_of
     from ottla.controller.features import METADATA_VERSION
@@ -90,16 +96,20 @@ def format_(
     if named and not _is_uuid(named):
         complain(f"warning: cluster id {named!r} is no UUID, and tools may refuse it; `ottla storage random-uuid` makes one")
 
+    untold: tuple[str, ...] = ()
+
     async def run() -> Formatted:
+        nonlocal untold
         world = real_world()
         if not replaces_lost:
             try:
-                other = await voter_that_knows(world, config, roles)
+                asked = await ask_others(world, config, roles)
             except KafkaError as error:
                 complain(f"warning: the other controllers were not asked whether this one is new: {error.message}")
-                other = None
-            if other is not None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, _lost(config, other))
+                asked = Asked()
+            if asked.evidence is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, _lost(config, asked.evidence))
+            untold = asked.silent
         return await format_log_dirs(
             world, config, cluster_id=cluster_id, features=levels, passes_over=passes_over, credentials=credentials
         )  # fmt: skip
@@ -110,12 +120,24 @@ def format_(
         click.echo(f"left as it is: {', '.join(done.left)}{made}, for cluster {done.cluster_id}")
     else:
         click.echo(f"formatted {', '.join(done.made)} for cluster {done.cluster_id}")
+    if replaces_lost and roles.is_broker and done.made:
+        complain(EMPTIED.format(config.node_id))
+    if untold:
+        complain(_may_be_lost(config, untold))
 
 
-def _lost(config: BrokerConfig, other: str) -> str:
+def _may_be_lost(config: BrokerConfig, silent: tuple[str, ...]) -> str:
+    """Returns the warning of a controller whose votes may be lost, which no other could say."""
+    who = f"no other controller could tell whether this one is new ({', '.join(silent)}). In a new cluster that is as it should be"
+    lost = "it has lost its votes, and started now it can elect a controller without topics and records that were acknowledged"
+    way_out = 'Restore its directory, or do as docs/operating.md says in "Replace a lost controller"'
+    return f"warning: {who}. If controller {config.node_id} ran in this cluster before, do not start it: {lost}. {way_out}"
+
+
+def _lost(config: BrokerConfig, evidence: str) -> str:
     what = "its metadata log, with its votes, was lost, or is on a disk that is not mounted"
     way_out = 'Mount it; or do as the operator\'s guide says, in "Replace a lost controller", and use --replaces-lost-controller there'
-    return f"controller {config.node_id} is not new: {other} knows it, so {what} at {config.log_dirs[0]}. {way_out}. Nothing was changed"
+    return f"controller {config.node_id} is not new: {evidence}, so {what} at {config.log_dirs[0]}. {way_out}. Nothing was changed"
 
 
 @storage.command("info")

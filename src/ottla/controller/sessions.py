@@ -56,6 +56,11 @@ class Sessions:
         """Ends all sessions: this controller is no longer the active one."""
         self._sessions.clear()
 
+    def outlast(self, until_ms: int) -> None:
+        """Lets no session end before that time."""
+        for session in self._sessions.values():
+            session.heard_ms = max(session.heard_ms, until_ms - self._timeout_ms)
+
     def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """True when that process has been heard from of late."""
         session = self._sessions.get(broker_id)

@@ -34,6 +34,8 @@ log = get_logger(__name__)
 
 HELLO_MS: Final = 40
 """So long after it has become active a controller takes every broker that it has not heard from for alive."""
+STOOD_STILL_MS: Final = 1_000
+"""A timer that fires so late says that this process was stopped: it has heard nothing meanwhile."""
 SILENT_MS: Final = 1_500
 """In this time after a controller has become active it hears from every broker that lives and reaches it: one looks for it every 640 ms."""
 _NOTHING: Final = Recorded(())
@@ -76,6 +78,9 @@ class Membership(Part):
         self._leaving: set[int] = set()  # the brokers that are being fenced
         self._sweeps: dict[int, tuple[Standing, Sweep]] = {}  # by broker: what followed last from where it stands
         self._timer: TimerHandle | None = None
+        self._due_ms = 0  # when it is to fire
+        self._is_late = False  # it fired late the last time
+        self._heartbeats_ms = 2 * config["broker.heartbeat.interval.ms"]  # within which every broker that lives is heard
         self.fenced_counts: Counter[str] = Counter({_SILENT: 0, _ENDED: 0})
         """Brokers that were fenced without having asked for it, by reason."""
 
@@ -288,13 +293,20 @@ class Membership(Part):
     def _watch(self) -> None:
         end_ms = self._sessions.next_end_ms
         if self._timer is None and end_ms is not None and self._controller.is_active:
+            self._due_ms = max(end_ms, self._now_ms())
             self._timer = self._world.timers.call_later_ms(max(0, end_ms - self._now_ms()), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         if not self._controller.is_active:
             return
-        silent = self._sessions.expired(self._now_ms())
+        was_late, self._is_late = self._is_late, (now_ms := self._now_ms()) - self._due_ms >= STOOD_STILL_MS
+        if self._is_late and not was_late:  # twice in a row it is too slow for its brokers, and not one that was stopped
+            log.warning("controller_stood_still", late_ms=now_ms - self._due_ms, hint="brokers have time for a heartbeat; another may lead")
+            self._sessions.outlast(now_ms + self._heartbeats_ms)
+            self._watch()
+            return
+        silent = self._sessions.expired(now_ms)
         for broker_id in silent:
             self._sessions.end(broker_id)
         brokers = self._controller.replica.draft.brokers

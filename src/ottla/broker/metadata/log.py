@@ -157,12 +157,12 @@ class MetadataLog:
         return size
 
     @property
-    def on_disk_failed(self) -> Callable[[], None]:
-        """Called when the log's disk fails."""
+    def on_disk_failed(self) -> Callable[[OSError], None]:
+        """Called with the error when the log's disk fails."""
         return self._log.health.on_disk_failed
 
     @on_disk_failed.setter
-    def on_disk_failed(self, callback: Callable[[], None]) -> None:
+    def on_disk_failed(self, callback: Callable[[OSError], None]) -> None:
         self._log.health.on_disk_failed = callback
 
     # -- the election

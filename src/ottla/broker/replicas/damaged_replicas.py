@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.errors import DamagedLog, DecodeError, StorageError
 from ottla.loggers import get_logger
 from ottla.metadata.image import PartitionImage
+from ottla.metrics import DamageMeters
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.types import NO_LEADER, TopicPartition
@@ -23,16 +25,34 @@ def counted_on(partition: PartitionImage) -> tuple[int, ...]:
 
 
 class DamagedReplicas:
-    """The replicas that are not open because they are damaged, with their directories."""
+    """The replicas that are not open because they are damaged, with their directories. ``on_found`` gets each that a start finds so."""
 
-    def __init__(self, node_id: int, unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        unique: Callable[[], str],
+        fail_directory: Callable[[LogDirectory, OSError], None],
+        meters: DamageMeters,
+        on_found: Callable[[TopicPartition], None],
+    ) -> None:
         self._node_id = node_id
         self._unique = unique
         self._fail_directory = fail_directory
+        self._meters = meters
+        self._on_found = on_found
         self._directories: dict[TopicPartition, LogDirectory] = {}
 
     def note(self, key: TopicPartition, directory: LogDirectory) -> None:
         self._directories[key] = directory
+
+    def note_unopened(self, key: TopicPartition, directory: LogDirectory, error: DecodeError | StorageError) -> None:
+        """Notes a replica that could not be opened for this error. Damage that was found in it is counted, and logged."""
+        self.note(key, directory)
+        if isinstance(error, DecodeError | DamagedLog):
+            file = error.path if isinstance(error, DamagedLog) else directory.partition_path(key)
+            log.error("segment_damaged", topic=key.topic, partition=key.partition, file=file, reason=error.message)
+            self._meters.damaged_segments += 1
+            self._on_found(key)
 
     def has(self, key: TopicPartition) -> bool:
         """True when it is where it was, on a disk that is well."""
@@ -57,7 +77,7 @@ class DamagedReplicas:
         except OSError as error:
             log.error("damaged_replica_not_set_aside", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_directory(directory)
+                self._fail_directory(directory, error)
             return False
         del self._directories[key]
         if path is not None:

@@ -18,7 +18,7 @@ log = get_logger(__name__)
 class Departures:
     """Their directories are renamed at once and removed later; what a full disk keeps is tried again."""
 
-    def __init__(self, unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]) -> None:
+    def __init__(self, unique: Callable[[], str], fail_directory: Callable[[LogDirectory, OSError], None]) -> None:
         self._unique = unique
         self._fail_directory = fail_directory
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
@@ -63,7 +63,7 @@ class Departures:
                 log.error("deleted_replica_not_removed", directory=directory.path, reason=str(error))
                 is_done = False
                 if is_disk_at_fault(error):
-                    self._fail_directory(directory)
+                    self._fail_directory(directory, error)
         if is_done:
             self._removed = departed
 
@@ -74,7 +74,7 @@ class Departures:
         except OSError as error:
             log.error("replica_not_deleted", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_directory(directory)
+                self._fail_directory(directory, error)
             return error
         return None
 

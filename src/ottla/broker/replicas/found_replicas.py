@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 class FoundReplicas:
     def __init__(
-        self, directories: Sequence[LogDirectory], unique: Callable[[], str], fail_directory: Callable[[LogDirectory], None]
+        self, directories: Sequence[LogDirectory], unique: Callable[[], str], fail_directory: Callable[[LogDirectory, OSError], None]
     ) -> None:
         self._directories = directories
         self._unique = unique
@@ -38,13 +38,16 @@ class FoundReplicas:
         """Returns the replicas found there that no topic has claimed yet."""
         return [key for key, places in self._places.items() if any(place is directory for place, _ in places)]
 
-    async def scan(self, read: Callable[[LogDirectory], Awaitable[None]]) -> tuple[dict[TopicPartition, LogDirectory], list[LogDirectory]]:
+    async def scan(
+        self, read: Callable[[LogDirectory], Awaitable[None]]
+    ) -> tuple[dict[TopicPartition, LogDirectory], dict[LogDirectory, OSError]]:
         """Finds what is there, and removes what deletions had left. ``read`` is called with each directory, too.
 
-        Returned are the moves that were cut short, and where they went; and the directories whose disks fail, of which nothing is known.
+        Returned are the moves that were cut short, and where they went; and the errors of directories whose disks fail: of these nothing
+        is known.
         """
         interrupted: dict[TopicPartition, LogDirectory] = {}
-        failed: list[LogDirectory] = []
+        failed: dict[LogDirectory, OSError] = {}
         for directory in self._directories:
             try:
                 await directory.remove_deleted()
@@ -54,7 +57,7 @@ class FoundReplicas:
                 if not is_disk_at_fault(error):
                     raise
                 log.error("log_dir_not_read", directory=directory.path, reason=str(error))
-                failed.append(directory)
+                failed[directory] = error
                 continue
             interrupted |= dict.fromkeys(moves, directory)
             for key, topic_id in found.items():
@@ -113,7 +116,7 @@ class FoundReplicas:
         except OSError as error:
             log.error("stray_replica_not_set_aside", partition=str(key), directory=directory.path, reason=str(error))
             if is_disk_at_fault(error):
-                self._fail_directory(directory)
+                self._fail_directory(directory, error)
             return False
         return True
 

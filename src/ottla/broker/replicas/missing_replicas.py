@@ -47,6 +47,10 @@ class MissingReplicas:
         self._is_over = True
         self._seen.clear()
 
+    def pass_over(self, key: TopicPartition) -> None:
+        """Takes note that the replica is known to be damaged: once that is set aside, it is not missing."""
+        self._seen.add(key)
+
     def check(self, key: TopicPartition, partition: PartitionImage) -> None:
         """Raises MissingReplica, once, for a replica that was not found, had records, and is counted on.
 

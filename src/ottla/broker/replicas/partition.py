@@ -287,6 +287,9 @@ class Partition:
         self._wake_all()
 
     def _log_failed(self) -> None:
+        if damage := self.log.health.damage:
+            log.error("segment_damaged", topic=self.topic, partition=self.index, directory=self.log.directory, reason=damage)
+            self._replication.damage.damaged_segments += 1
         self.wake(0)
         self._on_failed(self)
 

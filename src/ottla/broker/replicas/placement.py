@@ -1,4 +1,7 @@
-"""The choice of a log directory for a new partition: the one with the fewest, unless a client has named one (AlterReplicaLogDirs)."""
+"""The choice of a log directory for a new partition: that with the fewest, of those with room, unless a client named one.
+
+A client does so by AlterReplicaLogDirs. Kafka does not ask for room.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Placement:
         used: Collection[LogDirectory],
         *,
         set_aside: Callable[[LogDirectory, TopicPartition, str], Awaitable[None]],
-        on_failed: Callable[[LogDirectory], None],
+        on_failed: Callable[[LogDirectory, OSError], None],
         is_durable: bool,
     ) -> LogDirectory:
         """Makes a directory for the partition in one of ``live``: where a disk refuses, that has failed, and the next one is tried.
@@ -53,7 +56,7 @@ class Placement:
                 if not is_disk_at_fault(error):
                     self._begun[key] = directory
                     raise
-                on_failed(directory)
+                on_failed(directory, error)
             else:
                 self._begun.pop(key, None)
                 return directory
@@ -69,4 +72,4 @@ class Placement:
         if len(directories) == 1:
             return directories[0]
         lying = list(used)
-        return min(directories, key=lambda live: (live is not wanted, lying.count(live)))
+        return min(directories, key=lambda live: (live is not wanted, live.room.is_full, lying.count(live)))

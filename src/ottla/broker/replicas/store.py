@@ -1,6 +1,6 @@
 """The partitions that this broker has: opened, created and deleted as the metadata image says.
 
-Each lives in a directory ``topic-index`` of a log directory, a new one where there are fewest. What a start finds and the image does not
+Each lives in a directory ``topic-index`` of a log directory (``placement.py``). What a start finds and the image does not
 name is kept (``found_replicas.py``). A deleted partition is not closed in order: its directory is renamed, which needs no room on disk.
 
 A log directory whose disk fails takes all its partitions offline; the others go on. A partition that could not be opened for want
@@ -63,13 +63,13 @@ class PartitionStore(Part):
         self.directory_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(directories, self._unique, self.fail_directory)
         self.departures: Final = Departures(self._unique, self.fail_directory)
-        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
         self._offsets = Checkpoints(world, shared.damage)
         self._missing = MissingReplicas(node_id, directories, self._offsets)
+        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory, shared.damage, self._missing.pass_over)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
@@ -82,8 +82,8 @@ class PartitionStore(Part):
         """Remembers which partition directories exist, and removes what an interrupted deletion left."""
         self.interrupted_moves, failed = await self._found.scan(self._offsets.read)
         self._must_be_found |= bool(failed)
-        for directory in failed:
-            self.fail_directory(directory)
+        for directory, error in failed.items():
+            self.fail_directory(directory, error)
 
     async def on_image(self, delta: ImageDelta) -> None:
         """Opens exactly what the newer image gives to this broker, each with its role.
@@ -142,7 +142,7 @@ class PartitionStore(Part):
                 await self._world.disk.sync_file_system(directory.path)
             except OSError as error:
                 log.error("log_dir_not_synced", directory=directory.path, reason=str(error))
-                self.fail_directory(directory)
+                self.fail_directory(directory, error)
 
     async def lead_nothing(self) -> None:
         """Ends all leading of this process, whatever the image says; requests that wait there are answered."""
@@ -220,7 +220,7 @@ class PartitionStore(Part):
             except OSError as error:
                 problem = error
                 if await directory.is_lost(error):
-                    self.fail_directory(directory)
+                    self.fail_directory(directory, error)
         if problem is None:
             self._left = {partition: directory for partition, directory in self._left.items() if left.get(partition) is not directory}
         else:
@@ -245,12 +245,12 @@ class PartitionStore(Part):
         self.by_id.clear()
         self.closed = [directory for directory in self._live_directories() if are_offsets_kept and directory not in unclosed]
 
-    def fail_directory(self, directory: LogDirectory) -> None:
+    def fail_directory(self, directory: LogDirectory, reason: OSError | str) -> None:
         """Fails a directory whose disk is no longer trusted: its partitions are offline, and nothing is retried until the next start."""
         if directory.is_failed:
             return
         directory.is_failed = True
-        log.error("log_dir_failed", directory=directory.path)
+        log.error("log_dir_failed", directory=directory.path, reason=str(reason))
         for partition in self.in_directory(directory):
             partition.fail()
         self._node.on_directory_failed(directory)
@@ -302,14 +302,14 @@ class PartitionStore(Part):
             except OSError as error:
                 reason = str(error)
                 if directory is not None and is_disk_at_fault(error):
-                    self.fail_directory(directory)
+                    self.fail_directory(directory, error)
                 may_pass = error.errno in PASSING
             except (DecodeError, StorageError) as error:
                 reason = error.message
                 may_pass = directory is None and isinstance(error.__cause__, OSError)  # it is full, or no longer in use
                 directory = error.directory if isinstance(error, MissingReplica) else directory
                 if directory is not None:
-                    self._damaged.note(key, directory)
+                    self._damaged.note_unopened(key, directory, error)
         if key in self._found:
             self._found.keep(key)
         self.unopened.add(key, directory, reason, may_pass=may_pass)

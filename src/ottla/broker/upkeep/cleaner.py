@@ -54,7 +54,7 @@ class LogCleaner(Part):
                 await self._clean(partition)
             except OSError as error:
                 if is_disk_at_fault(error):
-                    partition.log.health.fail_with_disk()
+                    partition.log.health.fail_with_disk(error)
                 self._let_rest(partition, str(error))
             except WorkerDied as error:
                 self._let_rest(partition, str(error))

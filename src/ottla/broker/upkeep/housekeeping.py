@@ -96,7 +96,7 @@ class Housekeeping(Part):
         self.delay_ms = max(0, now_ms - self._due_ms)
         self._close_idle(now_ms)
         for directory in await self._directories.absent():
-            self._partitions.fail_directory(directory)
+            self._partitions.fail_directory(directory, "it was removed, or its disk was unmounted")
         wall_ms = self._world.clock.now_ms()
         self._follow_clock(wall_ms - self._world.clock.monotonic_ms())
         slices = Slices(self._world.clock)

@@ -62,10 +62,10 @@ class Standing:
             return "active" if node.node_id == self.active_controller else "candidate"
         if "controller" not in node.roles:
             return None
-        if self.active_controller is None:
-            return UNKNOWN
         if node.pid is None:
             return DOWN
+        if self.active_controller is None:
+            return UNKNOWN
         if node.node_id in self.silent:
             return SILENT
         return "active" if node.node_id == self.active_controller else "follower"
@@ -129,13 +129,16 @@ def seen_from_outside(bootstrap: str, timeout_ms: int) -> SeenCluster:
         except OttlaError as error:
             if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return _seen_in_zookeeper(described)
+            controllers: dict[int, str] = {}
             if not may_not_look(error):  # no controller is active to fence brokers that have ended
                 states |= dict.fromkeys(refusing(_addresses_of(described)), DOWN)
-            known = [
-                (node_id, f"{node.host}:{node.port}", node.rack, states[node_id], UNKNOWN, None, None)
-                for node_id, node in sorted(brokers.items())
-            ]
-            return SeenCluster(described.cluster_id, None, [*known], _problem(error))
+                controllers = _controllers(admin, [node_id for node_id in sorted(brokers) if states[node_id] == "alive"])
+            known: list[tuple[Any, ...]] = []
+            for node_id in sorted(brokers.keys() | controllers.keys()):
+                node, controller = brokers.get(node_id), controllers.get(node_id) if controllers else UNKNOWN
+                address = None if node is None else f"{node.host}:{node.port}"
+                known.append((node_id, address, node and node.rack, states.get(node_id), controller, None, None))
+            return SeenCluster(described.cluster_id, None, known, _problem(error))
         voters = {voter.node_id: voter for voter in quorum.voters}
         ended = _ended(admin, quorum, brokers.keys() - described.fenced, described.fenced)
     observers = observers_of(quorum, brokers.keys())
@@ -178,6 +181,12 @@ def states_of(admin: Admin, described: ClusterDescription) -> tuple[dict[int, st
 def _addresses_of(described: ClusterDescription) -> dict[int, str]:
     """Returns the addresses of the brokers that are not fenced."""
     return {node.node_id: f"{node.host}:{node.port}" for node in described.nodes if node.node_id not in described.fenced}
+
+
+def _controllers(admin: Admin, brokers: Collection[int]) -> dict[int, str]:
+    """Returns the voters that these brokers are configured with: those where nothing listens have ended, of others nothing is known."""
+    addresses = configured_voters(admin, brokers)
+    return dict.fromkeys(addresses, UNKNOWN) | dict.fromkeys(refusing(addresses), ENDED)
 
 
 def _ended(admin: Admin, quorum: QuorumDescription, alive: Collection[int], fenced: Collection[int]) -> list[int]:

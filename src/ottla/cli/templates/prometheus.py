@@ -124,7 +124,8 @@ ALERTS: Final = (
     ),
     Alert(
         "DamagedSegment",
-        "increase(ottla_damaged_segments_total[1d]) > 0",
+        f"(ottla_damaged_segments_total > 0 and time() - process_start_time_seconds < {LATELY_S})"
+        " or increase(ottla_damaged_segments_total[1d]) > 0",
         "0s",
         "warning",
         "{{ $value }} segments of {{ $labels.instance }} are damaged",

@@ -76,7 +76,7 @@ class Durability:
             if passes and not tail.config.fails_when_full:
                 tail.unsynced_since_ms = unsynced_since_ms  # no file failed to become durable: the next sync does it all
             elif error.errno in FULL:  # the system had taken the bytes, and has no place for them
-                self._health.fail_with_disk()
+                self._health.fail_with_disk(error)
             else:
                 self._health.on_disk_error(error)
             raise StorageError(f"the log in {directory} cannot be synced: {error}") from error

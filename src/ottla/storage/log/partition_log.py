@@ -204,7 +204,7 @@ class PartitionLog:
     def _unreadable(self, error: OSError | DecodeError) -> StorageError:
         """Returns the error for a reader, and fails the log: with its disk when that is at fault, alone when headers are damaged."""
         if isinstance(error, DecodeError):
-            self.health.fail()
+            self.health.fail_damaged(error.message)
         else:
             self.health.on_disk_error(error)
         return StorageError(f"the log in {self.directory} cannot be read: {error}")

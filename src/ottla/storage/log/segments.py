@@ -147,7 +147,7 @@ class LogSegments:
         try:
             return TransactionIndex.from_bytes(await segment.read_transaction_index())
         except DecodeError as error:
-            self._health.fail()
+            self._health.fail_damaged(error.message)
             raise StorageError(f"the log in {self.directory} cannot be cut: {error}") from error
 
     async def start_over_at(self, offset: int, *, is_durable: bool) -> None:

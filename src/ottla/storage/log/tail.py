@@ -346,7 +346,7 @@ class Tail:
             if error.errno in FULL:
                 self._health.on_full()
         elif self.config.fails_when_full:
-            self._health.fail_with_disk()
+            self._health.fail_with_disk(error)
         else:
             self._health.on_disk_error(error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.errors import StorageError, WorkerDied
+from ottla.errors import DamagedLog, StorageError, WorkerDied
 from ottla.ports import Disk
 from ottla.storage.recovery.scrubbing import SCRUB_JOB, ScrubRequest
 from ottla.storage.segment.files import LOG_SUFFIX, file_stem, offsets_of
@@ -23,7 +23,7 @@ async def remember_damage(disk: Disk, found_by: ScrubRequest, reason: str) -> No
 
 
 async def check_damage(disk: Disk, directory: str) -> None:
-    """Reads damaged segments again. StorageError when one still is; else nothing of it is remembered."""
+    """Reads damaged segments again. DamagedLog when one still is; else nothing of it is remembered."""
     marked = await offsets_of(disk, directory, DAMAGED_SUFFIX)
     if not marked:
         return
@@ -52,4 +52,4 @@ async def _check(disk: Disk, path: str, base_offset: int, end_offset: int) -> No
     except WorkerDied as error:
         raise StorageError(f"{path} was damaged, and it cannot be determined whether it still is: {error}") from error
     if found.damage is not None:
-        raise StorageError(f"{path} is damaged after its first {found.whole_bytes} bytes: {found.damage}")
+        raise DamagedLog(path, f"is damaged after its first {found.whole_bytes} bytes: {found.damage}")

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ottla.errors import DecodeError, StorageError
+from ottla.errors import DamagedLog, DecodeError, StorageError
 from ottla.ports import Disk
 from ottla.records.epochs import EpochCache
 from ottla.storage.compaction.swap import settle
@@ -68,7 +68,7 @@ async def recover(
     """Returns the segments of the directory, cut to what is intact; a first, empty one when there was none, durable unless the caller sees
     to that.
 
-    StorageError when the log is damaged below the recovery point.
+    DamagedLog when the log is damaged below the recovery point.
     """
     await settle(disk, directory)
     bases = await _drop_below(disk, directory, await offsets_of(disk, directory, LOG_SUFFIX), start_offset)
@@ -144,7 +144,7 @@ async def _walk(
 def _refuse_below(recovery_point: int, end_offset: int, segment: Segment) -> None:
     if end_offset < recovery_point:
         text = f"is damaged: it is intact up to offset {end_offset} (byte {segment.size}), and was synced up to offset {recovery_point}"
-        raise StorageError(f"{segment.path} {text}; nothing was removed")
+        raise DamagedLog(segment.path, f"{text}; nothing was removed")
 
 
 async def _remove_cut(disk: Disk, directory: str, segments: list[Segment], first: int, end_offset: int, cuts: list[Cut]) -> None:
