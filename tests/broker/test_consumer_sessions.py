@@ -183,6 +183,27 @@ def test_a_partition_that_fails_during_a_read_is_reported_by_the_next_fetch(monk
     play(act)
 
 
+def test_a_log_that_fails_while_its_partition_is_at_rest_is_told_to_the_session_at_once() -> None:
+    """Not only once the broker has left the lead: a session that was not told passes the partition over."""
+
+    class Waiter:
+        def __init__(self) -> None:
+            self.told: list[int] = []
+
+        def on_append(self, size_bytes: int) -> None:
+            self.told.append(size_bytes)
+
+    async def act(broker: SimBroker) -> None:
+        await Watched.begin(broker)
+        waiter, partition = Waiter(), partition_of(broker, 3)
+        partition.waiters[waiter] = None
+        partition.log.health.fail()
+        assert waiter.told == [0]
+        del partition.waiters[waiter]
+
+    play(act)
+
+
 def test_records_that_arrive_at_a_partition_at_rest_during_a_read_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(broker: SimBroker) -> None:
         consumer = await Watched.begin(broker)
