@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ottla.broker.handlers import SERVICES
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests import burst_timing
+from ottla.broker.requests.connection import BrokerConnection
 from ottla.broker.requests.router import UNTIMED_MAX
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
@@ -62,6 +64,19 @@ class Transport:
         return [int.from_bytes(frame[:4], "big") for frame, _ in FrameCutter(1 << 20).feed(memoryview(data))]
 
 
+@contextlib.asynccontextmanager
+async def served(directory: Path, partition_count: int) -> AsyncIterator[tuple[BrokerConnection, Transport]]:
+    """A connection to a broker that has the topic ``t``."""
+    broker = Broker(real_world(), BrokerConfig(properties(directory)))
+    await broker.start()
+    transport = Transport()
+    connection = broker.router.accept(transport, "PLAINTEXT")
+    connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", partition_count, 1)]), 19, 2))))
+    assert await transport.next() == [1]
+    yield connection, transport
+    await broker.stop()
+
+
 def frame_of(correlation_id: int, request: Request, api_key: int, version: int) -> bytes:
     frame = encode_request_header(RequestHeader(api_key, version, correlation_id, None), is_flexible=False) + encode(request, version)
     return len(frame).to_bytes(4, "big") + frame
@@ -73,52 +88,42 @@ def test_the_answers_of_a_burst_leave_together(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(PATHS, limit, math.inf if is_written_at_once else 0)
 
     async def main() -> None:
-        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
-        await broker.start()
-        transport = Transport()
-        connection = broker.router.accept(transport, "PLAINTEXT")
-        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 19, 2))))
-        assert await transport.next() == [1]
-        produce = produce_request("t", batch_of(b"x"))
-        ends = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
-        burst = b"".join(frame_of(number, produce, 0, 7) for number in range(2, 7)) + frame_of(7, ends, 2, 1)
-        connection.on_data(memoryview(bytearray(burst)))
-        assert transport.sends.qsize() == is_written_at_once
-        if is_written_at_once:
-            assert await transport.next() == [2, 3, 4, 5, 6, 7]
-        else:
-            assert await transport.next() == [2, 3, 4, 5, 6]
-            assert await transport.next() == [7], "what asked for their end waited for it"
-        assert transport.sends.empty()
-        await broker.stop()
+        async with served(tmp_path, 1) as (connection, transport):
+            produce = produce_request("t", batch_of(b"x"))
+            ends = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+            burst = b"".join(frame_of(number, produce, 0, 7) for number in range(2, 7)) + frame_of(7, ends, 2, 1)
+            connection.on_data(memoryview(bytearray(burst)))
+            assert transport.sends.qsize() == is_written_at_once
+            if is_written_at_once:
+                assert await transport.next() == [2, 3, 4, 5, 6, 7]
+            else:
+                assert await transport.next() == [2, 3, 4, 5, 6]
+                assert await transport.next() == [7], "what asked for their end waited for it"
+            assert transport.sends.empty()
 
     asyncio.run(main())
 
 
 def test_heads_are_learnt_while_they_repeat_and_seldom_looked_at_while_they_do_not(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
-        await broker.start()
-        transport = Transport()
-        connection = broker.router.accept(transport, "PLAINTEXT")
-        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 2, 1)]), 19, 2))))
-        assert await transport.next() == [1]
+        async with served(tmp_path, 2) as (connection, transport):
 
-        def send(*partitions: int) -> bool:
-            """Whether the last one's head is known now."""
-            for partition in partitions:
-                connection.on_data(memoryview(bytearray(frame_of(2, produce_request("t", batch_of(b"x"), partition=partition), 0, 7))))
-            return connection.repeated is not None and connection.repeated.request.topic_data[0].partition_data[0].index == partitions[-1]
+            def send(*partitions: int) -> bool:
+                """Whether the last one's head is known now."""
+                for partition in partitions:
+                    connection.on_data(memoryview(bytearray(frame_of(2, produce_request("t", batch_of(b"x"), partition=partition), 0, 7))))
+                return (
+                    connection.repeated is not None and connection.repeated.request.topic_data[0].partition_data[0].index == partitions[-1]
+                )
 
-        assert send(0)
-        assert send(1), "the newest counts"
-        assert not send(*[0, 1] * 20)
-        assert not send(0, 0, 0), "none repeated itself for long"
-        assert send(*[0] * 200)
-        assert send(1)
-        while not transport.sends.empty():
-            transport.sends.get_nowait()
-        await broker.stop()
+            assert send(0)
+            assert send(1), "the newest counts"
+            assert not send(*[0, 1] * 20)
+            assert not send(0, 0, 0), "none repeated itself for long"
+            assert send(*[0] * 200)
+            assert send(1)
+            while not transport.sends.empty():
+                transport.sends.get_nowait()
 
     asyncio.run(main())
 
@@ -131,19 +136,13 @@ def test_a_burst_of_many_small_requests_lets_others_have_their_turns(
         monkeypatch.setattr(burst_timing, limit, -1)  # at each look the burst has taken too long
 
     async def main() -> None:
-        broker = Broker(real_world(), BrokerConfig(properties(tmp_path)))
-        await broker.start()
-        transport = Transport()
-        connection = broker.router.accept(transport, "PLAINTEXT")
-        connection.on_data(memoryview(bytearray(frame_of(1, CreateTopicsRequest([CreatableTopic("t", 2, 1)]), 19, 2))))
-        assert await transport.next() == [1]
-        count = 3 * UNTIMED_MAX + 1
-        requests = [produce_request("t", batch_of(b"x"), partition=number % partitions) for number in range(count)]
-        connection.on_data(memoryview(bytearray(b"".join(frame_of(at, request, 0, 7) for at, request in enumerate(requests)))))
-        found = [await transport.next() for _ in range(4)]
-        assert [len(answers) for answers in found] == [UNTIMED_MAX, UNTIMED_MAX, UNTIMED_MAX, 1]
-        assert [answer for answers in found for answer in answers] == list(range(count)), "in the order of the requests"
-        await broker.stop()
+        async with served(tmp_path, 2) as (connection, transport):
+            count = 3 * UNTIMED_MAX + 1
+            requests = [produce_request("t", batch_of(b"x"), partition=number % partitions) for number in range(count)]
+            connection.on_data(memoryview(bytearray(b"".join(frame_of(at, request, 0, 7) for at, request in enumerate(requests)))))
+            found = [await transport.next() for _ in range(4)]
+            assert [len(answers) for answers in found] == [UNTIMED_MAX, UNTIMED_MAX, UNTIMED_MAX, 1]
+            assert [answer for answers in found for answer in answers] == list(range(count)), "in the order of the requests"
 
     asyncio.run(main())
 
