@@ -58,6 +58,20 @@ def test_a_question_that_a_broker_leaves_unanswered_is_asked_another() -> None:
     with_two(body)
 
 
+def test_a_question_is_not_asked_twice_of_the_only_broker() -> None:
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        del cluster.nodes[2]
+        await cluster.connection(1)  # a second one, to the same broker
+        one.machine.pause_process()
+        clock = cluster.world.clock
+        began_ms = clock.monotonic_ms()
+        with pytest.raises(KafkaError, match="one:9092 has not answered Metadata in 2000 ms"):
+            await question(cluster)
+        assert clock.monotonic_ms() - began_ms < REQUEST_MS + HEAD_START_MS
+
+    with_two(body)
+
+
 def test_a_change_is_not_asked_of_another() -> None:
     """The silent broker may have made it."""
 

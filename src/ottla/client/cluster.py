@@ -202,7 +202,11 @@ class Cluster:
         except KafkaError as error:
             if self.is_closed or not may_ask_another(request, error):
                 raise
-        return await (await self.any_connection()).ask(request, response_type, timeout_ms=wait_ms)
+            problem = error
+        another = await self.any_connection()
+        if another.address == connection.address:  # no other broker can be reached
+            raise problem
+        return await another.ask(request, response_type, timeout_ms=wait_ms)
 
     # Metadata
 
