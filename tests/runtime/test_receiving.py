@@ -49,6 +49,27 @@ class Frames:
         self.done.set()
 
 
+def test_what_is_kept_of_a_buffer_holds_little_more_memory_than_its_own() -> None:
+    network = RealNetwork(Warmer(1))
+    loop = asyncio.new_event_loop()
+
+    def received(count: int, content: bytes) -> memoryview:
+        view = network.receive_buffer(loop)
+        assert len(view) >= RECEIVED_AMONG_MANY_BYTES_MAX
+        view[:count] = content * count
+        network.keep_received(count)
+        return view[:count]
+
+    try:
+        kept = [received(1000, bytes([number])) for number in range(100)]
+        assert [bytes(part) for part in kept] == [bytes([number]) * 1000 for number in range(100)], "nothing was received over it"
+        assert len({id(part.obj) for part in kept}) == 1
+        kept += [received(RECEIVED_AMONG_MANY_BYTES_MAX, b"x") for _ in range(3)]
+        assert len({id(part.obj) for part in kept}) == 2, "the rest of the first was too short, that of the second was not"
+    finally:
+        loop.close()
+
+
 def test_one_connection_receives_less_at_once_while_many_wait_for_one_another() -> None:
     async def body() -> None:
         loop = asyncio.get_running_loop()

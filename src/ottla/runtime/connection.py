@@ -54,12 +54,12 @@ class Network(Protocol):
         """Returns where the next bytes are received, as many as one connection may have in the loop's present turn."""
         ...
 
-    def renew_receive_buffer(self) -> None:
-        """Renews the buffer: views of the present one are still read."""
+    def keep_received(self, count: int) -> None:
+        """Keeps the first bytes of the buffer: views of them are still read."""
         ...
 
-    def renew_plain_buffer(self) -> None:
-        """Renews the buffer: views of the present one are still read."""
+    def keep_plain(self, count: int) -> None:
+        """Keeps the first bytes of ``plain_buffer``: views of them are still read."""
         ...
 
 
@@ -152,7 +152,7 @@ class RealConnection:
         if into is not None or count == len(view):
             self._into = None if self.is_closed else handler.room()
         if is_kept and into is None:
-            self._network.renew_receive_buffer()
+            self._network.keep_received(count)
 
     def send(self, buffers: Sequence[Buffer | FileRegion]) -> None:
         if self._closing or self.is_closed:

@@ -117,25 +117,34 @@ class RealNetwork:
     def __init__(self, warmer: Warmer) -> None:
         self.warmer = warmer
         self._memory = FrameMemory()
-        self.renew_receive_buffer()
-        self.renew_plain_buffer()
+        self._receive_buffer = self._fresh_buffer()
+        self.plain_buffer = self._fresh_buffer()
         self.connections: dict[RealConnection, None] = {}
         self._contexts: dict[int, tuple[TlsClient, ssl.SSLContext]] = {}
 
-    def renew_receive_buffer(self) -> None:
-        """Renews the buffer; the old one is used again when nothing looks at it."""
-        memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
-        self._receive_buffer = memoryview(memory)
-        self._memory.take_back(memory)
+    def keep_received(self, count: int) -> None:
+        """Keeps the first ``count`` bytes of the buffer: what is received next comes after them, or into another one."""
+        self._receive_buffer = self._after(self._receive_buffer, count)
 
     def receive_buffer(self, loop: asyncio.AbstractEventLoop) -> memoryview:
         buffer = self._receive_buffer
         return buffer if ready_count(loop) < MANY_READY else buffer[:RECEIVED_AMONG_MANY_BYTES_MAX]
 
-    def renew_plain_buffer(self) -> None:
+    def keep_plain(self, count: int) -> None:
+        """Keeps the first ``count`` bytes of ``plain_buffer``, as ``keep_received`` does."""
+        self.plain_buffer = self._after(self.plain_buffer, count)
+
+    def _after(self, buffer: memoryview, count: int) -> memoryview:
+        """Returns the rest of the buffer, where that is large enough: few bytes that are kept hold no more memory than twice their own."""
+        rest = buffer[count:]
+        return rest if len(rest) >= RECEIVED_AMONG_MANY_BYTES_MAX else self._fresh_buffer()
+
+    def _fresh_buffer(self) -> memoryview:
+        """Returns a whole buffer: one of before, if nothing looks at it any longer."""
         memory = self._memory.lend(RECEIVE_BUFFER_BYTES) or bytearray(RECEIVE_BUFFER_BYTES)
-        self.plain_buffer = memoryview(memory)
+        buffer = memoryview(memory)
         self._memory.take_back(memory)
+        return buffer
 
     def adopt(self, sock: socket.socket) -> RealConnection:
         return RealConnection(self, _set_up(sock))

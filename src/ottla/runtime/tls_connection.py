@@ -170,7 +170,7 @@ class TlsConnection(RealConnection):
                 assert handler is not None, "a connection that reads has a handler"
                 is_kept = handler.on_data(view[:filled])
                 if is_kept and into is None:
-                    self._network.renew_plain_buffer()
+                    self._network.keep_plain(filled)
                 self._into = self._room_of(handler)
             if wants_more:
                 return
