@@ -135,7 +135,7 @@ class RealNetwork:
         self.plain_buffer = self._after(self.plain_buffer, count)
 
     def _after(self, buffer: memoryview, count: int) -> memoryview:
-        """Returns the rest of the buffer, where that is large enough: few bytes that are kept hold no more memory than twice their own."""
+        """Returns the rest of the buffer, where that is large enough: few bytes that are kept do not hold a whole one."""
         rest = buffer[count:]
         return rest if len(rest) >= RECEIVED_AMONG_MANY_BYTES_MAX else self._fresh_buffer()
 
