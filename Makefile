@@ -63,7 +63,7 @@ SLOW_TESTS = $(filter-out $(addprefix tests/,interop/% kernel/% torture/%),$(she
 test-slow: $(SPARK_START)
 	$(PYTEST) -n 4 --dist loadscope --durations=10 -m slow $(SLOW_TESTS) $(ARGS)
 
-# Those that reach real files. What each word does stands in src/ottla/runtime/io_policy.py.
+# Those that reach real files. What each word does is described in src/ottla/runtime/io_policy.py.
 PATHS_TESTS := $(addprefix tests/,admin_http broker cli client cluster foreign_clients durability examples hostile runtime spark storage)
 
 test-paths: setup

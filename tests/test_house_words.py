@@ -132,7 +132,8 @@ def test_a_directory_has_one_name_in_identifiers_too() -> None:
 def test_docstrings_and_comments_have_ever_fewer_words_that_the_glossary_replaces() -> None:
     text = "\n".join(part for _, source in sources() for part in prose(source))
     counts = {words: len(re.findall(rf"\b({words})\b", text, re.IGNORECASE)) for words in IN_PROSE}
-    assert not {words: count for words, count in counts.items() if count > IN_PROSE[words]}
+    more = {words: count for words, count in counts.items() if count > IN_PROSE[words]}
+    assert not more, "docstrings and comments have these words more often than before; STYLE.md has the words of the house"
 
 
 def test_the_count_sees_docstrings_comments_and_what_explains_a_value() -> None:
@@ -148,7 +149,7 @@ def fragments(source: str) -> list[str]:
 
 def test_a_class_docstring_says_what_an_instance_is() -> None:
     found = [f"{path.relative_to(SOURCES)}: {name}" for path, source in sources() for name in fragments(source)]
-    assert not found, "\n".join(found)
+    assert not found, "the docstring says what an instance is, as in 'The log of one broker.':\n" + "\n".join(found)
 
 
 def test_the_search_finds_a_planted_fragment() -> None:
@@ -171,7 +172,7 @@ def without_verb(source: str) -> list[str]:
 
 def test_docstrings_of_functions_begin_with_a_verb() -> None:
     found = [f"{path.relative_to(SOURCES)}: {name}" for path, source in sources() for name in without_verb(source)]
-    assert not found, "\n".join(found)
+    assert not found, "the docstring begins with a verb, as in 'Returns the end offset.':\n" + "\n".join(found)
 
 
 def test_the_search_finds_a_planted_docstring_without_a_verb() -> None:
