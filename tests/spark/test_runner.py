@@ -244,6 +244,45 @@ def test_a_query_whose_state_is_not_that_of_its_checkpoint_is_not_started_again(
     assert said[-1].endswith("Run the file as it was, or this one beside it as another application, with --app.")
 
 
+@pytest.mark.parametrize("is_in_topic", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query.\nStateful operators in current batch: [x].",
+        (
+            "[STREAM_FAILED] Traceback (most recent call last):\npy4j.protocol.Py4JJavaError: An error occurred.\n"
+            ": org.apache.spark.SparkException: Exception thrown in awaitResult: \nCaused by: org.apache.spark.SparkException: "
+            "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred: 1.changelog does not exist.\n\tat x\n"
+            "org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+        ),
+    ],
+    ids=["all", "a file"],
+)
+def test_a_query_whose_checkpoint_has_lost_its_state_is_not_started_again(tmp_path: Path, error: str, is_in_topic: bool):
+    """It was, for ever, and said nothing of the command that mends it."""
+
+    def totals(session: Any) -> Any:
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "checkpoint": "topic" if is_in_topic else "directory"}
+        made: Any = sink(options)
+        made.prepare = lambda location: None
+        return attached(writer, made)
+
+    writer, said = Writer([error]), list[str]()
+    found = runner(tmp_path, {"totals": totals}, Clock(), said)
+    assert not found.run()
+    assert (len(writer.queries), found.cannot_continue) == (1, True)
+    assert (found.can_be_restored, found.is_to_be_reset) == (is_in_topic, True)
+    lost = re.search(r"\[(STREAMING|CANNOT)_.*", error)
+    assert lost is not None
+    assert said[-1] == f"app-totals  stopped, and is not started again: {lost[0]}"
+
+
+def test_a_state_that_could_not_be_had_for_another_reason_is_tried_again(tmp_path: Path):
+    error = "Caused by: x.SparkException: [CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] RocksDB instance could not be acquired\n"
+    writer, said = Writer([error, None]), list[str]()
+    assert runner(tmp_path, {"one": lambda session: writer}, Clock(), said).run()
+
+
 def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_path: Path):
     said: list[str] = []
     writer, clock = Writer([AWAY, AWAY, AWAY, None]), Clock()

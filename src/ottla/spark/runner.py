@@ -4,8 +4,8 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for an option that is
-wrong, and for what the user may not do, or a login that is refused.
+that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for a checkpoint that
+lacks files of its state, for an option that is wrong, and for what the user may not do, or a login that is refused.
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
 )
+LOST_STATE: Final = re.compile(
+    r"\[(STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
+    r"|CANNOT_LOAD_STATE_STORE\.(?:AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_\w+|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE)"
+    r"|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\] [^\n]*"
+)
+"""Spark's refusals of a checkpoint that lacks files of its state, or has damaged ones: it says the same at the next start."""
+LOST_STATE_KIND: Final = "LostStateError"
 MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
@@ -261,13 +268,15 @@ class Runner:
             self._say(f"{name}  has caught up" if self._until_caught_up else f"{name}  has ended")
             return
         said = str(ended)
-        kind, reason = reason_of(said)
+        lost = LOST_STATE.search(said)
+        kind, reason = reason_of(said) if lost is None else (LOST_STATE_KIND, lost[0])
         self._on_failure(found, kind, reason + place_of(said, kind, reason))
 
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
         name = name_of(self._app, found.function, found.index)
         is_changed = kind == ChangedStateError.__name__ or CHANGED_STATE.match(reason) is not None
+        is_lost = kind == LOST_STATE_KIND
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
         code = _CODE.match(reason)
@@ -276,14 +285,16 @@ class Runner:
         refusal = _REFUSAL.match(reason)
         if refusal is not None:
             reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
-        if kind in FINAL or is_changed or refusal is not None or _WRONG.match(reason):
+        if kind in FINAL or is_changed or is_lost or refusal is not None or _WRONG.match(reason):
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
-            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason or AFTER_DELETION in reason
+            can_begin_again = bool(again) or is_changed or is_lost or MADE_AGAIN in reason or AFTER_DELETION in reason
+            self.is_to_be_reset = self.is_to_be_reset or can_begin_again
             if found.is_exactly_once and topic_name_problem(found.reads) is None:  # the only topic: no marker is left
                 reason = reason.replace(f" {AFTER_DELETION}", "")
-            self.can_be_restored = self.can_be_restored or RESTORE in reason
+            is_in_topic = is_lost and getattr(found.sink, "is_mirrored", False)
+            self.can_be_restored = self.can_be_restored or is_in_topic or RESTORE in reason
             reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
