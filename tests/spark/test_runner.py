@@ -643,6 +643,36 @@ def test_the_reason_is_the_error_that_ended_it_all():
     assert reason_of("[STREAM_FAILED] something else") == ("error", "[STREAM_FAILED] something else")
 
 
+CRASHED = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An exception was raised. Return Message: Traceback (most recent call last):
+  File "x.py", line 1, in getResult
+py4j.protocol.Py4JJavaError: An error occurred while calling o1049.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:{space}
+    at org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
+    at org.apache.spark.api.python.BasePythonRunner
+Caused by: java.io.EOFException
+
+Driver stacktrace:
+    at org.apache.spark.scheduler.DAGScheduler
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'x' to 'true'.
+    at org.apache.spark.api.python.BasePythonRunner
+Caused by: java.io.EOFException
+    ... 31 more
+
+org.apache.spark.SparkException: Exception thrown in awaitResult:{space}
+ SQLSTATE: 39000
+""".format(space=" ")
+
+
+def test_a_reason_that_says_nothing_gives_way_to_its_innermost_cause():
+    """As of a Python worker without memory: the line ended with a colon."""
+    assert reason_of(CRASHED) == ("SparkException", "Python worker exited unexpectedly (crashed). Consider setting 'x' to 'true'.")
+    without = "\n".join(line for line in CRASHED.splitlines() if not line.startswith("Caused by"))
+    assert reason_of(without) == ("SparkException", "Exception thrown in awaitResult: ")
+    udf = traceback_of("/jobs/udf.py:7") + CRASHED
+    assert reason_of(udf)[1].startswith("Python worker exited"), "what comes last counts"
+
+
 def traceback_of(*frames: str, error: str = "ZeroDivisionError: float division by zero") -> str:
     lines = "".join(f'  File "{frame.replace(":", chr(34) + ", line ")}, in f\n    x / 0\n    ~~^~~\n' for frame in frames)
     return f"Traceback (most recent call last):\n{lines}{error}\n"

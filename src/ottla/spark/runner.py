@@ -78,6 +78,7 @@ _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?::
 _WRONG: Final = re.compile(rf"{ErrorCode.INVALID_CONFIG.name}: ")
 """An option, or a configuration: it stays wrong until the file is changed."""
 _CODE: Final = re.compile(r"([A-Z_]+)(?:: |$)")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
 _NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -320,9 +321,14 @@ def is_of_checkpoint(error: Exception) -> bool:
 
 
 def reason_of(text: str) -> tuple[str, str]:
-    """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
+    """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes.
+
+    Where that one says only that something was waited for, it is the innermost cause that says what has happened.
+    """
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1]) or _WRONG.match(pair[1])]
+    if not final and found and found[-1][1].rstrip().endswith(":"):
+        found = [pair for pair in _CAUSE.findall(text) if not pair[1].rstrip().endswith(":")] or found
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
 
 
