@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +104,7 @@ def runner(
     restarts_max: int | None = None,
     bootstrap: str = "broker:1",
     absent: Callable[[set[str]], set[str]] = lambda topics: set(),
+    loops: Sequence[str] = (),
 ) -> Runner:
     return Runner(
         "session",
@@ -118,6 +119,7 @@ def runner(
         now_s=lambda: clock.now_s,
         pause=clock.pause,
         streams=lambda writer: ["orders"],
+        loops=lambda writer, query, settings: loops,
         absent=absent,
     )
 
@@ -155,6 +157,13 @@ def test_a_checkpoint_that_was_lost_is_written_back_before_its_query_starts(tmp_
     assert "app-several  had lost its checkpoint; 7 files are written back from its topic" in lines
     assert any("failed, and is started again in 1 s: KafkaError: NETWORK_EXCEPTION: away" in line for line in lines)
     assert "app-several-2  stopped, and is not started again: it does not belong to it" in lines
+
+
+def test_a_query_that_writes_what_it_reads_is_warned_of(tmp_path: Path):
+    said: list[str] = []
+    assert runner(tmp_path, {"totals": lambda session: Writer([None])}, Clock(), said, loops=["orders"]).run()
+    text = "each row that it writes there comes back, without end, unless a filter drops it"
+    assert said[1] == f"warning: app-totals  writes topic orders, which it reads: {text}"
 
 
 def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_path: Path):

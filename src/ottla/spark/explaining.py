@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from ottla.spark.changelogs import SUFFIX
 from ottla.spark.dead_letters import dead_letter_topic_of
+from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import DELIVERIES
-from ottla.spark.pipelines import made_by, name_of
-from ottla.spark.plans import each, nodes_of, plan_of
+from ottla.spark.pipelines import BOOTSTRAP, made_by, name_of
+from ottla.spark.plans import each, nodes_of, plan_of, selected_of
 from ottla.spark.state_changes import CHANGE
 from ottla.spark.ways_out import noting
 
@@ -31,9 +32,17 @@ class Explained(NamedTuple):
 
 
 def explained(
-    session: Any, app: str, pipelines: Mapping[str, Callable[[Any], Any]], *, bootstrap: str, checkpoint: str
+    session: Any,
+    app: str,
+    pipelines: Mapping[str, Callable[[Any], Any]],
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    warn: Callable[[str], object] = lambda text: None,
 ) -> Iterator[tuple[Explained, Any]]:
     """Yields each query of the application, and its frame. No broker is asked, and nothing is started.
+
+    ``warn`` is given the warning of a query that writes a topic which it reads.
 
     What Spark would refuse when the query starts, such as an output mode, is refused here, with Spark's AnalysisException.
     """
@@ -50,6 +59,8 @@ def explained(
                 error.add_note(f"the query is {query}")
                 raise
             settings: Mapping[str, str] = made.settings.get(index, {})
+            for topic in loops_of(writer, query, settings):
+                warn(loop_text(query, topic))
             yield (
                 Explained(
                     query,
@@ -64,6 +75,31 @@ def explained(
                 ),
                 frame,
             )
+
+
+def loops_of(writer: Any, query: str, settings: Mapping[str, str] | None) -> list[str]:
+    """Returns the topics that a query both reads and writes, of the same brokers; ``settings`` are those of a sink of ours.
+
+    Topics of rows that only show when the query runs are not among them.
+    """
+    frame = writer._df
+    if settings:
+        kept = [f"{settings.get('app', query)}{CHECKPOINT_SUFFIX}"] if settings.get("checkpoint") == "topic" else []
+        topics, bootstrap = [*_written(frame, query, settings), *kept], settings.get(BOOTSTRAP, "")
+    elif str(_field(writer, "source")) in ("ottla", "kafka"):
+        options = _field(writer, "extraOptions")
+        topic, brokers = (options.get(name) for name in ("topic", BOOTSTRAP))
+        topics, bootstrap = [str(topic.get())] if topic.isDefined() else [], str(brokers.get()) if brokers.isDefined() else ""
+    else:
+        return []
+    brokers = set(bootstrap.split(","))
+    reads = [selected for selected in selected_of(frame) if brokers & set(selected.bootstrap.split(","))]
+    return [topic for topic in topics if any(selected.has(topic) for selected in reads)]
+
+
+def loop_text(query: str, topic: str) -> str:
+    """Returns the warning of a query that writes a topic which it reads."""
+    return f"{query}  writes topic {topic}, which it reads: each row that it writes there comes back, without end, unless a filter drops it"
 
 
 def _output_mode(writer: Any) -> Any:

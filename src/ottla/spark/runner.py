@@ -24,6 +24,7 @@ from ottla.spark.checkpointed_writer import CheckpointedWriter
 from ottla.spark.dead_letters import LeftOutWarning, dead_letter_topics
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
+from ottla.spark.explaining import loop_text, loops_of
 from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.kept_state import ChangedStateError, check_state
 from ottla.spark.losses import taken
@@ -121,6 +122,7 @@ class Runner:
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
         streams: Callable[[Any], Sequence[str]] = streams_of,
+        loops: Callable[[Any, str, Mapping[str, str] | None], Sequence[str]] = loops_of,
         explain: Callable[[KafkaError, str], str] = lambda error, reads: str(error),
         absent: Callable[[set[str]], set[str]] = lambda topics: set(),
     ) -> None:
@@ -138,6 +140,7 @@ class Runner:
         self._now_s = now_s
         self._pause = pause
         self._streams = streams
+        self._loops = loops  # the topics that a query both reads and writes
         self._explain = explain  # a refusal of a query that reads these topics, with the right that is missing
         self._absent = absent  # of these topics, those that do not exist
         self._queries: list[RunningQuery] = []
@@ -159,6 +162,9 @@ class Runner:
                 found = RunningQuery(function, index, ", ".join(self._streams(writer)))
                 self._queries.append(found)
                 self._say(self._introduction(found, made.settings.get(index)))
+                name = name_of(self._app, function, index)
+                for topic in self._loops(writer, name, made.settings.get(index)):
+                    self._say(f"warning: {loop_text(name, topic)}")
         for topic in sorted(self._absent(dead_letter_topics())):
             self._say(f"bad_rows={topic}: there is no such topic; the first bad row fails its query, unless the brokers create topics")
         try:
