@@ -43,7 +43,7 @@ def plan_of(frame: Any) -> Plan:
 
 
 class Selected(NamedTuple):
-    """What a stream reads of topics: an option of its source with its value, and the brokers that it asks."""
+    """The topics that a stream reads: an option of its source with its value, and the brokers that it asks."""
 
     option: str
     value: str

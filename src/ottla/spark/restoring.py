@@ -27,7 +27,7 @@ from ottla.spark.transactor import Transactor
 PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources", KEPT_STATE])
 """Of a checkpoint, at its top."""
 DIRECTORIES: Final = frozenset(["offsets", "commits", "state", "sources"])
-"""Those of them that have files of their own."""
+"""The parts that have files of their own."""
 
 
 def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, directory: Path, *, replaces: bool = False) -> int | None:

@@ -24,12 +24,12 @@ from ottla.spark.checkpointed_writer import CheckpointedWriter
 from ottla.spark.dead_letters import LeftOutWarning, dead_letter_topics
 from ottla.spark.defaults import is_of_a_dead_jvm
 from ottla.spark.exactly_once import BEGIN_AGAIN, RESTORE, StopError
-from ottla.spark.explaining import loop_text, loops_of
 from ottla.spark.jvm_start import reason_of as java_reason_of
 from ottla.spark.kept_state import ChangedStateError, check_state
 from ottla.spark.losses import taken
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT, DELIVERIES
+from ottla.spark.outputs import loop_text, loops_of
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
 from ottla.spark.progress import Progress, bad_rows_of, batches_after
