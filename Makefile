@@ -18,7 +18,7 @@ help:
 	@echo "make test         the tests; needs Python and the package index only"
 	@echo "make test-slow    those that take longer than some seconds each: clusters of processes, PySpark over kills, explorations"
 	@echo "make test-paths   the tests that reach files, with every fast path forced on, and forced off"
-	@echo "make check        ruff, mypy --strict, import contract"
+	@echo "make check        ruff, mypy --strict, import contract, the reference pages as the code has them"
 	@echo "make format       lets ruff put imports and layout in order"
 	@echo "make interop      foreign clients: kcat, the Java client, Spark's own connector; the wheel for aarch64 (a missing tool is a failure)"
 	@echo "make sim          long simulations over many seeds (SEEDS=1000)"
@@ -74,6 +74,7 @@ check: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(if $(TESTED),,$(VENV)/bin/python scripts/reference.py --check)
 	$(if $(TESTED),,$(PYTEST) -q tests/test_import_contract.py tests/test_repository.py tests/test_house_words.py)
 	OTTLA_KERNEL=plain $(VENV)/bin/python -m bench.steps --check
 

@@ -18,6 +18,7 @@ from ottla.spark.checkpoint import PlannedBatch
 from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic
 from ottla.spark.driver_sink import DriverSink
 from ottla.spark.exactly_once import StopError
+from ottla.spark.restoring import absent_from
 from ottla.spark.writer import sink, to_topic
 from ottla.sync import Admin, Producer, Topic
 
@@ -84,6 +85,38 @@ def test_lost_files_are_restored_as_of_the_last_committed_batch(query: Mirrored)
     assert query.restart().run(2, 5, [b"3", b"4"]) is None  # as Spark does it again
     assert query.run(3, 6, [b"5"]) == 1
     assert values_of(query.topics, query.options["topic"]) == [b"%d" % number for number in range(6)]
+
+
+@pytest.mark.parametrize("lost", ["offsets", "commits", "state", "sources"])
+def test_a_checkpoint_that_lost_one_of_its_directories_is_written_back(query: Mirrored, lost: str):
+    """It was left alone as long as its metadata was there: Spark refused it again and again, or read from the start."""
+    query.write("sources/0/0", b"v1")
+    query.run(0, 1, [b"0"], begin=0)
+    query.run(1, 2, [b"1"])
+    expected = {name: content for name, content in query.files().items() if name != "commits/1"}
+    shutil.rmtree(query.root / lost)
+    if lost == "commits":
+        (query.root / lost).mkdir()  # as Spark leaves it after a start
+    assert query.prepare() == len(expected)
+    assert query.files() == expected
+    assert query.prepare() is None
+    assert query.restart().run(1, 2, [b"1"]) is None
+    assert query.run(2, 3, [b"2"]) == 1
+
+
+def test_a_directory_that_a_query_never_had_is_not_missed(query: Mirrored):
+    ours, other = '{"orders": {"0": 1}, "topic ids": {"orders": "x"}}', '{"orders": {"0": 1}}'
+    for sources, expected in (((ours,), set()), ((ours, other), {"sources"}), ((ours, "-"), {"sources"}), ((), {"sources"})):
+        for name in ("state/0", "commits/0"):
+            query.write(name, b"v1")
+        query.write("offsets/9", "\n".join(["v1", "{}", *sources]).encode())
+        query.write("offsets/10", "\n".join(["v1", "{}", *sources]).encode())
+        query.write("offsets/.10.crc", b"of Hadoop")
+        assert absent_from(query.root) == expected
+    shutil.rmtree(query.root / "state")
+    assert "state" in absent_from(query.root)
+    query.write("metadata", b"{}")
+    assert query.prepare() is None, "there is no topic"
 
 
 def test_a_copy_that_goes_on_from_the_topic_stops_the_one_that_runs(query: Mirrored, tmp_path: Path):

@@ -127,6 +127,54 @@ def test_what_spark_would_refuse_at_the_start_is_refused(spark: Any, tmp_path: P
     assert "the query is shop-counts" in shown.stderr
 
 
+LOOPS = """
+from pyspark.sql import functions as F
+from ottla.spark import pipeline, read_topic, route, to_topic
+
+ELSEWHERE = {"kafka.bootstrap.servers": "127.0.0.2:1"}
+
+def values(spark, **options):
+    return spark.readStream.format("ottla").options(**{"kafka.bootstrap.servers": "127.0.0.1:1"} | options).load().select("value")
+
+@pipeline
+def loops(spark):
+    orders = read_topic(spark, "orders, pays", "customer string")
+    return [
+        to_topic(orders, "pays"),
+        to_topic(route(orders, orders=F.lit(True), big=F.lit(True))),
+        to_topic(orders.unionByName(read_topic(spark, "names", "customer string")), "names"),
+        to_topic(values(spark, subscribePattern="or.*"), "orders"),
+        to_topic(values(spark, subscribePattern="shop-.*"), "totals"),
+        to_topic(values(spark, assign='{"totals": [0]}'), "totals"),
+        values(spark, subscribe="a").writeStream.format("ottla").options(**{"kafka.bootstrap.servers": "x:1,127.0.0.1:1", "topic": "a"}),
+    ]
+
+@pipeline
+def ends(spark):
+    return [
+        to_topic(read_topic(spark, "orders", "customer string", bad_rows="bad"), "order"),
+        to_topic(values(spark, subscribePattern="or"), "orders"),
+        to_topic(read_topic(spark, "orders", "customer string", options=ELSEWHERE), "orders"),
+        values(spark, subscribe="a").writeStream.format("parquet").option("topic", "a"),
+    ]
+"""
+
+
+@pytest.mark.spark
+def test_a_query_that_writes_what_it_reads_is_warned_of(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It was accepted without a word: an endless loop."""
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    (tmp_path / "shop.py").write_text(LOOPS)
+    shown = CliRunner().invoke(pipeline, ["explain", str(tmp_path / "shop.py"), "-B", "127.0.0.1:1"])
+    assert shown.exit_code == 0, shown.output
+    expected = {"": "pays", "-2": "orders", "-3": "names", "-4": "orders", "-5": "shop-loops-5-checkpoint", "-6": "totals", "-7": "a"}
+    end = "which it reads: each row that it writes there comes back, without end, unless a filter drops it"
+    assert shown.stderr.splitlines() == [
+        f"warning: shop-loops{index}  writes topic {topic}, {end}" for index, topic in expected.items()
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("more", "master"), [((), "local[*]"), (("--small",), "local[1]"), (("--master", "local[3]"), "local[3]")])
 def test_a_small_pipeline_has_one_core_and_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], master: str):
     asked: dict[str, Any] = {}

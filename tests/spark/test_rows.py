@@ -123,7 +123,11 @@ def test_every_codec_is_written(topics: Topics, codec: str):
     ("columns", "word"),
     [
         ({"topic": [None], "value": ["v"]}, "no topic"),
-        ({"value": ["v"], "topic": ["T"], "partition": pa.array([9], pa.int32())}, "partition 9"),
+        (
+            {"value": ["v"], "topic": ["T"], "partition": pa.array([9], pa.int32())},
+            r"9; topic 'topic-\d+' has 1 partition: leave .* out .*, or give .* \(ottla topic add-partitions topic-\d+ -p 10\)$",
+        ),
+        ({"value": ["v"], "topic": ["T"], "partition": pa.array([-1], pa.int32())}, "partition -1; .*, and keys place the rows$"),
     ],
 )
 def test_a_row_that_has_no_place_is_an_error(topics: Topics, columns: dict, word: str):

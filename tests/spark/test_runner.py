@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +104,7 @@ def runner(
     restarts_max: int | None = None,
     bootstrap: str = "broker:1",
     absent: Callable[[set[str]], set[str]] = lambda topics: set(),
+    loops: Sequence[str] = (),
 ) -> Runner:
     return Runner(
         "session",
@@ -118,6 +119,7 @@ def runner(
         now_s=lambda: clock.now_s,
         pause=clock.pause,
         streams=lambda writer: ["orders"],
+        loops=lambda writer, query, settings: loops,
         absent=absent,
     )
 
@@ -155,6 +157,13 @@ def test_a_checkpoint_that_was_lost_is_written_back_before_its_query_starts(tmp_
     assert "app-several  had lost its checkpoint; 7 files are written back from its topic" in lines
     assert any("failed, and is started again in 1 s: KafkaError: NETWORK_EXCEPTION: away" in line for line in lines)
     assert "app-several-2  stopped, and is not started again: it does not belong to it" in lines
+
+
+def test_a_query_that_writes_what_it_reads_is_warned_of(tmp_path: Path):
+    said: list[str] = []
+    assert runner(tmp_path, {"totals": lambda session: Writer([None])}, Clock(), said, loops=["orders"]).run()
+    text = "each row that it writes there comes back, without end, unless a filter drops it"
+    assert said[1] == f"warning: app-totals  writes topic orders, which it reads: {text}"
 
 
 def test_a_query_that_fails_is_started_again_after_longer_and_longer_pauses(tmp_path: Path):
@@ -242,6 +251,45 @@ def test_a_query_whose_state_is_not_that_of_its_checkpoint_is_not_started_again(
     assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
     assert said[-1].startswith(f"app-one  stopped, and is not started again: [{error}] Provided value schema")
     assert said[-1].endswith("Run the file as it was, or this one beside it as another application, with --app.")
+
+
+@pytest.mark.parametrize("is_in_topic", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query.\nStateful operators in current batch: [x].",
+        (
+            "[STREAM_FAILED] Traceback (most recent call last):\npy4j.protocol.Py4JJavaError: An error occurred.\n"
+            ": org.apache.spark.SparkException: Exception thrown in awaitResult: \nCaused by: org.apache.spark.SparkException: "
+            "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred: 1.changelog does not exist.\n\tat x\n"
+            "org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+        ),
+    ],
+    ids=["all", "a file"],
+)
+def test_a_query_whose_checkpoint_has_lost_its_state_is_not_started_again(tmp_path: Path, error: str, is_in_topic: bool):
+    """It was, for ever, and said nothing of the command that mends it."""
+
+    def totals(session: Any) -> Any:
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "checkpoint": "topic" if is_in_topic else "directory"}
+        made: Any = sink(options)
+        made.prepare = lambda location: None
+        return attached(writer, made)
+
+    writer, said = Writer([error]), list[str]()
+    found = runner(tmp_path, {"totals": totals}, Clock(), said)
+    assert not found.run()
+    assert (len(writer.queries), found.cannot_continue) == (1, True)
+    assert (found.can_be_restored, found.is_to_be_reset) == (is_in_topic, True)
+    lost = re.search(r"\[(STREAMING|CANNOT)_.*", error)
+    assert lost is not None
+    assert said[-1] == f"app-totals  stopped, and is not started again: {lost[0]}"
+
+
+def test_a_state_that_could_not_be_had_for_another_reason_is_tried_again(tmp_path: Path):
+    error = "Caused by: x.SparkException: [CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] RocksDB instance could not be acquired\n"
+    writer, said = Writer([error, None]), list[str]()
+    assert runner(tmp_path, {"one": lambda session: writer}, Clock(), said).run()
 
 
 def test_a_query_that_fails_again_and_again_ends_where_restarts_are_bounded(tmp_path: Path):
@@ -602,6 +650,36 @@ def test_the_reason_is_the_error_that_ended_it_all():
     assert reason_of(FENCED) == ("StopError", "application 'a': another producer has its transactional id")
     assert reason_of(AWAY) == ("KafkaError", "NETWORK_EXCEPTION: away")
     assert reason_of("[STREAM_FAILED] something else") == ("error", "[STREAM_FAILED] something else")
+
+
+CRASHED = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An exception was raised. Return Message: Traceback (most recent call last):
+  File "x.py", line 1, in getResult
+py4j.protocol.Py4JJavaError: An error occurred while calling o1049.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:{space}
+    at org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
+    at org.apache.spark.api.python.BasePythonRunner
+Caused by: java.io.EOFException
+
+Driver stacktrace:
+    at org.apache.spark.scheduler.DAGScheduler
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'x' to 'true'.
+    at org.apache.spark.api.python.BasePythonRunner
+Caused by: java.io.EOFException
+    ... 31 more
+
+org.apache.spark.SparkException: Exception thrown in awaitResult:{space}
+ SQLSTATE: 39000
+""".format(space=" ")
+
+
+def test_a_reason_that_says_nothing_gives_way_to_its_innermost_cause():
+    """As of a Python worker without memory: the line ended with a colon."""
+    assert reason_of(CRASHED) == ("SparkException", "Python worker exited unexpectedly (crashed). Consider setting 'x' to 'true'.")
+    without = "\n".join(line for line in CRASHED.splitlines() if not line.startswith("Caused by"))
+    assert reason_of(without) == ("SparkException", "Exception thrown in awaitResult: ")
+    udf = traceback_of("/jobs/udf.py:7") + CRASHED
+    assert reason_of(udf)[1].startswith("Python worker exited"), "what comes last counts"
 
 
 def traceback_of(*frames: str, error: str = "ZeroDivisionError: float division by zero") -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import SparkRuntimeException, StreamingQueryException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
 
@@ -19,6 +20,7 @@ from ottla.spark import catch_up, read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
 from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
+from ottla.spark.values import Json
 from ottla.sync import Admin, Producer
 from ottla.types import TopicPartition
 
@@ -115,7 +117,8 @@ def test_a_value_that_does_not_fit_ends_the_query_with_its_place_and_the_way_out
     orders, target = topics.create(), topics.create()
     topics.produce(orders, [(None, b'{"id":"a"}'), (None, b"?")])
     writer = to_topic(read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap), target, bootstrap=topics.bootstrap)
-    with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset 1: its value does not fit .* bad_rows=TOPIC"):
+    said = f"topic {orders} partition 0 offset 1: its value does not fit the schema: no JSON object: .; bad_rows=TOPIC"
+    with pytest.raises(StreamingQueryException, match=said):
         run(writer, tmp_path)
     assert written(topics, target) == []
 
@@ -127,7 +130,7 @@ def test_a_value_that_does_not_fit_fails_what_reads_none_of_its_columns_too(spar
     topics.produce(names, [(b"a", b'{"id":"a"}'), (b"b", b'{"id":{}'), (b"c", None)])
     does_not_fit = f"topic {names} partition 0 offset 1: its value does not fit"
     table = read_table(spark, names, ORDERS, key="name", bootstrap=topics.bootstrap)
-    with pytest.raises(SparkRuntimeException, match=f"{does_not_fit} the schema; a later record of its key"):
+    with pytest.raises(SparkRuntimeException, match=f"{does_not_fit} the schema: no JSON object: .*; a later record of its key"):
         table.count()
     topics.produce(names, [(b"b", None)])
     assert table.count() == 1
@@ -323,6 +326,18 @@ def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path
     assert found.keys() == bad.keys()
     assert {value: said for value, said in found.items() if not said.startswith(bad[value])} == {}
     assert len(written(topics, target)) == len(good) + 1  # a record without a value has no fields
+    within = "a field within another one does not fit struct<customer:string"
+    no_object = {b"[1]": "no JSON object: [1]", b"5": "no JSON object: 5"}
+    others = {b'{"amount":1}': "field customer is missing, and", b'{"customer":"a"} x': "text after the JSON object", b"\xff": "no UTF-8"}
+    said = bad | {value: within for value in bad if b"{}" in value or b'"items"' in value} | no_object | others
+    said[b'{"customer":"ada","amount":"%s"}' % (b"9" * 100)] = f"field amount does not fit int: {'9' * 80}..."
+    kind: Any = StructType.fromDDL(schema)
+    values = Json(kind)
+    frame = spark.createDataFrame([(bytearray(value),) for value in said], "value binary").select(
+        "value", values.parsed(F.col("value")).alias("p")
+    )
+    shown = frame.select("value", values.reason(F.col("value"), F.col("p")).alias("reason")).collect()
+    assert {bytes(row.value): row.reason for row in shown if not row.reason.startswith(said[bytes(row.value)])} == {}
 
 
 def test_text_after_a_json_value_makes_it_bad(spark, topics: Topics, tmp_path: Path):
@@ -390,5 +405,5 @@ def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_ba
     rows = read_topic(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap)
     with pytest.raises(StreamingQueryException, match=f"topic {orders} partition 0 offset 0: its value does not fit"):
         run(rows.select("id").writeStream.format("noop"), tmp_path)
-    with pytest.raises(SparkRuntimeException, match="its value does not fit"):
+    with pytest.raises(SparkRuntimeException, match="the schema: field kunde is missing, and NOT NULL in the schema; a later record"):
         read_table(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap).count()

@@ -117,8 +117,11 @@ def explain(file: Path, app: str | None, with_plan: bool, checkpoint: str | None
             raise click.ClickException(str(error)) from None
         try:
             with errors_of(file):
-                found = list(explained(spark, name, pipelines, bootstrap=bootstrap, checkpoint=checkpoint or "topic"))
+                warnings: list[str] = []
+                found = list(explained(spark, name, pipelines, bootstrap=bootstrap, checkpoint=checkpoint or "topic", warn=warnings.append))
             print_rows(output, "pipeline explain", Explained._fields, [row for row, _ in found])
+            for text in warnings:
+                click.echo(f"warning: {text}", err=True)
             for row, frame in found if with_plan and output == "text" else ():
                 click.echo(f"\n{row.query}")
                 frame.explain()

@@ -113,6 +113,7 @@ def run_pipelines(
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import MIRRORED, session, stop_session
         from ottla.spark.executors import is_local
+        from ottla.spark.noise import keep_in
         from ottla.spark.pipelines import check_source, pipelines_of
         from ottla.spark.runner import Runner
     kind = checkpoint or ("topic" if is_local(master) else "directory")
@@ -133,6 +134,7 @@ def run_pipelines(
                 spark = session(app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=log_file)
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
+        keep_in(log_file)
         try:
             with refusals_end(), errors_of(file, log_file), ctrl_c_in_pauses() as pause:
                 runner = Runner(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from ottla.spark.lookup import topics_of
+from ottla.spark.offsets import parse_partitions
 
 SELECTIONS: Final = ("subscribe", "path", "subscribepattern", "assign")
 _STATEFUL: Final = {
@@ -36,6 +40,34 @@ def plan_of(frame: Any) -> Plan:
     state = [said for node, kind in nodes if (said := state_of(node, kind)) is not None]
     watermarks = [f"{node.eventTime().name()}: {node.delay().toString()}" for node, kind in nodes if kind == "EventTimeWatermark"]
     return Plan(*(list(dict.fromkeys(found)) for found in (streams, tables, state, watermarks)))
+
+
+class Selected(NamedTuple):
+    """The topics that a stream reads: an option of its source with its value, and the brokers that it asks."""
+
+    option: str
+    value: str
+    bootstrap: str
+
+    def has(self, topic: str) -> bool:
+        """Returns whether the stream reads the topic, if there is one of that name."""
+        if self.option == "subscribepattern":
+            return re.fullmatch(self.value, topic) is not None
+        if self.option == "assign":
+            return topic in {partition.topic for partition in parse_partitions(self.value)}
+        return topic in topics_of(self.value)
+
+
+def selected_of(frame: Any) -> list[Selected]:
+    """Returns what the streams of a frame read of topics."""
+    found = []
+    for node, kind in nodes_of(frame._jdf.queryExecution().analyzed()):
+        if kind == "StreamingRelationV2":
+            options = node.extraOptions()
+            values = ((name, options.get(name)) for name in SELECTIONS)
+            bootstrap = str(options.get("kafka.bootstrap.servers") or "")
+            found += [Selected(name, str(value), bootstrap) for name, value in values if value is not None]
+    return found
 
 
 def streams_of(writer: Any) -> list[str]:

@@ -94,6 +94,10 @@ class RegistryValues:
         """Returns whether the value does not fit."""
         return value.isNotNull() & parsed[CORRUPT].isNotNull()
 
+    def reason(self, value: Column, parsed: Column) -> Column:
+        """Returns what is wrong with a bad value, in words."""
+        return parsed[CORRUPT]
+
     def misfit(self, value: Column) -> Column:
         """Returns null: ``problem`` finds the field itself."""
         from pyspark.sql import functions as F

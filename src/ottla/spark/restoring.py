@@ -1,4 +1,4 @@
-"""A checkpoint that was lost, written back from its topic before its query starts.
+"""A checkpoint that was lost, all of it or one of its directories, written back from its topic before its query starts.
 
 The application's earlier producer is fenced first: so its last transaction has ended, one way or the other, and both the topic and the
 group of the offsets say of the same batch that it was the last one. Spark then runs that batch again, from the state before it, and
@@ -7,34 +7,40 @@ the sink finds its marker and skips it.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ottla.client.producer_settings import ProducerSettings
+from ottla.spark.checkpoint import topics_of
 from ottla.spark.checkpoint_topic import CheckpointTopic, begin_again
 from ottla.spark.exactly_once import Step, StopError
 from ottla.spark.kept_state import KEPT_STATE
 from ottla.spark.link import Link, link_for
 from ottla.spark.marker import Committed
+from ottla.spark.offsets import TOPIC_IDS
 from ottla.spark.options import invalid
 from ottla.spark.transactor import Transactor
 
 PARTS: Final = frozenset(["metadata", "offsets", "commits", "state", "sources", KEPT_STATE])
 """Of a checkpoint, at its top."""
+DIRECTORIES: Final = frozenset(["offsets", "commits", "state", "sources"])
+"""The parts that have files of their own."""
 
 
 def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, directory: Path, *, replaces: bool = False) -> int | None:
     """Restores the checkpoint that the application's topic has. Returns how many files, None when there was nothing to do.
 
-    There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. StopError
-    when the topic's checkpoint is not that of the batch that was written last.
+    There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. A
+    checkpoint without one of the directories that the topic has files of is replaced, too: Spark would refuse it, or read from the start.
+    StopError when the topic's checkpoint is not that of the batch that was written last.
     """
-    if not replaces and (directory / "metadata").exists():
+    topic = CheckpointTopic(app, settings)
+    if not replaces and (directory / "metadata").exists() and not _lacks_some(directory, topic):
         return None
     _check_is_checkpoint(directory)
-    topic = CheckpointTopic(app, settings)
     if not topic.exists():
         return None
     committed = _settled(app, link_for(settings), producer)
@@ -51,6 +57,40 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
         return count
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _lacks_some(directory: Path, topic: CheckpointTopic) -> bool:
+    """Returns whether the checkpoint lacks one of the directories that the topic has files of."""
+    absent = absent_from(directory)
+    if not absent or not topic.exists():
+        return False
+    return not absent.isdisjoint(path.partition("/")[0] for path in topic.files())
+
+
+def absent_from(directory: Path) -> frozenset[str]:
+    """Returns the directories of a checkpoint that are not there, or are empty, and which a query of such a checkpoint may have.
+
+    What the sources keep is not missed where all of them are ottla's, which keep nothing: so the topic of a large state, which has to be
+    read to know more, is not read at each start.
+    """
+    absent = {name for name in DIRECTORIES if not _has_files(directory / name)}
+    if "sources" in absent and "offsets" not in absent and _are_ours(directory / "offsets"):
+        absent.remove("sources")
+    return frozenset(absent)
+
+
+def _has_files(directory: Path) -> bool:
+    return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
+
+
+def _are_ours(offsets: Path) -> bool:
+    """Returns whether all sources of the newest batch have written their offsets as ottla's do."""
+    newest = max((entry for entry in offsets.iterdir() if entry.name.isdigit()), key=lambda entry: int(entry.name), default=None)
+    if newest is None:
+        return False
+    _, _, *sources = newest.read_text(encoding="utf-8").splitlines() or [""]
+    found = [topics_of(text) for text in sources]
+    return bool(found) and all(text is not None and TOPIC_IDS in text for text in found)
 
 
 def _check_is_checkpoint(directory: Path) -> None:
@@ -78,8 +118,6 @@ def _settled(app: str, link: Link, producer: ProducerSettings) -> Committed:
 
 
 def _check_belongs(app: str, topic: str, made: Path, committed: Committed) -> None:
-    import json
-
     query = json.loads((made / "metadata").read_text(encoding="utf-8"))["id"]
     batch = max(int(entry.name) for entry in (made / "offsets").iterdir() if entry.name.isdigit())
     marker = committed.marker

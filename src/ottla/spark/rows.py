@@ -201,9 +201,17 @@ class RowWriter:
             column = batch.column("partition")
             if len(wrong):
                 code = codes[wrong[0]]
-                raise invalid(f"a row has partition {column[wrong[0]]}; topic {topics[code]!r} has {counts[code]} partitions")
+                raise invalid(_no_partition(column[wrong[0]].as_py(), topics[code], int(counts[code])))
             found = np.where(_is_there(column), column.fill_null(0).to_numpy(zero_copy_only=False), found)
         return found
+
+
+def _no_partition(partition: int, topic: str, count: int) -> str:
+    text = f"a row has partition {partition}; topic {topic!r} has {count} partition{'' if count == 1 else 's'}"
+    way_out = "leave the column partition out (.drop('partition')), and keys place the rows"
+    if partition < 0:
+        return f"{text}: {way_out}"
+    return f"{text}: {way_out}, or give the topic as many (ottla topic add-partitions {topic} -p {partition + 1})"
 
 
 def _misplaced(batch: pa.RecordBatch, codes: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[Any]:

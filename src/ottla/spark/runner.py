@@ -4,8 +4,8 @@ Before the first one starts, each has a line with what it reads and writes, and 
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
 run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
-that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for an option that is
-wrong, and for what the user may not do, or a login that is refused.
+that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for a checkpoint that
+lacks files of its state, for an option that is wrong, and for what the user may not do, or a login that is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ottla.spark.kept_state import ChangedStateError, check_state
 from ottla.spark.losses import taken
 from ottla.spark.marker import CHECKPOINT_SUFFIX
 from ottla.spark.options import CHECKPOINT, DELIVERIES
+from ottla.spark.outputs import loop_text, loops_of
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
 from ottla.spark.progress import Progress, bad_rows_of, batches_after
@@ -64,6 +65,13 @@ CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
 )
+LOST_STATE: Final = re.compile(
+    r"\[(STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
+    r"|CANNOT_LOAD_STATE_STORE\.(?:AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_\w+|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE)"
+    r"|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\] [^\n]*"
+)
+"""Spark's refusals of a checkpoint that lacks files of its state, or has damaged ones: it says the same at the next start."""
+LOST_STATE_KIND: Final = "LostStateError"
 MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
 once stops with ``failOnDataLoss=false``, too."""
@@ -71,6 +79,7 @@ _REFUSAL: Final = re.compile(rf"({'|'.join(code.name for code in REFUSALS)})(?::
 _WRONG: Final = re.compile(rf"{ErrorCode.INVALID_CONFIG.name}: ")
 """An option, or a configuration: it stays wrong until the file is changed."""
 _CODE: Final = re.compile(r"([A-Z_]+)(?:: |$)")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _FRAME: Final = re.compile(r'^ *(?:Traceback |File "([^"]+)", line (\d+))', re.MULTILINE)
 _NOT_THE_USERS: Final = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|\.zip/")
 _PACKAGE: Final = f"{Path(__file__).parents[1]}/"
@@ -113,6 +122,7 @@ class Runner:
         now_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
         streams: Callable[[Any], Sequence[str]] = streams_of,
+        loops: Callable[[Any, str, Mapping[str, str] | None], Sequence[str]] = loops_of,
         explain: Callable[[KafkaError, str], str] = lambda error, reads: str(error),
         absent: Callable[[set[str]], set[str]] = lambda topics: set(),
     ) -> None:
@@ -130,6 +140,7 @@ class Runner:
         self._now_s = now_s
         self._pause = pause
         self._streams = streams
+        self._loops = loops  # the topics that a query both reads and writes
         self._explain = explain  # a refusal of a query that reads these topics, with the right that is missing
         self._absent = absent  # of these topics, those that do not exist
         self._queries: list[RunningQuery] = []
@@ -151,6 +162,9 @@ class Runner:
                 found = RunningQuery(function, index, ", ".join(self._streams(writer)))
                 self._queries.append(found)
                 self._say(self._introduction(found, made.settings.get(index)))
+                name = name_of(self._app, function, index)
+                for topic in self._loops(writer, name, made.settings.get(index)):
+                    self._say(f"warning: {loop_text(name, topic)}")
         for topic in sorted(self._absent(dead_letter_topics())):
             self._say(f"bad_rows={topic}: there is no such topic; the first bad row fails its query, unless the brokers create topics")
         try:
@@ -261,13 +275,15 @@ class Runner:
             self._say(f"{name}  has caught up" if self._until_caught_up else f"{name}  has ended")
             return
         said = str(ended)
-        kind, reason = reason_of(said)
+        lost = LOST_STATE.search(said)
+        kind, reason = reason_of(said) if lost is None else (LOST_STATE_KIND, lost[0])
         self._on_failure(found, kind, reason + place_of(said, kind, reason))
 
     def _on_failure(self, found: RunningQuery, kind: str, reason: str) -> None:
         """Lets the query wait for its next start, or drops it from the queries."""
         name = name_of(self._app, found.function, found.index)
         is_changed = kind == ChangedStateError.__name__ or CHANGED_STATE.match(reason) is not None
+        is_lost = kind == LOST_STATE_KIND
         if is_changed:
             reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
         code = _CODE.match(reason)
@@ -276,14 +292,16 @@ class Runner:
         refusal = _REFUSAL.match(reason)
         if refusal is not None:
             reason = self._explain(KafkaError(ErrorCode[refusal[1]], refusal[2] or ""), found.reads)
-        if kind in FINAL or is_changed or refusal is not None or _WRONG.match(reason):
+        if kind in FINAL or is_changed or is_lost or refusal is not None or _WRONG.match(reason):
             self._queries.remove(found)
             self._is_stopped = self.cannot_continue = True
             reason, again, _ = reason.partition(BEGIN_AGAIN)
-            self.is_to_be_reset = self.is_to_be_reset or bool(again) or is_changed or MADE_AGAIN in reason or AFTER_DELETION in reason
+            can_begin_again = bool(again) or is_changed or is_lost or MADE_AGAIN in reason or AFTER_DELETION in reason
+            self.is_to_be_reset = self.is_to_be_reset or can_begin_again
             if found.is_exactly_once and topic_name_problem(found.reads) is None:  # the only topic: no marker is left
                 reason = reason.replace(f" {AFTER_DELETION}", "")
-            self.can_be_restored = self.can_be_restored or RESTORE in reason
+            is_in_topic = is_lost and getattr(found.sink, "is_mirrored", False)
+            self.can_be_restored = self.can_be_restored or is_in_topic or RESTORE in reason
             reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
@@ -309,9 +327,14 @@ def is_of_checkpoint(error: Exception) -> bool:
 
 
 def reason_of(text: str) -> tuple[str, str]:
-    """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes."""
+    """Returns class and text of the error that ended a query: the last one of the Python traceback that Spark's own text quotes.
+
+    Where that one says only that something was waited for, it is the innermost cause that says what has happened.
+    """
     found: list[tuple[str, str]] = _REASON.findall(text)
     final = [pair for pair in found if pair[0] in FINAL] or [pair for pair in found if _REFUSAL.match(pair[1]) or _WRONG.match(pair[1])]
+    if not final and found and found[-1][1].rstrip().endswith(":"):
+        found = [pair for pair in _CAUSE.findall(text) if not pair[1].rstrip().endswith(":")] or found
     return (final or found or [("error", text.strip().splitlines()[0])])[-1]
 
 

@@ -69,7 +69,7 @@ def read_topic(
     made = rows.select(*([F.struct(*wanted).alias("record")] if wanted else []), "value", parsed.alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
     if bad_rows is None:
-        made = refusing(made, is_bad, _place_of_bad())
+        made = refusing(made, is_bad, _place_of_bad(values.reason(F.col("value"), F.col("parsed"))))
     else:
         topics = frozenset(name.strip() for name in topic.split(","))
         name = named(BadRows(topics, values, bad_rows, settings))
@@ -78,12 +78,12 @@ def read_topic(
     return made.select(*columns, *([] if record is None else [F.col("record").alias(record)]))
 
 
-def _place_of_bad() -> Any:
+def _place_of_bad(reason: Any) -> Any:
     from pyspark.sql import functions as F
 
     place = [F.col("record.topic"), F.lit(" partition "), F.col("record.partition"), F.lit(" offset "), F.col("record.offset")]
-    text = ": its value does not fit the schema; bad_rows=TOPIC of read_topic sends such records to a topic and goes on"
-    return F.concat(F.lit("topic "), *place, F.lit(text))
+    text = "; bad_rows=TOPIC of read_topic sends such records to a topic and goes on"
+    return F.concat(F.lit("topic "), *place, F.lit(": its value does not fit the schema: "), reason, F.lit(text))
 
 
 def source_options(topic: str, bootstrap: str | None, options: Options | None, defaults: Mapping[str, str]) -> dict[str, str]:

@@ -59,9 +59,8 @@ def read_table(
     there = newest.select("key", "newest.*").where("value is not null")
     parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
-    text = F.concat(
-        place, F.lit(": its value does not fit the schema; a later record of its key, one that fits or a tombstone, replaces it")
-    )
+    said = (": its value does not fit the schema: ", "; a later record of its key, one that fits or a tombstone, replaces it")
+    text = F.concat(place, F.lit(said[0]), values.reason(F.col("value"), F.col("parsed")), F.lit(said[1]))
     checked_rows = refusing(parsed, is_bad, text)
     columns: list[Any] = [column.alias(field) for field, column in values.columns(F.col(CONTENT)).items()]
     made: DataFrame = checked_rows.select(*([] if key is None else [F.col("key").cast("string").alias(key)]), *columns)

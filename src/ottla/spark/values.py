@@ -28,6 +28,7 @@ CONTENT: Final = "__ottla_content"
 _CORRUPT: Final = "__ottla_corrupt"
 _ENTRIES: Final = "__ottla_entries"
 _EXTRA: Final = "Extra data"  # in the error of Python's json
+_TEXTS: Final = "map<string, string>"
 _SHOWN_MAX: Final = 80
 
 
@@ -66,6 +67,48 @@ class Json:
         if _has_required(self.schema):
             is_bad = is_bad | _lacks_required(entry, self.schema)
         return value.isNotNull() & is_bad
+
+    def reason(self, value: Column, parsed: Column) -> Column:
+        """Returns what is wrong with a bad value, in words, as ``problem`` has them.
+
+        What Spark's parser could not take is null in what was parsed, and is there where the fields are read as texts. It is the body of a
+        lambda, which Spark does not compile: code that is never run would make that of each row larger.
+        """
+        from pyspark.sql import functions as F
+
+        def read(row: Column) -> Column:
+            text, entry = row["value"].cast("string"), _entry(row["parsed"])
+            raw = F.from_json(text, _TEXTS)
+            kept = F.map_keys(F.from_json(F.coalesce(F.to_json(entry), F.lit("{}")), _TEXTS))
+            return F.struct(text.alias("text"), raw.alias("raw"), kept.alias("kept"), entry.isNull().alias("is_none"))
+
+        both = F.array(F.struct(value.alias("value"), parsed.alias("parsed")))
+        said = F.transform(F.transform(both, read), lambda row: self._reason(row["text"], row["raw"], row["kept"], row["is_none"]))
+        return F.get(said, F.lit(0))
+
+    def _reason(self, text: Column, raw: Column, kept: Column, is_none: Column) -> Column:
+        from pyspark.sql import functions as F
+
+        # Each of these is one constant, however many fields there are: Spark plans them again for each batch.
+        types = F.from_json(F.lit(json.dumps({field.name: field.dataType.simpleString() for field in self.schema.fields})), _TEXTS)
+        required = F.from_json(F.lit(json.dumps([field.name for field in self.schema.fields if not field.nullable])), "array<string>")
+        found = F.filter(
+            F.map_keys(types),
+            lambda name: ~F.array_contains(kept, name) & (raw[name].isNotNull() | F.array_contains(required, name)),
+        )
+        name = F.get(found, F.lit(0))
+        lacks = F.when(F.map_contains_key(raw, name), " is null").otherwise(" is missing")
+        misfit = (
+            F.when(raw[name].isNull(), F.concat(lacks, F.lit(", and NOT NULL in the schema")))
+            .otherwise(F.concat(F.lit(" does not fit "), types[name], F.lit(": "), _start_of(raw[name])))
+        )  # fmt: skip
+        return (
+            F.when(~F.is_valid_utf8(text), F.lit("no UTF-8"))
+            .when(raw.isNull(), F.concat(F.lit("no JSON object: "), _start_of(text)))
+            .when(is_none, F.concat(F.lit("text after the JSON object: "), _start_of(text)))
+            .when(name.isNull(), F.lit(f"a field within another one does not fit {self.schema.simpleString()}"))
+            .otherwise(F.concat(F.lit("field "), name, misfit))
+        )
 
     def misfit(self, value: Column) -> Column:
         """Returns the name of the first field that does not fit; null where each one does."""
@@ -130,6 +173,12 @@ def _lacks_required(column: Column, kind: DataType) -> Column:
     nested = [field for field in kind.fields if _has_required(field.dataType)]
     found += [column[field.name].isNotNull() & _lacks_required(column[field.name], field.dataType) for field in nested]
     return functools.reduce(operator.or_, found)
+
+
+def _start_of(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(F.length(text) <= _SHOWN_MAX, text).otherwise(F.concat(F.substring(text, 1, _SHOWN_MAX), F.lit("...")))
 
 
 def _shortened(text: str) -> str:
