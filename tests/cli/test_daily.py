@@ -110,7 +110,7 @@ def test_a_plan_of_a_configuration_has_old_and_new_values(broker: BrokerThread) 
 
 def test_a_wrong_configuration_says_what_is_expected(broker: BrokerThread) -> None:
     assert "`ottla config keys` lists the keys" in run(broker.bootstrap, "topic", "create", "w", "-c", "nosuch=1").stdout
-    late = run(broker.bootstrap, "topic", "create", "w", "-c", "retention.ms=1h").stdout
+    late = run(broker.bootstrap, "topic", "create", "w", "-c", "retention.ms=1MB").stdout
     assert "expected a whole number of milliseconds, as in 604800000" in late
 
 

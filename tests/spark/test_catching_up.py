@@ -19,6 +19,7 @@ def reads_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writers here have no plan."""
     monkeypatch.setattr("ottla.spark.plans.plan_of", lambda frame: SimpleNamespace(streams=["orders"]))
     monkeypatch.setattr(Writer, "_df", None, raising=False)
+    monkeypatch.setattr("ottla.spark.outputs.field_of", lambda writer, name: "memory")
 
 
 def caught_up(pipeline: Any, bootstrap: str, directory: Path, **more: Any) -> list[str]:
