@@ -26,6 +26,7 @@ from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.metadata.image import CONNECTION_RATE
 from ottla.ports import Connection
+from ottla.runtime.files import PIECE_BYTES
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import PORT, SimBroker, Simulation
 from ottla.sim.loop import run
@@ -377,7 +378,7 @@ def test_a_request_after_records_that_a_thread_writes_waits_until_they_are_there
         is_let_go, real_write = threading.Event(), os.pwritev
 
         def write(descriptor: int, buffers: Sequence[bytes], offset: int) -> int:
-            if sum(map(len, buffers)) > 100_000:
+            if sum(map(len, buffers)) >= PIECE_BYTES:
                 assert is_let_go.wait(WAIT_SECONDS_MAX)
             return real_write(descriptor, buffers, offset)
 

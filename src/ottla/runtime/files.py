@@ -121,7 +121,7 @@ class RealFile:
             raise
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Writes a large append, one with more buffers than a call takes, or anew after a short write (a disk that is nearly full)."""
+        """Writes a large append, one with more buffers than a call takes, or what a short write has left (a disk nearly full)."""
         for views in _calls_of(buffers):
             while views:
                 written = os.pwritev(self.descriptor, views, position)
